@@ -1,0 +1,1 @@
+"""The built-in test-time adaptation methods, registered exactly as a third party would."""

@@ -1,0 +1,1 @@
+"""Tables, LaTeX, plots and comparisons made from stored results; never imports torch."""

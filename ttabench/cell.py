@@ -1,0 +1,115 @@
+"""A cell is one number in a paper's table; a result is that number and how it came about.
+
+Plain frozen dataclasses with a stable identity. Imports nothing of ours but the protocol.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from ttabench.protocol import Protocol
+
+Status = Literal["ok", "failed", "n/a"]
+Scalar = str | int | float | bool | None
+
+
+def canonical(data: Any) -> str:
+    """JSON with one spelling per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """method+config × architecture+checkpoint × dataset × corruption × severity × seed × protocol.
+
+    config       the resolved configuration, every field with its value, sorted by name.
+    label        how tables call this method and its variant, e.g. ``tent[norms=all]``; not identity.
+    checkpoint   SHA-256 of the weights ("" until they exist).
+    fingerprint  SHA-256 of what the dataset is made from.
+    history      continual reset only: the ``corruption-severity`` pairs seen before this one.
+    """
+
+    method: str
+    config: tuple[tuple[str, Scalar], ...]
+    label: str
+    arch: str
+    checkpoint: str
+    dataset: str
+    fingerprint: str
+    corruption: str
+    severity: int
+    seed: int
+    protocol: Protocol
+    history: tuple[str, ...] = ()
+
+    @cached_property
+    def cell_id(self) -> str:
+        """SHA-256 (hex) of everything that changes the number, and of nothing else."""
+        identity = self.to_json()
+        del identity["label"]
+        return hashlib.sha256(canonical(identity).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "method": self.method, "config": dict(self.config), "label": self.label,
+            "arch": self.arch, "checkpoint": self.checkpoint,
+            "dataset": self.dataset, "fingerprint": self.fingerprint,
+            "corruption": self.corruption, "severity": self.severity, "seed": self.seed,
+            "protocol": self.protocol.to_json(),
+        }  # fmt: skip
+        if self.history:
+            data["history"] = list(self.history)
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Cell:
+        data = dict(data)
+        data["config"] = tuple(sorted(data["config"].items()))
+        data["protocol"] = Protocol.from_json(data["protocol"])
+        data["history"] = tuple(data.get("history", ()))
+        return cls(**data)
+
+    def __str__(self) -> str:
+        return f"{self.label} · {self.arch} · {self.dataset} · {self.corruption}-{self.severity} · seed {self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one cell measured. Accuracies in percent; seconds cover adaptation and scoring only.
+
+    correct   bitmap of which images were right, in the order of the test set, first image in the
+              highest bit (``numpy.packbits``; 1.7 kB per 10,000 images); empty unless status is "ok".
+    details   what the method and the harness want remembered (what was adapted, which forward was
+              scored, alarms); JSON values only.
+    """
+
+    cell: Cell
+    status: Status
+    reason: str = ""
+    accuracy: float | None = None
+    clean_accuracy: float | None = None
+    n_images: int = 0
+    seconds: float = 0.0
+    correct: bytes = b""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"id": self.cell.cell_id, "cell": self.cell.to_json(), "status": self.status}
+        for name in ("reason", "accuracy", "clean_accuracy", "n_images", "seconds", "details"):
+            if (value := getattr(self, name)) or value == 0.0:
+                data[name] = value
+        if self.correct:
+            data["correct"] = base64.b64encode(self.correct).decode()
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Result:
+        rest = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        rest["cell"] = Cell.from_json(data["cell"])
+        rest["correct"] = base64.b64decode(data.get("correct", ""), validate=True)
+        return cls(**rest)

@@ -1,0 +1,56 @@
+"""Where things are kept, and what a number was measured with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+RECORDED = ("ttabench", "torch", "numpy", "scipy", "opencv-python-headless", "pillow", "scikit-learn")
+
+
+def cache_dir() -> Path:
+    """The cache: ``$TTABENCH_CACHE``, else platformdirs' folder for this user."""
+    if override := os.environ.get("TTABENCH_CACHE"):
+        return Path(override).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("ttabench", appauthor=False)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that can change a number."""
+    found = {"python": platform.python_version()}
+    for name in RECORDED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def machine() -> str:
+    """Operating system and processor architecture, e.g. ``Linux x86_64``."""
+    return f"{platform.system()} {platform.machine()}"
+
+
+def pick_device(name: str = "auto") -> str:
+    """ "auto" → "cuda" where there is one, else "cpu". Raises UserError where `name` cannot be had."""
+    import torch
+
+    from ttabench.errors import UserError
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        first = str(problem).splitlines()[0]
+        raise UserError(f"device '{name}' cannot be used ({first}); try --device auto or cpu.") from None
+    return name
+
+
+def is_terminal() -> bool:
+    return sys.stderr.isatty()

@@ -1,0 +1,217 @@
+"""The contract a test-time adaptation method fulfils.
+
+A method file imports from here and from `ttabench.nn`, and from nowhere else in the package.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ttabench.classifier import Classifier
+
+__all__ = ["Architecture", "Batches", "Method", "Needs", "NoConfig", "Paper", "SourceData"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """What a method may ask about a model: `norm_layers` out of batch, group, layer, instance."""
+
+    norm_layers: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # e.g. ("transformer", "class_token")
+    num_classes: int = 0
+    num_features: int = 0
+    parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a method cannot do without: declared, so that a cell is "n/a" with a reason and never a silent Source.
+
+    gradient     backpropagates at test time.
+    source_data  "", "features" or "images": what of the unlabelled source data it must see.
+    norm_layers  the model must have at least one of these kinds (see :class:`Architecture`).
+    tags         the model must carry all of these.
+    """
+
+    gradient: bool = False
+    source_data: str = ""
+    norm_layers: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    def unmet(self, arch: Architecture) -> str:
+        """Why `arch` will not do, e.g. ``no batch norm``; "" if it will."""
+        if self.norm_layers and not set(self.norm_layers) & set(arch.norm_layers):
+            return "no " + " or ".join(f"{kind} norm" for kind in self.norm_layers)
+        missing = [tag.replace("_", " ") for tag in self.tags if tag not in arch.tags]
+        return f"not a {missing[0]}" if missing else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """The publication a method comes from. `key` is its BibTeX key, e.g. ``wang2021tent``."""
+
+    key: str
+    title: str
+    authors: str  # "Wang, Dequan and Shelhamer, Evan and …"
+    venue: str
+    year: int
+    url: str = ""
+
+    @property
+    def short(self) -> str:
+        """``Wang et al., ICLR 2021``"""
+        names = [a.split(",")[0] for a in self.authors.split(" and ")]
+        who = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
+        return f"{who}, {self.venue} {self.year}"
+
+    def bibtex(self) -> str:
+        rows = {"title": self.title, "author": self.authors, "booktitle": self.venue, "year": str(self.year)}
+        if self.url:
+            rows["url"] = self.url
+        body = "".join(f"  {name:<9} = {{{value}}},\n" for name, value in rows.items())
+        return f"@inproceedings{{{self.key},\n{body}}}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class NoConfig:
+    """For methods without a setting."""
+
+
+class SourceData(Protocol):
+    """The unlabelled source data, as far as a method's `Needs.source_data` declares it.
+
+    Asking for more than was declared raises PermissionError.
+    """
+
+    def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
+        """Clean training images (b, 3, H, W) in [0, 1]; `limit` images, 0 = all. Needs "images"."""
+        ...
+
+    def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
+        """Features (n, k) of `limit` training images in eval mode, float32. Needs "features" or "images"."""
+        ...
+
+
+class Batches(Protocol):
+    """All unlabelled target images of a cell, for the offline mode. Can be gone through repeatedly."""
+
+    @property
+    def count(self) -> int:
+        """The number of images n."""
+        ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+    def __len__(self) -> int:
+        """The number of batches in a pass; the last one may be short."""
+        ...
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """One pass in stream order: (b, 3, H, W) in [0, 1], on the method's device."""
+        ...
+
+    def shuffled(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """One pass in a fresh random order (torch's seed): (positions (b,) int64 in 0 … n−1, images)."""
+        ...
+
+
+C = TypeVar("C")
+
+
+class Method(ABC, Generic[C]):
+    """A test-time adaptation method around a classifier.
+
+    Subclasses set the class data, write :meth:`adapt` and, where needed, :meth:`setup`, :meth:`fit`
+    and :meth:`predict`. They work on ``self.model``, a private copy of the classifier in eval mode
+    with every parameter frozen; ``self.config`` is an instance of `Config`, a frozen dataclass.
+    Randomness comes from torch's global generator, which the harness seeds. No labels are ever seen.
+
+    scores       which forward pass the returned logits come from, for `ttabench list methods`.
+    deviations   where this differs from the paper or its official code, and why.
+    mode         "online" or "offline": as the paper runs it (protocol mode *native*).
+    batch_size   the paper's, for mode native.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[Paper | None] = None
+    needs: ClassVar[Needs] = Needs()
+    Config: ClassVar[type[Any]] = NoConfig
+    mode: ClassVar[str] = "online"
+    batch_size: ClassVar[int] = 200
+    scores: ClassVar[str] = "the forward pass before the update"
+    deviations: ClassVar[str] = "none"
+
+    model: Classifier
+    config: C
+
+    def __init__(self, classifier: Classifier, config: C | None = None) -> None:
+        self.config = self.Config() if config is None else config
+        self.model = copy.deepcopy(classifier).eval().requires_grad_(False)
+
+    # ---- what depends on the configuration, the dataset or the architecture
+
+    @classmethod
+    def needs_of(cls, config: C) -> Needs:
+        """The needs of one configuration (default: the class's)."""
+        return cls.needs
+
+    @classmethod
+    def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
+        """Config values the paper or its official code sets for this dataset, in place of the defaults."""
+        return {}
+
+    @classmethod
+    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
+        """Config values for this kind of model; they show in the table's row label."""
+        return {}
+
+    # ---- the life of a method
+
+    def prepare(self, source: SourceData | None = None) -> None:
+        """Once per classifier: run :meth:`setup`, then remember the state that :meth:`reset` returns to."""
+        self.setup(source)
+        self.__dict__.pop("_prepared", None)
+        self._prepared = copy.deepcopy(self.__dict__)
+
+    def setup(self, source: SourceData | None) -> None:  # noqa: B027 — a hook, empty by default
+        """Prepare the model, the optimiser, source statistics … (override)."""
+
+    @abstractmethod
+    def adapt(self, x: Tensor) -> Tensor:
+        """Online: update on one batch (B, 3, H, W) in [0, 1]; return the logits (B, C) that are scored."""
+
+    def fit(self, batches: Batches, epochs: int = 0) -> None:
+        """Offline: see all target images `epochs` times (0 = the method's own number; here once)."""
+        for _ in range(epochs or 1):
+            for x in batches:
+                self.adapt(x)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits (B, C) of a batch; no state changes."""
+        with torch.no_grad():
+            return self.model(x)  # type: ignore[no-any-return]
+
+    def reset(self) -> None:
+        """Bitwise back to the state after :meth:`prepare`, optimiser and all."""
+        if "_prepared" not in self.__dict__:
+            raise RuntimeError(f"{type(self).__name__}.reset() before prepare()")
+        prepared = self._prepared
+        self.__dict__ = copy.deepcopy(prepared)
+        self._prepared = prepared
+
+    def adapted(self) -> str:
+        """What is adapted, for tables, e.g. ``20 BatchNorm2d: weight, bias (1,920 parameters)``."""
+        return "nothing"
+
+    def alarms(self) -> dict[str, Any]:
+        """Counters worth storing with the result, e.g. how often the model reset itself."""
+        return {}

@@ -1,0 +1,93 @@
+"""How a number was measured: part of every result and of every caption. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+MODES = ("online", "offline")
+RESETS = ("per_corruption", "continual", "episodic")
+PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """The measurement protocol of one cell, fully resolved (no "native" or "auto" in here).
+
+    mode          online: each batch is adapted on and scored as it arrives;
+                  offline: the method sees all unlabelled images first, then is frozen and scored.
+    batch_size    images per batch.
+    epochs        offline only: passes over the images; 0 = the method's own number.
+    order         iid (a seeded shuffle) | dirichlet(δ) (label-correlated, smaller δ = stronger).
+    reset         per_corruption | continual (state survives from corruption to corruption) |
+                  episodic (before every batch).
+    contamination "" | SOURCE(ε): fraction ε of the stream comes from elsewhere and is not scored,
+                  e.g. noise(0.2).
+    limit         only the first `limit` images of the test set; 0 = all.
+    precision     float32 | bfloat16 (autocast).
+
+    Raises ValueError on a value outside these.
+    """
+
+    mode: str = "online"
+    batch_size: int = 200
+    epochs: int = 0
+    order: str = "iid"
+    reset: str = "per_corruption"
+    contamination: str = ""
+    limit: int = 0
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name, valid in (("mode", MODES), ("reset", RESETS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in valid:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(valid)}")
+        for name, least in (("batch_size", 1), ("epochs", 0), ("limit", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        if self.order != "iid":
+            kind, amount = parse_call(self.order)
+            if kind != "dirichlet" or amount <= 0:
+                raise ValueError(f"order is {self.order!r}; expected iid or dirichlet(δ) with δ > 0")
+        if self.contamination:
+            _, amount = parse_call(self.contamination)
+            if not 0 < amount < 1:
+                raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
+        if self.mode == "offline" and self.reset == "episodic":
+            raise ValueError("offline mode sees all images at once, so it cannot be episodic")
+        if self.mode == "online" and self.epochs:
+            raise ValueError("epochs belong to offline mode; online mode sees every image once")
+
+    def to_json(self) -> dict[str, Any]:
+        """Only what differs from the defaults, so that a field added later leaves old identities alone."""
+        default = Protocol()
+        return {k: v for k, v in asdict(self).items() if k == "mode" or v != getattr(default, k)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Protocol:
+        known = {f.name for f in fields(cls)}
+        if extra := set(data) - known:
+            raise ValueError(f"protocol has fields this version does not know: {', '.join(sorted(extra))}")
+        return cls(**data)
+
+    def caption(self) -> str:
+        """One phrase for a table's caption, e.g. ``online, batch size 200, iid order, reset per corruption``."""
+        parts = [self.mode, f"batch size {self.batch_size}"]
+        if self.epochs:
+            parts.append(f"{self.epochs} epochs")
+        parts += [f"{self.order} order", f"reset {self.reset.replace('_', ' ')}"]
+        if self.contamination:
+            parts.append(f"contaminated by {self.contamination}")
+        parts.append(f"first {self.limit} images" if self.limit else "all images")
+        if self.precision != "float32":
+            parts.append(self.precision)
+        return ", ".join(parts)
+
+
+def parse_call(text: str) -> tuple[str, float]:
+    """``"dirichlet(0.1)"`` → ``("dirichlet", 0.1)``. Raises ValueError on anything else."""
+    match = re.fullmatch(r"([a-z][a-z0-9_\-]*)\(([0-9.eE+\-]+)\)", text)
+    if not match:
+        raise ValueError(f"{text!r} is not of the form name(number)")
+    return match[1], float(match[2])
