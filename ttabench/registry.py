@@ -1,0 +1,104 @@
+"""How methods and reports are found: through entry points, the built-in ones exactly like a stranger's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ttabench.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from ttabench.method import Method
+
+METHODS = "ttabench.methods"
+REPORTS = "ttabench.reports"
+
+
+def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
+    """Entry points of a group by name; nothing is imported yet.
+
+    ``TTABENCH_PLUGINS=off`` leaves only the built-in ones. Raises UserError where two installed
+    packages claim one name.
+    """
+    found: dict[str, metadata.EntryPoint] = {}
+    for point in metadata.entry_points(group=group):
+        owner = point.dist.name if point.dist else "?"
+        if os.environ.get("TTABENCH_PLUGINS", "on") == "off" and owner != "ttabench":
+            continue
+        other = found.get(point.name)
+        if other is not None and other.value != point.value:
+            first = other.dist.name if other.dist else "?"
+            raise UserError(
+                f"two installed packages, {first} and {owner}, both register '{point.name}' in {group}; "
+                "uninstall one of them, or set TTABENCH_PLUGINS=off to use only the built-in ones."
+            )
+        found[point.name] = point
+    return found
+
+
+def load(group: str, name: str, kind: str) -> Any:
+    """The object behind one entry point. Raises UserError for an unknown or broken one."""
+    points = entry_points(group)
+    if name not in points:
+        raise unknown(kind, name, points)
+    try:
+        return points[name].load()
+    except Exception as problem:
+        owner = points[name].dist
+        raise UserError(
+            f"{kind} '{name}' of package {owner.name if owner else '?'} cannot be imported "
+            f"({type(problem).__name__}: {problem}); fix or uninstall that package."
+        ) from problem
+
+
+def method(name: str) -> type[Method[Any]]:
+    """The method class registered as `name`. Raises UserError with the nearest valid name."""
+    cls: type[Method[Any]] = load(METHODS, name, "method")
+    if getattr(cls, "name", None) != name:
+        raise UserError(
+            f"the method registered as '{name}' calls itself '{getattr(cls, 'name', None)}'; "
+            "its `name` must be the registered one."
+        )
+    return cls
+
+
+def method_names() -> list[str]:
+    """Registered names, sorted; nothing is imported."""
+    return sorted(entry_points(METHODS))
+
+
+def methods() -> dict[str, type[Method[Any]]]:
+    """All methods that can be imported; a broken third-party one is warned about and left out."""
+    found: dict[str, type[Method[Any]]] = {}
+    for name in method_names():
+        try:
+            found[name] = method(name)
+        except UserError as problem:
+            warnings.warn(f"skipped: {problem}", stacklevel=2)
+    return found
+
+
+def report(name: str) -> Callable[..., list[Path]]:
+    """The writer registered for a report format."""
+    writer: Callable[..., list[Path]] = load(REPORTS, name, "report format")
+    return writer
+
+
+@cache
+def source_hash(cls: type) -> str:
+    """SHA-256 (hex) of the Python files that define `cls`: its module, or its whole package."""
+    import inspect
+
+    file = Path(inspect.getfile(cls))
+    package = (file.parent / "__init__.py").exists() and file.parent.name != cls.__module__.split(".")[0]
+    files = sorted(file.parent.rglob("*.py")) if package else [file]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
