@@ -1,26 +1,45 @@
-"""Mechanics that several methods share: norm layers and their affine parameters, batch statistics.
+"""Mechanics that several methods share: norm layers, test-time statistics, entropy, sharpness, averages.
 
 A method file imports from here and from `ttabench.method`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttabench.classifier import Classifier
+from ttabench.errors import UserError
 
 __all__ = [
+    "AdaptiveBatchNorm",
     "Classifier",
+    "adapt_batch_norm",
+    "average_parameters",
     "describe",
     "entropy",
+    "make_optimizer",
+    "moments",
+    "moving_average",
     "norm_affine",
     "norm_kind",
+    "norm_modules",
+    "norm_needs",
+    "set_norm_mode",
+    "sharpness",
+    "soft_cross_entropy",
+    "top_norms",
+    "top_norms_by_name",
     "use_batch_statistics",
 ]
+
+
+# ---- normalisation layers
 
 
 def norm_kind(module: nn.Module) -> str:
@@ -37,37 +56,220 @@ def norm_kind(module: nn.Module) -> str:
 
 
 def norm_modules(model: nn.Module, norms: str = "all") -> Iterator[tuple[str, nn.Module]]:
-    """Named normalisation layers: `norms` is "batch", or "all" for every kind."""
+    """Named normalisation layers: `norms` is one kind, e.g. "batch", or "all" for every kind."""
     for name, module in model.named_modules():
         kind = norm_kind(module)
         if kind and norms in ("all", kind):
             yield name, module
 
 
-def norm_affine(model: nn.Module, norms: str = "all") -> dict[str, nn.Parameter]:
-    """Weight and bias of the normalisation layers, switched to require gradients, by name."""
+def norm_affine(model: nn.Module, norms: str = "all", skip: Collection[str] = ()) -> dict[str, nn.Parameter]:
+    """Weight and bias of the normalisation layers, switched to require gradients, by name.
+
+    Layers named in `skip` are left out (see :func:`top_norms`). Raises UserError where nothing is left.
+    """
     found = {
         f"{name}.{leaf}": parameter
         for name, module in norm_modules(model, norms)
+        if name not in skip
         for leaf, parameter in module.named_parameters(recurse=False)
         if leaf in ("weight", "bias")
     }
+    if not found:
+        kind = "" if norms == "all" else f"{norms} "
+        raise UserError(f"the model has no {kind}norm layer with a weight or bias to adapt.")
     for parameter in found.values():
         parameter.requires_grad_(True)
     return found
 
 
-def use_batch_statistics(model: nn.Module) -> None:
-    """Every batch-norm layer normalises with the mean and biased variance of its own input.
+def norm_needs(norms: str, statistics: str = "batch") -> tuple[str, ...]:
+    """The kinds of norm layer a method needs one of, which adapts `norms` ("batch" or "all").
 
-    Only those layers change: dropout and stochastic depth stay in eval mode, which matters for
-    transformers, whose training-mode forward passes differ from each other.
+    Statistics other than "batch" say something about batch norm only, so they need it. Raises UserError
+    on other values.
     """
-    for module in model.modules():
-        if isinstance(module, _BatchNorm):
-            module.train()
-            module.track_running_stats = False
-            module.running_mean = module.running_var = module.num_batches_tracked = None
+    for field, value, valid in (("norms", norms, "all"), ("statistics", statistics, "median")):
+        if value not in ("batch", valid):
+            raise UserError(f"{field} is '{value}'; expected batch or {valid}.")
+    return (
+        ("batch",) if norms == "batch" or statistics != "batch" else ("batch", "group", "layer", "instance")
+    )
+
+
+def set_norm_mode(model: nn.Module, *, train: bool) -> None:
+    """Put the normalisation layers, and nothing else, in train or eval mode.
+
+    Dropout and stochastic depth stay in eval mode, which matters for transformers, whose
+    training-mode forward passes differ from each other.
+    """
+    for _, module in norm_modules(model):
+        module.train(train)
+
+
+def describe(model: nn.Module, parameters: dict[str, nn.Parameter]) -> str:
+    """Which layers `parameters` belong to, e.g. ``20 BatchNorm2d (1,920 parameters)``."""
+    kinds: dict[str, int] = {}
+    for owner in {name.rpartition(".")[0] for name in parameters}:
+        module = model.get_submodule(owner)
+        kind = module.replaces if isinstance(module, AdaptiveBatchNorm) else type(module).__name__
+        kinds[kind] = kinds.get(kind, 0) + 1
+    layers = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    return f"{layers or 'nothing'} ({sum(p.numel() for p in parameters.values()):,} parameters)"
+
+
+# ---- which layers are the top
+
+
+def top_norms(model: nn.Module) -> set[str]:
+    """Names of the norm layers near the output: of the last stage or blocks, and all that follow.
+
+    SAR, SoTTA and DeYO leave these alone. Stages (a network with several lists of blocks, as a ResNet)
+    or blocks (one list, as a vision transformer) are found by their structure, not by their names; the
+    last quarter of them, at least one, is the top: layer4 of a ResNet18, 3 of 12 or 2 of 7 transformer
+    blocks with the final norm. Where there are no blocks, the norm layers themselves are counted.
+    """
+    norms = [name for name, _ in norm_modules(model)]
+    lists = _block_lists(model, norms)
+    if not lists:
+        units = [[name] for name in norms]
+    elif len(lists) == 1 or 2 * sum(map(len, lists[-1])) > len(norms):  # the blocks of one body
+        units = lists[-1]
+    else:
+        units = [[name for unit in stage for name in unit] for stage in lists]
+    if not units:
+        return set()
+    first = units[-max(1, round(len(units) / 4))][0]
+    return set(norms[norms.index(first) :])
+
+
+def _block_lists(module: nn.Module, norms: list[str], name: str = "") -> list[list[list[str]]]:
+    """The outermost lists of blocks, in order; a block is given by the norm layers it holds."""
+    if isinstance(module, nn.Sequential | nn.ModuleList):
+        prefix = f"{name}." if name else ""
+        blocks = [
+            [n for n in norms if n.startswith(f"{prefix}{child}.")] for child, _ in module.named_children()
+        ]
+        if any(blocks):
+            return [[block for block in blocks if block]]
+    return [
+        found
+        for child, inner in module.named_children()
+        for found in _block_lists(inner, norms, f"{name}.{child}" if name else child)
+    ]
+
+
+def top_norms_by_name(model: nn.Module) -> set[str]:
+    """The layers SAR's official code leaves alone, by name: for torchvision's ResNets and timm's ViT-B."""
+    marks = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm.")
+    return {
+        name
+        for name, _ in norm_modules(model)
+        if (own := name.removeprefix("net.")) == "norm" or any(mark in own for mark in marks)
+    }
+
+
+# ---- statistics of batch-norm layers
+
+
+def moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
+    """Centre and spread (C,), (C,) of (B, C, …) per channel, over everything else.
+
+    "batch": mean and biased variance. "median": the lower median m and the mean of (x − m)²
+    (MedBN, Park et al., CVPR 2024, Eqs. 5, 6); the median's gradient goes to the selected element.
+    """
+    if statistics not in ("batch", "median"):
+        raise UserError(f"statistics is '{statistics}'; expected batch or median.")
+    rows = x.transpose(0, 1).flatten(1)
+    centre = rows.mean(dim=1) if statistics == "batch" else rows.median(dim=1).values
+    return centre, (rows - centre[:, None]).square().mean(dim=1)
+
+
+class AdaptiveBatchNorm(_BatchNorm):
+    """A batch-norm layer whose statistics are, or come to be, those of the test data.
+
+    (μ, σ²) = (1 − w)·(stored mean, stored variance) + w·(m, v), with (m, v) the :func:`moments` of the
+    input; gradients flow through m and v.
+
+    statistics  "batch" or "median".
+    weight      w in [0, 1]. With 1, what is stored is neither read nor kept.
+    prior       N > 0: w = n / (N + n) for a batch of n images (Schneider et al., NeurIPS 2020, Eq. 2).
+    track       in train mode the mixture replaces what is stored, in eval mode what is stored is used
+                (RobustBN: Yuan et al., CVPR 2023). Otherwise both modes do the same and nothing moves.
+    """
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(
+        self,
+        layer: _BatchNorm,
+        statistics: str = "batch",
+        weight: float = 1.0,
+        prior: float = 0.0,
+        track: bool = False,
+    ) -> None:
+        super().__init__(layer.num_features, layer.eps, affine=False, track_running_stats=False)
+        self.replaces = type(layer).__name__
+        self.weight, self.bias, self.affine = layer.weight, layer.bias, layer.affine
+        self.statistics, self.mix, self.prior, self.track = statistics, weight, prior, track
+        if track or prior or weight < 1:
+            if layer.running_mean is None or layer.running_var is None:
+                raise UserError(f"a {self.replaces} layer of the model has no stored statistics to mix with.")
+            self.running_mean, self.running_var = layer.running_mean.clone(), layer.running_var.clone()
+        self.train(layer.training)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.running_mean is None and self.statistics == "batch":
+            # torch.batch_norm, unlike nn.functional.batch_norm, takes a single value per channel.
+            return torch.batch_norm(
+                input, self.weight, self.bias, None, None, True, 0.0, self.eps, torch.backends.cudnn.enabled
+            )
+        mean, var = self._statistics(input)
+        shape = (1, -1, *(1,) * (input.dim() - 2))
+        scale = (var + self.eps).rsqrt() if self.weight is None else self.weight * (var + self.eps).rsqrt()
+        out = (input.to(scale.dtype) - mean.view(shape)) * scale.view(shape)
+        return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
+
+    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.running_mean is None or self.running_var is None:
+            return moments(self._widen(x), self.statistics)
+        if self.track and not self.training:
+            return self.running_mean, self.running_var
+        w = len(x) / (self.prior + len(x)) if self.prior else self.mix
+        mean, var = moments(self._widen(x), self.statistics)
+        mean, var = (1 - w) * self.running_mean + w * mean, (1 - w) * self.running_var + w * var
+        if self.track:
+            self.running_mean, self.running_var = mean.detach(), var.detach()
+        return mean, var
+
+    def _widen(self, x: Tensor) -> Tensor:
+        """Half-precision activations are summed up in float32."""
+        return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def adapt_batch_norm(
+    model: nn.Module, statistics: str = "batch", weight: float = 1.0, prior: float = 0.0, track: bool = False
+) -> None:
+    """Put an :class:`AdaptiveBatchNorm` in the place of every batch-norm layer; affine parameters stay."""
+    for name, layer in list(norm_modules(model, "batch")):
+        parent, _, leaf = name.rpartition(".")
+        new = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track)
+        setattr(model.get_submodule(parent), leaf, new)
+
+
+def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
+    """Every batch-norm layer normalises with the statistics of its own input, in any mode.
+
+    "batch": mean and biased variance; "median": see :func:`moments`. No other layer changes.
+    """
+    adapt_batch_norm(model, statistics)
+
+
+# ---- objectives
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -76,12 +278,56 @@ def entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(dim=1)
 
 
-def describe(model: nn.Module, parameters: dict[str, nn.Parameter]) -> str:
-    """Which layers `parameters` belong to, e.g. ``20 BatchNorm2d, 1,920 parameters``."""
-    owners = {name.rpartition(".")[0] for name in parameters}
-    kinds: dict[str, int] = {}
-    for owner in owners:
-        kind = type(model.get_submodule(owner)).__name__
-        kinds[kind] = kinds.get(kind, 0) + 1
-    layers = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
-    return f"{layers or 'nothing'} ({sum(p.numel() for p in parameters.values()):,} parameters)"
+def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """−Σ softmax(target) · log softmax(logits) per row: (B, C), (B, C) → (B,)."""
+    return -(torch.softmax(target, dim=1) * torch.log_softmax(logits, dim=1)).sum(dim=1)
+
+
+# ---- updates
+
+
+def make_optimizer(
+    kind: str, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
+) -> torch.optim.Optimizer:
+    """ "adam" (β₁ = momentum, β₂ = 0.999) or "sgd" (heavy-ball momentum)."""
+    if kind == "adam":
+        return torch.optim.Adam(parameters, lr, betas=(momentum, 0.999), weight_decay=weight_decay)
+    if kind == "sgd":
+        return torch.optim.SGD(parameters, lr, momentum=momentum, weight_decay=weight_decay)
+    raise UserError(f"optimizer is '{kind}'; expected adam or sgd.")
+
+
+@contextmanager
+def sharpness(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
+    """Inside: the parameters at θ + ρ·g/‖g‖ (Foret et al., ICLR 2021, Eq. 2), gradients cleared.
+
+    g is the gradient at entry, over all `parameters`. On leaving, they are back at θ bitwise, with the
+    gradient taken inside, ready for the optimiser's step.
+    """
+    moved = [p for p in parameters if p.grad is not None]
+    before = [p.detach().clone() for p in moved]
+    grads = [cast(Tensor, p.grad) for p in moved]
+    norm = torch.stack([g.norm() for g in grads]).norm() if grads else torch.zeros(())
+    with torch.no_grad():
+        for p, g in zip(moved, grads, strict=True):
+            p.add_(g * (rho / (norm + 1e-12)))
+            p.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for p, old in zip(moved, before, strict=True):
+                p.copy_(old)
+
+
+def moving_average(average: Tensor | None, new: Tensor, momentum: float = 0.9) -> Tensor:
+    """momentum · average + (1 − momentum) · new, detached; the first time `new` itself."""
+    new = new.detach()
+    return new if average is None else momentum * average + (1 - momentum) * new
+
+
+@torch.no_grad()
+def average_parameters(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+    """teacher ← momentum · teacher + (1 − momentum) · student, all parameters, no buffers."""
+    for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+        slow.copy_(momentum * slow + (1 - momentum) * fast)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,14 +93,45 @@ def report(name: str) -> Callable[..., list[Path]]:
 
 
 @cache
-def source_hash(cls: type) -> str:
-    """SHA-256 (hex) of the Python files that define `cls`: its module, or its whole package."""
-    import inspect
+def source_hash(name: str) -> str:
+    """SHA-256 (hex) over the Python files a method is made of; the method is not imported.
 
-    file = Path(inspect.getfile(cls))
-    package = (file.parent / "__init__.py").exists() and file.parent.name != cls.__module__.split(".")[0]
-    files = sorted(file.parent.rglob("*.py")) if package else [file]
+    These are its own module or package, what it imports from its own distribution, and the
+    mechanics in ``ttabench.nn``.
+    """
+    points = entry_points(METHODS)
+    if name not in points:
+        return ""
+    top = points[name].module.split(".")[0]
+    seen: dict[str, Path] = {}
+    queue = [points[name].module, "ttabench.nn"]
+    while queue:
+        module = queue.pop()
+        try:
+            spec = find_spec(module)
+        except (ImportError, ValueError):
+            continue
+        if spec is None or spec.origin is None or module in seen:
+            continue
+        seen[module] = Path(spec.origin)
+        if module.startswith(top + "."):
+            queue += [found for found in _imports(seen[module], module) if found.startswith(top + ".")]
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for module in sorted(seen):
+        digest.update(module.encode() + b"\0" + seen[module].read_bytes())
     return digest.hexdigest()
+
+
+def _imports(file: Path, module: str) -> set[str]:
+    """Absolute names of the modules `file` may import."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = resolve_name("." * node.level + base, package)
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return found

@@ -1,0 +1,119 @@
+"""Scoring: the only code that sees labels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ttabench.data.base import Labelled
+from ttabench.errors import UnusableModel
+from ttabench.method import Method
+from ttabench.protocol import Protocol
+from ttabench.stream import Stream, arrange
+
+# (images seen, images scored, of those right)
+OnBatch = Callable[[int, int, int], None]
+
+COLLAPSE = 0.5  # alarm below this fraction of the effective number of classes that are there
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """accuracy in percent; correct (n,) bool in the order of the test set; seconds of adapting and scoring."""
+
+    accuracy: float
+    correct: NDArray[np.bool_]
+    seconds: float
+    alarm: str
+
+
+def evaluate(
+    method: Method[Any],
+    data: Labelled,
+    protocol: Protocol,
+    seed: int,
+    device: str = "cpu",
+    on_batch: OnBatch | None = None,
+) -> Evaluation:
+    """Run a prepared method over one corrupted test set and score it.
+
+    Raises UnusableModel where the logits cannot be scored (NaN, wrong shape).
+    """
+    report = on_batch or (lambda seen, scored, right: None)
+    n = min(protocol.limit or len(data), len(data))
+    labels = data.labels[:n]
+    order = arrange(protocol.order, labels, seed)
+    predicted = np.empty(n, np.int64)
+    seen = 0
+
+    def tick() -> None:
+        nonlocal seen
+        seen += protocol.batch_size
+        report(seen, 0, 0)
+
+    torch.manual_seed(seed)
+    amp = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=protocol.precision == "bfloat16")
+    started = time.perf_counter()
+    with amp:
+        stream = Stream(data.images, order, protocol.batch_size, device)
+        if protocol.mode == "offline":
+            training = Stream(data.images, order, protocol.batch_size, device, tick)
+            method.fit(training, protocol.epochs)
+        scored = 0
+        for x in stream:
+            if protocol.reset == "episodic":
+                method.reset()
+            logits = method.predict(x) if protocol.mode == "offline" else method.adapt(x)
+            where = order[scored : scored + len(x)]
+            predicted[where] = _classes(logits, len(x), scored // protocol.batch_size + 1)
+            scored += len(x)
+            report(scored, scored, int((predicted[order[:scored]] == labels[order[:scored]]).sum()))
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    correct = predicted == labels
+    return Evaluation(
+        accuracy=100 * float(correct.mean()),
+        correct=correct,
+        seconds=time.perf_counter() - started,
+        alarm=_collapse(predicted, labels),
+    )
+
+
+def _classes(logits: Tensor, batch: int, number: int) -> NDArray[np.int64]:
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != batch:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise UnusableModel(f"batch {number}: logits have shape {shape}; expected ({batch}, classes)")
+    if not bool(torch.isfinite(logits).all()):
+        kind = "NaN" if bool(torch.isnan(logits).any()) else "infinite"
+        raise UnusableModel(f"batch {number}: the model returned {kind} logits")
+    best: NDArray[np.int64] = logits.detach().argmax(dim=1).cpu().numpy()
+    return best
+
+
+def _effective(labels: NDArray[np.int64]) -> float:
+    """exp of the entropy of the label histogram: how many classes are really in use."""
+    p = np.bincount(labels) / len(labels)
+    p = p[p > 0]
+    return float(np.exp(-(p * np.log(p)).sum()))
+
+
+def _collapse(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
+    used, there = _effective(predicted), _effective(labels)
+    if used < COLLAPSE * there:
+        return f"collapse: predictions use {used:.1f} classes where {there:.1f} are there"
+    return ""
+
+
+@torch.no_grad()
+def clean_accuracy(model: Callable[[Tensor], Tensor], data: Labelled, device: str = "cpu") -> float:
+    """Accuracy in percent of an unadapted model in eval mode."""
+    stream = Stream(data.images, np.arange(len(data)), 500, device)
+    guesses = torch.cat([model(x).argmax(dim=1).cpu() for x in stream]).numpy()
+    return 100 * float((guesses == data.labels).mean())

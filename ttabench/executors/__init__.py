@@ -1,0 +1,26 @@
+"""Where jobs run.
+
+An executor is one function, ``run(jobs, workers)``: an iterator over whatever the jobs emit while they
+run and return when they end, as it comes, and over :class:`Died` for those that took their worker
+down. A job is any picklable callable that takes ``emit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Job(Protocol):
+    def __call__(self, emit: Callable[[Any], None]) -> Any: ...
+
+
+Executor = Callable[[Sequence[Any], int], Generator[Any]]
+
+
+@dataclass(frozen=True)
+class Died:
+    """A job whose worker was killed twice, the second time while it ran alone."""
+
+    job: Any

@@ -1,0 +1,160 @@
+"""A sweep from its grid to its results: what is missing, what is done, what remains, and running that."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from ttabench.cell import Cell, Result
+from ttabench.data.base import Dataset
+from ttabench.data.catalog import dataset as open_dataset
+from ttabench.errors import UserError, unknown
+from ttabench.executors import Died, Executor
+from ttabench.grid import Grid, Planned, Target, plan
+from ttabench.models import catalog, checkpoints
+from ttabench.store import Store
+from ttabench.worker import Done, Job, Progress
+
+OVERWRITE = ("never", "failed", "always")
+
+
+@dataclass
+class Agenda:
+    """A sweep's cells by what is to happen to them."""
+
+    todo: list[Cell] = field(default_factory=list)
+    done: list[Cell] = field(default_factory=list)
+    failed: list[Cell] = field(default_factory=list)  # recorded as failed, and left so
+    not_applicable: list[Planned] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return len(self.todo) + len(self.done) + len(self.failed) + len(self.not_applicable)
+
+
+def open_datasets(grid: Grid) -> dict[str, Dataset]:
+    """The datasets of a grid, each checked to have its corruptions. Raises UserError."""
+    opened = {name: open_dataset(name) for name in grid.datasets}
+    for name, data in opened.items():
+        for corruption in grid.corruptions:
+            if corruption not in data.corruptions:
+                raise unknown(f"corruption of {name}", corruption, data.corruptions)
+    return opened
+
+
+def untrained(grid: Grid) -> list[tuple[str, str]]:
+    """(architecture, dataset) pairs that have no source classifier yet."""
+    return [(a, d) for d in grid.datasets for a in grid.archs if checkpoints.find(a, d) is None]
+
+
+def targets(grid: Grid, datasets: dict[str, Dataset]) -> list[Target]:
+    """Every classifier of the grid; the checkpoint is "" where none is trained yet."""
+    found = []
+    for (name, data), arch in itertools.product(datasets.items(), grid.archs):
+        trained = checkpoints.find(arch, name) is not None
+        if trained:
+            loaded = checkpoints.load(arch, data)
+            classifier, checkpoint = loaded.classifier, loaded.sha256
+        else:
+            classifier, checkpoint = catalog.build_for(arch, data), ""
+        found.append(
+            Target(arch, classifier.architecture(), checkpoint, name, data.fingerprint(), data.num_classes)
+        )
+    return found
+
+
+def agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "failed") -> Agenda:
+    """Sort cells by what the store already holds. `overwrite` is one of :data:`OVERWRITE`."""
+    if overwrite not in OVERWRITE:
+        raise unknown("value of --overwrite", overwrite, OVERWRITE)
+    held = {} if store is None or overwrite == "always" else store.latest()
+    sorted_out = Agenda()
+    for item in planned:
+        record = held.get(item.cell.cell_id) if item.cell.checkpoint else None
+        if item.unmet:
+            sorted_out.not_applicable.append(item)
+        elif record is None or record.result.status == "n/a":
+            sorted_out.todo.append(item.cell)
+        elif record.result.status == "ok":
+            sorted_out.done.append(item.cell)
+        elif overwrite == "failed":
+            sorted_out.todo.append(item.cell)
+        else:
+            sorted_out.failed.append(item.cell)
+    return sorted_out
+
+
+def jobs(todo: Sequence[Cell], planned: Sequence[Planned], store: Store, device: str) -> list[Job]:
+    """One job per cell; per whole sequence where state carries over from corruption to corruption."""
+    sequences: dict[tuple[object, ...], list[Cell]] = {}
+    wanted = {cell.cell_id for cell in todo}
+    made: list[Job] = []
+    for cell in (item.cell for item in planned if not item.unmet):
+        if cell.protocol.reset == "continual":
+            sequences.setdefault(
+                (cell.method, cell.config, cell.arch, cell.dataset, cell.severity, cell.seed), []
+            ).append(cell)
+        elif cell.cell_id in wanted:
+            made.append(Job((cell,), store.root, device))
+    made += [
+        Job(tuple(cells), store.root, device)
+        for cells in sequences.values()
+        if any(cell.cell_id in wanted for cell in cells)
+    ]
+    return made
+
+
+def record_not_applicable(items: Sequence[Planned], store: Store) -> None:
+    """Store each cell that cannot be run with its reason, once."""
+    held = store.latest()
+    writer = store.writer()
+    for item in items:
+        if item.cell.cell_id not in held:
+            writer.append(Result(cell=item.cell, status="n/a", reason=item.unmet))
+    writer.close()
+
+
+def run(
+    todo: Sequence[Job], store: Store, executor: Executor, workers: int, *, fail_fast: bool = False
+) -> Iterator[Result | Progress]:
+    """Run jobs, yield progress and stored results as they come; stop at the first failure if asked to."""
+    with closing(executor(todo, workers)) as events:
+        for event in events:
+            if isinstance(event, Progress):
+                yield event
+                continue
+            results = event.results if isinstance(event, Done) else _died(event, store)
+            yield from results
+            if fail_fast and any(r.status == "failed" for r in results):
+                return
+
+
+def _died(event: Died, store: Store) -> tuple[Result, ...]:
+    reason = "the worker process was killed twice while running this cell (out of memory?)"
+    results = tuple(Result(cell=cell, status="failed", reason=reason) for cell in event.job.cells)
+    writer = store.writer()
+    for result in results:
+        writer.append(result)
+    writer.close()
+    return results
+
+
+def pick_workers(text: str, device: str, count: int) -> int:
+    """ "auto" → one per GPU, or one per core on the CPU; 0 runs in this process. Raises UserError."""
+    if text != "auto":
+        try:
+            number = int(text)
+        except ValueError:
+            number = -1
+        if number < 0:
+            raise UserError(f"--workers {text}: expected auto or a whole number (0 = in this process).")
+        return number
+    if device.startswith("cuda"):
+        import torch
+
+        return max(1, torch.cuda.device_count()) if device == "cuda" else 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, count))

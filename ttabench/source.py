@@ -1,0 +1,58 @@
+"""The unlabelled source data, as far as a method has declared that it needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ttabench.classifier import Classifier
+from ttabench.method import Needs
+from ttabench.stream import to_tensor
+
+SEED = 0
+
+
+class SourceImages:
+    """Fulfils :class:`ttabench.method.SourceData` for the clean training images; carries no labels.
+
+    A limited request takes a fixed random subset, the same for every method.
+    """
+
+    def __init__(self, images: NDArray[np.uint8], needs: Needs, device: str = "cpu") -> None:
+        self._images = images
+        self._declared = needs.source_data
+        self._device = device
+
+    def _some(self, limit: int) -> NDArray[np.int64]:
+        n = len(self._images)
+        if not limit or limit >= n:
+            return np.arange(n)
+        return np.sort(np.random.Generator(np.random.PCG64(SEED)).permutation(n)[:limit])
+
+    def _batches(self, chosen: NDArray[np.int64], batch_size: int) -> Iterator[Tensor]:
+        for start in range(0, len(chosen), batch_size):
+            yield to_tensor(self._images[chosen[start : start + batch_size]], self._device)
+
+    def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
+        if self._declared != "images":
+            raise PermissionError("source images were asked for, but the method's Needs do not declare them")
+        chosen = self._some(limit)
+        if shuffle:
+            chosen = chosen[torch.randperm(len(chosen)).numpy()]
+        return self._batches(chosen, batch_size)
+
+    @torch.no_grad()
+    def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
+        if self._declared not in ("features", "images"):
+            raise PermissionError(
+                "source features were asked for, but the method's Needs do not declare them"
+            )
+        was_training = classifier.training
+        classifier.eval()
+        parts = [classifier.features(x).float() for x in self._batches(self._some(limit), 500)]
+        classifier.train(was_training)
+        return torch.cat(parts)

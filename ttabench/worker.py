@@ -1,0 +1,159 @@
+"""What one worker does: load once, run cells, store each result as it comes."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ttabench.cell import Cell, Result
+from ttabench.data.base import Dataset
+from ttabench.data.catalog import dataset as open_dataset
+from ttabench.errors import UnusableModel, UserError
+from ttabench.evaluate import evaluate
+from ttabench.method import Method
+from ttabench.models.checkpoints import Loaded
+from ttabench.models.checkpoints import load as load_checkpoint
+from ttabench.registry import method as find_method
+from ttabench.source import SourceImages
+from ttabench.store import Store, Writer
+
+
+@dataclass(frozen=True)
+class Job:
+    """Cells that one worker runs one after the other; more than one only where state carries over."""
+
+    cells: tuple[Cell, ...]
+    results: Path
+    device: str = "cpu"
+
+    def __call__(self, emit: Emit) -> Done:
+        return work(self, emit)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a running cell is. `scored` stays 0 while an offline method looks at the images."""
+
+    cell: str
+    seen: int
+    scored: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job's results, stored already."""
+
+    results: tuple[Result, ...] = field(default=())
+
+
+Emit = Callable[[Progress], None]
+
+
+def work(job: Job, emit: Emit) -> Done:
+    """Run a job's cells and store their results. A cell that fails is a result with its reason.
+
+    Raises UserError only where results cannot be stored.
+    """
+    writer = _writer(job.results)
+    results: list[Result] = []
+    method: Method[Any] | None = None
+    for cell in job.cells:
+        try:
+            if method is None:
+                method = _prepared(_without_place(cell), job.device)
+                method.reset()
+            result = _run(cell, method, job.device, emit)
+        except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
+            result = _failed(cell, problem)
+        if cell.history or len(job.cells) > 1:
+            if result.status != "ok":
+                results.append(result)
+                results += [_after(c, cell) for c in job.cells[len(results) :]]
+                break
+        results.append(result)
+    for result in results:
+        writer.append(result)
+    return Done(tuple(results))
+
+
+def _run(cell: Cell, method: Method[Any], device: str, emit: Emit) -> Result:
+    data = _dataset(cell.dataset).corrupted(cell.corruption, cell.severity)
+    if (now := _dataset(cell.dataset).fingerprint()) != cell.fingerprint:
+        raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
+    seen = evaluate(
+        method, data, cell.protocol, cell.seed, device,
+        lambda done, scored, right: emit(Progress(str(cell), done, scored, right)),
+    )  # fmt: skip
+    alarms = method.alarms()
+    return Result(
+        cell=cell,
+        status="ok",
+        accuracy=seen.accuracy,
+        clean_accuracy=_classifier(cell.arch, cell.dataset, cell.checkpoint, device).clean_accuracy,
+        n_images=len(seen.correct),
+        seconds=seen.seconds,
+        correct=np.packbits(seen.correct).tobytes(),
+        details={
+            "adapted": method.adapted(),
+            "scores": type(method).scores,
+            "alarm": "; ".join(filter(None, (seen.alarm, str(alarms.pop("alarm", ""))))),
+            **alarms,
+        },
+    )
+
+
+def _failed(cell: Cell, problem: Exception) -> Result:
+    text = str(problem).strip() or type(problem).__name__
+    own = isinstance(problem, UnusableModel | UserError)
+    reason = text if own else f"{type(problem).__name__}: {text.splitlines()[0]}"
+    trace = "".join(traceback.format_exception(problem))
+    return Result(cell=cell, status="failed", reason=reason, details={"traceback": trace[-4000:]})
+
+
+def _after(cell: Cell, failed: Cell) -> Result:
+    reason = f"{failed.corruption}-{failed.severity}, earlier in this continual run, failed"
+    return Result(cell=cell, status="failed", reason=reason)
+
+
+def _without_place(cell: Cell) -> tuple[Any, ...]:
+    return cell.method, cell.config, cell.arch, cell.dataset, cell.checkpoint, cell.seed
+
+
+@lru_cache(maxsize=2)
+def _prepared(key: tuple[Any, ...], device: str) -> Method[Any]:
+    """A method after `prepare`; a pure function of the key, so that resumed sweeps repeat numbers."""
+    name, config, arch, dataset, checkpoint, seed = key
+    cls = find_method(name)
+    settings = cls.Config(**dict(config))
+    classifier = _classifier(arch, dataset, checkpoint, device).classifier
+    torch.manual_seed(seed)
+    method = cls(classifier, settings)
+    method.prepare(SourceImages(_dataset(dataset).train().images, cls.needs_of(settings), device))
+    return method
+
+
+@lru_cache(maxsize=4)
+def _classifier(arch: str, dataset: str, checkpoint: str, device: str) -> Loaded:
+    loaded = load_checkpoint(arch, _dataset(dataset))
+    if loaded.sha256 != checkpoint:
+        raise UnusableModel(f"the weights of {arch} on {dataset} changed during the sweep")
+    loaded.classifier.to(device).eval()
+    return loaded
+
+
+@lru_cache(maxsize=4)
+def _dataset(name: str) -> Dataset:
+    return open_dataset(name)
+
+
+@lru_cache(maxsize=1)
+def _writer(results: Path) -> Writer:
+    return Store.at(results).writer()
