@@ -24,6 +24,7 @@ __all__ = [
     "describe",
     "entropy",
     "make_optimizer",
+    "minimise",
     "moments",
     "moving_average",
     "norm_affine",
@@ -295,6 +296,13 @@ def make_optimizer(
     if kind == "sgd":
         return torch.optim.SGD(parameters, lr, momentum=momentum, weight_decay=weight_decay)
     raise UserError(f"optimizer is '{kind}'; expected adam or sgd.")
+
+
+def minimise(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser on the gradient of `loss`."""
+    optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    optimizer.step()
 
 
 @contextmanager

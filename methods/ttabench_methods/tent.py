@@ -24,7 +24,15 @@ import torch
 from torch import Tensor
 
 from ttabench.method import Architecture, Method, Needs, Paper, SourceData
-from ttabench.nn import describe, entropy, make_optimizer, norm_affine, norm_needs, use_batch_statistics
+from ttabench.nn import (
+    describe,
+    entropy,
+    make_optimizer,
+    minimise,
+    norm_affine,
+    norm_needs,
+    use_batch_statistics,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +86,8 @@ class Tent(Method[TentConfig]):
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
         for _ in range(self.config.steps):
-            logits = self.model(x)
-            self.optimizer.zero_grad()
-            entropy(logits).mean().backward()
-            self.optimizer.step()
+            logits: Tensor = self.model(x)
+            minimise(entropy(logits).mean(), self.optimizer)
         return logits.detach()
 
     def adapted(self) -> str:

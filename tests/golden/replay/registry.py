@@ -1,0 +1,100 @@
+"""How each method is replayed: one function per method name of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ttabench.method import Method
+
+from .trace import Trace
+
+
+class Unsupported(Exception):
+    """This trace cannot be replayed, and the folder's README allows that; the message says why."""
+
+
+@dataclass
+class Replayed:
+    """What a replay produced, in stream order.
+
+    logits    one tensor per batch; may hold fewer images than the stream where a group is incomplete.
+    norms     one row per batch: the L2 norm of every parameter, by name ("" of the classifier cut off).
+    expected  what `logits` are compared with, where that is not the trace's field of that name.
+    """
+
+    logits: list[Tensor] = field(default_factory=list)
+    norms: list[dict[str, float]] = field(default_factory=list)
+    expected: Tensor | None = None
+
+    def add(self, logits: Tensor, model: nn.Module) -> None:
+        """Note the scored logits of a batch, and the parameters after it."""
+        self.logits.append(logits.detach())
+        self.norms.append(parameter_norms(model))
+
+
+def parameter_norms(model: nn.Module) -> dict[str, float]:
+    """L2 norm of every parameter, under the names of the bare net."""
+    return {
+        name.removeprefix("net."): p.detach().double().norm().item() for name, p in model.named_parameters()
+    }
+
+
+Replay = Callable[[Trace, torch.dtype], Replayed]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """tolerance  the largest difference that is still the same algorithm.
+    dtype      the precision the verdict is passed in.
+    """
+
+    replay: Replay
+    tolerance: float = 1e-6
+    dtype: torch.dtype = torch.float64
+
+
+REPLAYS: dict[str, Entry] = {}
+
+
+def replays(
+    *methods: str, tolerance: float = 1e-6, dtype: torch.dtype = torch.float64
+) -> Callable[[Replay], Replay]:
+    """Register a function for these methods (the part of a trace's name before the first "-")."""
+
+    def register(function: Replay) -> Replay:
+        for method in methods:
+            assert method not in REPLAYS, method
+            REPLAYS[method] = Entry(function, tolerance, dtype)
+        return function
+
+    return register
+
+
+def tune(optimizer: torch.optim.Optimizer, meta: Mapping[str, Any]) -> None:
+    """Give an optimiser those of the trace's settings that a method's configuration does not have."""
+    for group in optimizer.param_groups:
+        group["weight_decay"] = meta.get("weight_decay", 0.0)
+        if isinstance(optimizer, torch.optim.Adam):
+            group["betas"] = (meta.get("beta1", 0.9), 0.999)
+        else:
+            group["momentum"] = meta.get("momentum", 0.0)
+            group["nesterov"] = meta.get("nesterov", False)
+
+
+def optimizer_settings(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """`optimizer` and `lr` for a method's configuration; the rest by :func:`tune`."""
+    kind = str(meta.get("optimizer") or meta.get("base_optimizer")).lower()
+    return {"optimizer": "adam" if "adam" in kind else "sgd", "lr": float(meta["lr"])}
+
+
+def stream(method: Method[Any], trace: Trace, dtype: torch.dtype) -> Replayed:
+    """The plain online protocol: every batch of the stream once through `adapt`."""
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        replayed.add(method.adapt(x), method.model)
+    return replayed

@@ -1,0 +1,1 @@
+"""Replays of the methods with a teacher or a memory."""
