@@ -75,7 +75,8 @@ class Cell:
         return cls(**data)
 
     def __str__(self) -> str:
-        return f"{self.label} · {self.arch} · {self.dataset} · {self.corruption}-{self.severity} · seed {self.seed}"
+        where = f"{self.arch} · {self.dataset} · {self.corruption}-{self.severity}"
+        return f"{self.label} · {where} · seed {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)

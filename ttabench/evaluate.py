@@ -26,7 +26,7 @@ COLLAPSE = 0.5  # alarm below this fraction of the effective number of classes t
 
 @dataclass(frozen=True)
 class Evaluation:
-    """accuracy in percent; correct (n,) bool in the order of the test set; seconds of adapting and scoring."""
+    """accuracy in percent; correct (n,) bool in the order of the test set; seconds to adapt and score."""
 
     accuracy: float
     correct: NDArray[np.bool_]

@@ -33,7 +33,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a method cannot do without: declared, so that a cell is "n/a" with a reason and never a silent Source.
+    """What a method cannot do without. Declared, so that a cell is "n/a" with a reason, never a silent Source.
 
     gradient     backpropagates at test time.
     source_data  "", "features" or "images": what of the unlabelled source data it must see.
@@ -182,7 +182,7 @@ class Method(ABC, Generic[C]):
         self.__dict__.pop("_prepared", None)
         self._prepared = copy.deepcopy(self.__dict__)
 
-    def setup(self, source: SourceData | None) -> None:  # noqa: B027 — a hook, empty by default
+    def setup(self, source: SourceData | None) -> None:
         """Prepare the model, the optimiser, source statistics … (override)."""
 
     @abstractmethod

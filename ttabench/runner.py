@@ -13,7 +13,7 @@ from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Died, Executor
-from ttabench.grid import Grid, Planned, Target, plan
+from ttabench.grid import Grid, Planned, Target
 from ttabench.models import catalog, checkpoints
 from ttabench.store import Store
 from ttabench.worker import Done, Job, Progress

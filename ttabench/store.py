@@ -193,8 +193,8 @@ class Writer:
         except OSError as problem:
             os.ftruncate(self._file, before)
             raise UserError(
-                f"{self.path.parent} cannot take another result ({problem.strerror}); what was stored is kept: "
-                "make room and run the same command again."
+                f"{self.path.parent} cannot take another result ({problem.strerror}); "
+                "what was stored is kept: make room and run the same command again."
             ) from None
 
     def close(self) -> None:

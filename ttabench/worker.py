@@ -42,6 +42,7 @@ class Progress:
     """How far a running cell is. `scored` stays 0 while an offline method looks at the images."""
 
     cell: str
+    total: int
     seen: int
     scored: int
     right: int
@@ -65,22 +66,22 @@ def work(job: Job, emit: Emit) -> Done:
     writer = _writer(job.results)
     results: list[Result] = []
     method: Method[Any] | None = None
+    lost: Cell | None = None
     for cell in job.cells:
         try:
+            if lost is not None:
+                raise UnusableModel(
+                    f"{lost.corruption}-{lost.severity}, earlier in this continual run, failed"
+                )
             if method is None:
                 method = _prepared(_without_place(cell), job.device)
                 method.reset()
             result = _run(cell, method, job.device, emit)
         except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
             result = _failed(cell, problem)
-        if cell.history or len(job.cells) > 1:
-            if result.status != "ok":
-                results.append(result)
-                results += [_after(c, cell) for c in job.cells[len(results) :]]
-                break
-        results.append(result)
-    for result in results:
+            lost = lost or cell
         writer.append(result)
+        results.append(result)
     return Done(tuple(results))
 
 
@@ -88,9 +89,10 @@ def _run(cell: Cell, method: Method[Any], device: str, emit: Emit) -> Result:
     data = _dataset(cell.dataset).corrupted(cell.corruption, cell.severity)
     if (now := _dataset(cell.dataset).fingerprint()) != cell.fingerprint:
         raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
+    total = min(cell.protocol.limit or len(data), len(data))
     seen = evaluate(
         method, data, cell.protocol, cell.seed, device,
-        lambda done, scored, right: emit(Progress(str(cell), done, scored, right)),
+        lambda done, scored, right: emit(Progress(str(cell), total, done, scored, right)),
     )  # fmt: skip
     alarms = method.alarms()
     return Result(
@@ -116,11 +118,6 @@ def _failed(cell: Cell, problem: Exception) -> Result:
     reason = text if own else f"{type(problem).__name__}: {text.splitlines()[0]}"
     trace = "".join(traceback.format_exception(problem))
     return Result(cell=cell, status="failed", reason=reason, details={"traceback": trace[-4000:]})
-
-
-def _after(cell: Cell, failed: Cell) -> Result:
-    reason = f"{failed.corruption}-{failed.severity}, earlier in this continual run, failed"
-    return Result(cell=cell, status="failed", reason=reason)
 
 
 def _without_place(cell: Cell) -> tuple[Any, ...]:

@@ -1,0 +1,60 @@
+"""The command line: one short file per verb; heavy imports live inside the commands."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import typer
+
+from ttabench.errors import UserError
+
+app = typer.Typer(
+    name="ttabench",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A benchmark harness for test-time adaptation of image classifiers.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and leave.", is_eager=True),
+) -> None:
+    if version:
+        from ttabench import __version__
+
+        print(f"ttabench {__version__}")
+        raise typer.Exit
+
+
+def _register() -> None:
+    from ttabench.cli import compare, doctor, listing, report, status, sweep, train
+
+    for module in (sweep, report, compare, train, listing, status, doctor):
+        module.register(app)
+
+
+_register()
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130."""
+    warnings.showwarning = _warn
+    try:
+        app()
+    except UserError as problem:
+        print(f"ttabench: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("ttabench: interrupted.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _warn(message: Warning | str, category: type[Warning], *_where: object) -> None:
+    if issubclass(category, UserWarning):
+        print(f"ttabench: warning: {message}", file=sys.stderr)

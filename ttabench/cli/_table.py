@@ -1,0 +1,31 @@
+"""A data frame or rows as a plain table in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def columns(frame: pd.DataFrame) -> None:
+    """Print a frame."""
+    table([str(c) for c in frame.columns], frame.itertuples(index=False))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows under headings."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(str(value)) for value in row))
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=140)
+    console.print(made)

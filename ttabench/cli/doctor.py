@@ -1,0 +1,75 @@
+"""``ttabench doctor``: what is here, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor() -> None:
+    """Versions, devices, caches, plugins; exit code 1 if something needed is missing."""
+    from ttabench.env import cache_dir, machine, versions
+
+    problems = []
+    print(f"{'machine':<14} {machine()}, {os.cpu_count()} cores")
+    for name, version in versions().items():
+        print(f"{name:<14} {version}")
+        if version == "not installed":
+            problems.append(f"{name} is missing: pip install {name}")
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    print(f"{'devices':<14} {', '.join(gpus) or 'cpu only'}")
+    for extra in ("timm", "robustbench"):
+        there = importlib.util.find_spec(extra) is not None
+        print(
+            f"{extra:<14} {'installed' if there else f"not installed (optional): pip install 'ttabench[{extra}]'"}"
+        )
+    problems += _cache(cache_dir())
+    problems += _plugins()
+    for problem in problems:
+        print(f"problem: {problem}")
+    print(f"{len(problems)} problems" if problems else "all is well")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _cache(folder: Path) -> list[str]:
+    """Whether the cache can be written, and what it holds."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free / 1e9
+        held = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6
+    except OSError as problem:
+        return [
+            f"the cache {folder} cannot be used ({problem.strerror}): set TTABENCH_CACHE to another folder"
+        ]
+    print(f"{'cache':<14} {folder} ({held:.0f} MB, {free:.0f} GB free)")
+    for model in sorted(folder.glob("models/**/*.safetensors")):
+        print(f"{'':<14} {model.relative_to(folder)}")
+    if not os.access(folder, os.W_OK):
+        return [f"the cache {folder} cannot be written: set TTABENCH_CACHE to another folder"]
+    return []
+
+
+def _plugins() -> list[str]:
+    """Methods that are registered, and those that cannot be imported."""
+    from ttabench.errors import UserError
+    from ttabench.registry import method, method_names
+
+    found, broken = [], []
+    for name in method_names():
+        try:
+            found.append(method(name).name)
+        except UserError as problem:
+            broken.append(str(problem))
+    print(f"{'methods':<14} {', '.join(found)}")
+    return broken

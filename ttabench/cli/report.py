@@ -1,0 +1,43 @@
+"""``ttabench report``: tables, LaTeX and plots of a results folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(report)
+
+
+def report(
+    results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
+    format_: Annotated[str, Option("--format", help="csv, latex, plots, or several.")] = "csv,latex,plots",
+    to: Annotated[Path | None, Option(help="Where to write. [DIR/report]")] = None,
+) -> None:
+    """Write cells.csv, and the tables and plots made from it."""
+    from ttabench.errors import UserError
+    from ttabench.grid import split_list
+    from ttabench.registry import report as find
+    from ttabench.store import load_frame
+
+    writers = {name: find(name) for name in split_list(format_)}
+    cells = load_frame(results)
+    if cells.empty:
+        raise UserError(f"{results} holds no results yet; run its sweep first.")
+    folder = to or results / "report"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        find("cells")(cells, folder)
+        written = [folder / "cells.csv"]
+        for write in writers.values():
+            written += write(cells, folder)
+    except OSError as problem:
+        raise UserError(
+            f"{folder} cannot be written ({problem.strerror}); choose another with --to."
+        ) from None
+    for path in dict.fromkeys(written):
+        print(path)

@@ -1,0 +1,52 @@
+"""``ttabench train``: train source classifiers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from typer import Option
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(train)
+
+
+def train(
+    archs: Annotated[str, Option(help="Architectures, separated by commas.")] = "resnet18,cct",
+    datasets: Annotated[str, Option(help="Datasets, separated by commas.")] = "digits-c",
+    epochs: Annotated[int, Option(help="0 = the recipe's.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Initialisation, order and augmentation.")] = 0,
+    precision: Annotated[str, Option(help="auto, float32 or bfloat16.")] = "auto",
+    device: Annotated[str, Option(help="auto, cpu, cuda …")] = "auto",
+    workers: Annotated[str, Option(help="Classifiers at once; 0 = in this process.")] = "auto",
+    threads: Annotated[int, Option(help="CPU threads per classifier.", min=1)] = 1,
+    force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,
+) -> None:
+    """Train a source classifier per architecture × dataset, and keep it in the cache.
+
+    Prints the clean accuracy. A training that was stopped goes on where it was.
+    """
+    from ttabench import runner
+    from ttabench.cli._training import TrainJob, train_all
+    from ttabench.data.catalog import dataset
+    from ttabench.env import pick_device
+    from ttabench.executors import inline, local
+    from ttabench.grid import split_list
+    from ttabench.models import checkpoints
+
+    chosen = pick_device(device)
+    jobs = []
+    for name in split_list(datasets):
+        data = dataset(name)
+        for arch in split_list(archs):
+            if not force and checkpoints.find(arch, name) is not None:
+                held = checkpoints.load(arch, data)
+                print(
+                    f"{arch} on {name}: already trained, {held.clean_accuracy:.2f} % clean (--force trains again)"
+                )
+                continue
+            jobs.append(TrainJob(arch, name, chosen, threads, epochs, seed, precision))
+    if jobs:
+        count = runner.pick_workers(workers, chosen, len(jobs))
+        train_all(jobs, local.run if count else inline.run, count)
