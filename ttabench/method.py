@@ -33,7 +33,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a method cannot do without. Declared, so that a cell is "n/a" with a reason, never a silent Source.
+    """What a method cannot do without, so that a cell is "n/a" with a reason and never a silent Source.
 
     gradient     backpropagates at test time.
     source_data  "", "features" or "images": what of the unlabelled source data it must see.

@@ -72,7 +72,7 @@ class Protocol:
         return cls(**data)
 
     def caption(self) -> str:
-        """One phrase for a caption: ``online, batch size 200, iid order, reset per corruption, all images``."""
+        """One phrase: ``online, batch size 200, iid order, reset per corruption, all images``."""
         parts = [self.mode, f"batch size {self.batch_size}"]
         if self.epochs:
             parts.append(f"{self.epochs} epochs")

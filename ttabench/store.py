@@ -110,15 +110,16 @@ class Store:
         """What was asked for when the folder was made."""
         try:
             manifest = json.loads(self.manifest.read_text())
-            if manifest["format"] != FORMAT:
+            if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
                 raise ValueError
+            version = int(manifest["version"])
         except OSError:
             raise UserError(f"{self.root} is not a results folder of ttabench (no sweep.json).") from None
         except (ValueError, KeyError, TypeError):
             raise UserError(
                 f"{self.manifest} is not what ttabench wrote; restore it, or choose another folder."
             ) from None
-        if manifest["version"] > VERSION:
+        if version > VERSION:
             raise UserError(f"{self.root} was made by a newer ttabench; please upgrade.")
         sweep: dict[str, Any] = manifest["sweep"]
         return sweep

@@ -15,7 +15,7 @@ Tick = Callable[[], None]
 
 
 def to_tensor(images: NDArray[np.uint8], device: str = "cpu") -> Tensor:
-    """uint8 (b, H, W, 3) → float32 (b, 3, H, W) in [0, 1]; bytes until the device, channels last in memory."""
+    """uint8 (b, H, W, 3) → float32 (b, 3, H, W) in [0, 1]; bytes until the device; channels last."""
     x = torch.from_numpy(np.ascontiguousarray(images)).to(device)
     return x.permute(0, 3, 1, 2).float().div_(255)
 

@@ -30,9 +30,7 @@ def doctor() -> None:
     print(f"{'devices':<14} {', '.join(gpus) or 'cpu only'}")
     for extra in ("timm", "robustbench"):
         there = importlib.util.find_spec(extra) is not None
-        print(
-            f"{extra:<14} {'installed' if there else f"not installed (optional): pip install 'ttabench[{extra}]'"}"
-        )
+        print(f"{extra:<14} {'installed' if there else f'optional, not installed: ttabench[{extra}]'}")
     problems += _cache(cache_dir())
     problems += _plugins()
     for problem in problems:

@@ -42,9 +42,7 @@ def train(
         for arch in split_list(archs):
             if not force and checkpoints.find(arch, name) is not None:
                 held = checkpoints.load(arch, data)
-                print(
-                    f"{arch} on {name}: already trained, {held.clean_accuracy:.2f} % clean (--force trains again)"
-                )
+                print(f"{arch} on {name}: {held.clean_accuracy:.2f} % clean, trained already (see --force)")
                 continue
             jobs.append(TrainJob(arch, name, chosen, threads, epochs, seed, precision))
     if jobs:

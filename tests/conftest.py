@@ -1,0 +1,24 @@
+"""Shared by all tests: a private cache, and where the real data is if it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real images and reference data beside the repository."""
+    if not SHARED.is_dir():
+        pytest.skip("the reference data folder ../shared is not there")
+    return SHARED
+
+
+@pytest.fixture(autouse=True)
+def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the user's cache; one cache per run, so that a model is trained once."""
+    base = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("TTABENCH_CACHE", str(base))

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ttabench.errors import UserError
+from ttabench.grid import Grid, Target, make_config, parse_method, parse_settings, plan, split_list
+from ttabench.method import Architecture
+from ttabench.registry import method
+
+RESNET = Target("resnet18", Architecture(norm_layers=("batch",), num_classes=10), "c", "digits-c", "f", 10)
+CCT = Target("cct", Architecture(norm_layers=("layer",), num_classes=10), "d", "digits-c", "f", 10)
+
+
+def grid(**changed: Any) -> Grid:
+    return Grid(**{"methods": ("tent",), "archs": ("resnet18",), "corruptions": ("fog", "snow"), **changed})
+
+
+def labels(*targets: Target, **changed: Any) -> dict[tuple[str, str], str]:
+    return {(p.cell.label, p.cell.arch): p.unmet for p in plan(grid(**changed), targets)}
+
+
+def test_the_size_of_a_plan_is_the_product_of_its_axes_plus_the_baseline() -> None:
+    planned = plan(grid(severities=(1, 5), seeds=(0, 1, 2)), [RESNET, CCT])
+    assert len(planned) == (1 + 1) * 2 * 2 * 2 * 3  # methods+source, targets, corruptions, severities, seeds
+    assert len({p.cell.cell_id for p in planned}) == len(planned)
+
+
+def test_the_baseline_comes_first_and_once() -> None:
+    assert plan(grid(), [RESNET])[0].cell.method == "source"
+    assert sum(p.cell.method == "source" for p in plan(grid(methods=("tent", "source")), [RESNET])) == 2
+
+
+def test_batch_norm_methods_are_not_applicable_where_there_is_none() -> None:
+    found = labels(RESNET, CCT, methods=("bn_stats", "tent[norms=batch]"))
+    assert found[("bn_stats", "cct")] == "no batch norm"
+    assert found[("tent", "cct")] == "no batch norm"
+    assert found[("bn_stats", "resnet18")] == ""
+
+
+def test_tent_adapts_all_norms_where_there_is_no_batch_norm_and_says_so() -> None:
+    assert labels(RESNET, CCT) == {
+        ("source", "resnet18"): "", ("tent", "resnet18"): "",
+        ("source", "cct"): "", ("tent[norms=all]", "cct"): "",
+    }  # fmt: skip
+
+
+def test_one_configuration_under_two_names_is_one_cell() -> None:
+    planned = plan(grid(methods=("tent", "tent[norms=all]")), [CCT])
+    assert [p.cell.label for p in planned if p.cell.method == "tent"] == ["tent[norms=all]"] * 2
+
+
+def test_settings_cross() -> None:
+    found = labels(RESNET, settings=("tent.lr=0.01,0.1", "tent.steps=1,2"))
+    assert {label for label, _ in found} == {
+        "source", "tent[lr=0.01]", "tent[lr=0.1]", "tent[lr=0.01,steps=2]", "tent[lr=0.1,steps=2]",
+    }  # fmt: skip
+
+
+def test_continual_cells_know_their_history() -> None:
+    planned = [p.cell for p in plan(grid(reset="continual"), [RESNET]) if p.cell.method == "tent"]
+    assert [c.history for c in planned] == [(), ("fog-5",)]
+
+
+def test_native_mode_is_resolved_so_that_equal_numbers_are_equal_cells() -> None:
+    native = {p.cell.cell_id for p in plan(grid(mode="native"), [RESNET])}
+    assert native == {p.cell.cell_id for p in plan(grid(mode="online"), [RESNET])}
+    assert not native & {p.cell.cell_id for p in plan(grid(mode="offline"), [RESNET])}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"methods": ("tnet",)}, "did you mean 'tent'"),
+        ({"settings": ("tent.ler=1",)}, "did you mean 'lr'"),
+        ({"settings": ("tent.lr=fast",)}, "expected a number"),
+        ({"settings": ("tent.steps=1.5",)}, "expected a whole number"),
+        ({"settings": ("tent.lr",)}, r"form method\.key=value"),
+        ({"settings": ("tnet.lr=1",)}, "did you mean 'tent'"),
+        ({"settings": ("bn_stats.x=1",)}, "not among the methods"),
+        ({"methods": ("tent[lr]",)}, "form key=value"),
+        ({"methods": ("tent[lr=1",)}, "form name"),
+        ({"severities": (0,)}, "severities are 1 to 5"),
+        ({"severities": (6,)}, "severities are 1 to 5"),
+        ({"mode": "onlin"}, "did you mean 'online'"),
+        ({"reset": "sometimes"}, "per_corruption"),
+        ({"methods": ()}, "name at least one"),
+        ({"methods": ("tent", "tent")}, "twice"),
+        ({"mode": "offline", "reset": "episodic"}, "cannot be episodic"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plan(grid(**wrong), [RESNET])
+
+
+def test_lists_split_outside_brackets() -> None:
+    assert split_list("a, b[x=1,y=2] ,c") == ("a", "b[x=1,y=2]", "c")
+    assert parse_method("b[x=1,y=2]") == ("b", {"x": "1", "y": "2"})
+    assert parse_settings(["tent.lr=1,2"], ["tent"]) == {"tent": {"lr": ["1", "2"]}}
+
+
+def test_values_take_the_declared_type() -> None:
+    @dataclass(frozen=True)
+    class Config:
+        lr: float = 1.0
+        steps: int = 1
+        on: bool = False
+        kind: str = "a"
+        most: int | None = None
+
+    Base = method("source")
+
+    class Toy(Base):  # type: ignore[misc,valid-type]
+        name = "toy"
+
+    Toy.Config = Config
+    config = make_config(Toy, {"lr": "1e-3", "steps": "2", "on": "true", "kind": "b", "most": "none"}, {})
+    assert config == Config(1e-3, 2, True, "b", None)
+    with pytest.raises(UserError, match="true or false"):
+        make_config(Toy, {"on": "yes"}, {})

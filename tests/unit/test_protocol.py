@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ttabench.protocol import MODES, RESETS, Protocol, parse_call
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "native"}, {"reset": "never"}, {"precision": "float16"}, {"batch_size": 0}, {"limit": -1},
+        {"order": "sorted"}, {"order": "dirichlet(0)"}, {"order": "dirichlet"}, {"contamination": "noise(1)"},
+        {"mode": "offline", "reset": "episodic"}, {"mode": "online", "epochs": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_outside_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="."):
+        Protocol(**wrong)  # type: ignore[arg-type]
+
+
+@given(
+    mode=st.sampled_from(MODES), reset=st.sampled_from(RESETS), batch=st.integers(1, 1000),
+    limit=st.integers(0, 10**6), order=st.sampled_from(["iid", "dirichlet(0.1)"]),
+)  # fmt: skip
+def test_round_trip(mode: str, reset: str, batch: int, limit: int, order: str) -> None:
+    if (mode, reset) == ("offline", "episodic"):
+        return
+    protocol = Protocol(mode=mode, reset=reset, batch_size=batch, limit=limit, order=order)
+    assert Protocol.from_json(json.loads(json.dumps(protocol.to_json()))) == protocol
+
+
+def test_defaults_stay_out_of_the_identity() -> None:
+    # so that a field added later does not change the identity of what is stored
+    assert Protocol().to_json() == {"mode": "online"}
+
+
+def test_caption_names_what_differs() -> None:
+    caption = Protocol(mode="offline", epochs=3, batch_size=64, limit=100, reset="continual").caption()
+    for part in ("offline", "3 epochs", "batch size 64", "first 100 images", "reset continual"):
+        assert part in caption
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(ValueError, match="speed"):
+        Protocol.from_json({"mode": "online", "speed": 3})
+
+
+def test_parse_call() -> None:
+    assert parse_call("dirichlet(0.1)") == ("dirichlet", 0.1)
+    with pytest.raises(ValueError, match="name"):
+        parse_call("dirichlet 0.1")
