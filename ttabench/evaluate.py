@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.contamination import Mixture, foreign_images, interleave
 from ttabench.data.base import Labelled
 from ttabench.errors import UnusableModel
 from ttabench.method import Method
 from ttabench.protocol import Protocol
-from ttabench.stream import Stream, arrange
+from ttabench.stream import Images, Stream, arrange
 
 # (images seen, images scored, of those right)
 OnBatch = Callable[[int, int, int], None]
@@ -48,9 +49,14 @@ def evaluate(
     """
     report = on_batch or (lambda seen, scored, right: None)
     n = min(protocol.limit or len(data), len(data))
+    images: Images = data.images[:n]
     labels = data.labels[:n]
     order = arrange(protocol.order, labels, seed)
-    predicted = np.empty(n, np.int64)
+    if protocol.contamination:
+        foreign = foreign_images(protocol.contamination, data.images[:n], seed)
+        images = Mixture(data.images[:n], foreign)
+        order = interleave(order, n, len(foreign), seed)
+    predicted = np.full(n, -1, np.int64)
     seen = 0
 
     def tick() -> None:
@@ -62,19 +68,20 @@ def evaluate(
     amp = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=protocol.precision == "bfloat16")
     started = time.perf_counter()
     with amp:
-        stream = Stream(data.images, order, protocol.batch_size, device)
         if protocol.mode == "offline":
-            training = Stream(data.images, order, protocol.batch_size, device, tick)
-            method.fit(training, protocol.epochs)
-        scored = 0
-        for x in stream:
+            method.fit(Stream(images, order, protocol.batch_size, device, tick), protocol.epochs)
+        done = scored = right = 0
+        for number, x in enumerate(Stream(images, order, protocol.batch_size, device), start=1):
             if protocol.reset == "episodic":
                 method.reset()
             logits = method.predict(x) if protocol.mode == "offline" else method.adapt(x)
-            where = order[scored : scored + len(x)]
-            predicted[where] = _classes(logits, len(x), scored // protocol.batch_size + 1)
-            scored += len(x)
-            report(scored, scored, int((predicted[order[:scored]] == labels[order[:scored]]).sum()))
+            where = order[done : done + len(x)]
+            own = where < n
+            predicted[where[own]] = _classes(logits, len(x), number)[own]
+            done += len(x)
+            scored += int(own.sum())
+            right += int((predicted[where[own]] == labels[where[own]]).sum())
+            report(done, scored, right)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     correct = predicted == labels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -42,17 +43,23 @@ def arrange(order: str, labels: NDArray[np.int64], seed: int) -> NDArray[np.int6
     return np.concatenate([draw.permutation(np.concatenate(slot)) for slot in slots])
 
 
+class Images(Protocol):
+    """An array of images (N, H, W, 3) uint8, or anything that can be indexed like one."""
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> NDArray[np.uint8]: ...
+
+
 class Stream:
     """Fulfils :class:`ttabench.method.Batches`; carries no labels.
 
-    images     (N, H, W, 3) uint8, perhaps memory-mapped; only the batch at hand is copied.
+    images     perhaps memory-mapped; only the batch at hand is copied.
     positions  which of them, in stream order.
     tick       called after every batch, for progress displays.
     """
 
     def __init__(
         self,
-        images: NDArray[np.uint8],
+        images: Images,
         positions: NDArray[np.int64],
         batch_size: int,
         device: str = "cpu",

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from ttabench.classifier import Classifier
+from ttabench.contamination import interleave
+from ttabench.data.base import Labelled
+from ttabench.errors import UnusableModel, UserError
+from ttabench.evaluate import clean_accuracy, evaluate
+from ttabench.method import Batches, Method, Needs
+from ttabench.protocol import Protocol
+from ttabench.source import SourceImages
+from ttabench.stream import Stream, arrange, to_tensor
+
+CLASSES = 4
+
+
+def data(n: int = 10) -> Labelled:
+    """The class of an image is written in its first pixel, so that a net can be exactly right."""
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (n, 8, 8, 3), np.uint8)
+    labels = np.arange(n) % CLASSES
+    images[:, 0, 0, 0] = labels * 10
+    return Labelled(images, labels)
+
+
+class Reads(nn.Module):
+    """Logits that name the class written in the first pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(CLASSES, CLASSES)
+        with torch.no_grad():
+            self.fc.weight.copy_(torch.eye(CLASSES))
+            self.fc.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        label = (x[:, 0, 0, 0] * 25.5).round().long().clamp(0, CLASSES - 1)
+        out: Tensor = self.fc(nn.functional.one_hot(label, CLASSES).float())
+        return out
+
+
+@dataclass(frozen=True)
+class _Config:
+    shift: int = 0
+
+
+class Toy(Method[_Config]):
+    """Right, but for a shift of the class; notes what it is shown."""
+
+    name = "toy"
+    Config = _Config
+
+    def setup(self, source: Any) -> None:
+        self.seen: list[int] = []
+        self.bias = 0
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
+        self.bias += 1
+        return self.predict(x).roll(self.config.shift, dims=1)
+
+    def fit(self, batches: Batches, epochs: int = 0) -> None:
+        for _ in range(epochs or 2):
+            for where, x in batches.shuffled():
+                assert len(where) == len(x)
+                self.seen.append(len(x))
+
+
+def toy(**config: int) -> Toy:
+    method = Toy(Classifier(Reads(), last="fc"), _Config(**config))
+    method.prepare()
+    return method
+
+
+def test_labels_meet_their_images_whatever_the_order() -> None:
+    for seed in range(5):
+        assert evaluate(toy(), data(), Protocol(batch_size=3), seed).accuracy == 100.0
+        assert evaluate(toy(shift=1), data(), Protocol(batch_size=3), seed).accuracy == 0.0
+
+
+def test_a_permutation_of_the_labels_is_noticed() -> None:
+    good = data()
+    wrong = Labelled(good.images, np.roll(good.labels, 1))
+    assert evaluate(toy(), wrong, Protocol(), 0).accuracy == 0.0
+
+
+def test_correctness_is_kept_in_the_order_of_the_test_set() -> None:
+    mixed = data()
+    mixed.labels[[2, 5]] = (mixed.labels[[2, 5]] + 1) % CLASSES
+    seen = evaluate(toy(), mixed, Protocol(batch_size=4), 3)
+    assert np.flatnonzero(~seen.correct).tolist() == [2, 5]
+    assert seen.accuracy == 80.0
+
+
+def test_online_sees_every_image_once_and_offline_as_often_as_it_likes() -> None:
+    online, offline = toy(), toy()
+    evaluate(online, data(), Protocol(batch_size=4), 0)
+    assert online.seen == [4, 4, 2]
+    evaluate(offline, data(), Protocol(mode="offline", batch_size=4, epochs=3), 0)
+    assert offline.seen == [4, 4, 2] * 3
+
+
+def test_episodic_resets_before_every_batch() -> None:
+    method = toy()
+    evaluate(method, data(), Protocol(batch_size=4, reset="episodic"), 0)
+    assert method.bias == 1
+
+
+def test_the_limit_takes_the_first_images() -> None:
+    seen = evaluate(toy(), data(), Protocol(limit=7), 0)
+    assert len(seen.correct) == 7
+    assert len(evaluate(toy(), data(), Protocol(limit=70), 0).correct) == 10
+
+
+def test_foreign_images_are_seen_and_not_scored() -> None:
+    method = toy()
+    seen = evaluate(method, data(30), Protocol(batch_size=8, contamination="noise(0.25)"), 0)
+    assert sum(method.seen) == 40
+    assert len(seen.correct) == 30
+    assert seen.accuracy == 100.0
+
+
+@given(n=st.integers(1, 50), foreign=st.integers(0, 50), seed=st.integers(0, 100))
+@settings(max_examples=30, deadline=None)
+def test_interleaving_keeps_the_order_and_loses_nothing(n: int, foreign: int, seed: int) -> None:
+    mixed = interleave(np.arange(n)[::-1].copy(), n, foreign, seed)
+    assert sorted(mixed) == list(range(n + foreign))
+    assert mixed[mixed < n].tolist() == list(range(n))[::-1]
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (torch.full((10, 4), float("nan")), "NaN"),
+        (torch.full((10, 4), float("inf")), "infinite"),
+        (torch.zeros(3, 4), r"shape \(3, 4\)"),
+        (torch.zeros(10), r"shape \(10,\)"),
+        (None, "NoneType"),
+    ],
+    ids=str,
+)
+def test_unusable_logits_are_named(logits: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Toy, "adapt", lambda self, x: logits)
+    with pytest.raises(UnusableModel, match=message):
+        evaluate(toy(), data(), Protocol(), 0)
+
+
+def test_a_collapse_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert evaluate(toy(), data(), Protocol(), 0).alarm == ""
+    constant = torch.eye(CLASSES)[:1]
+    monkeypatch.setattr(Toy, "adapt", lambda self, x: constant.expand(len(x), -1))
+    assert "1.0 classes where 4.0" in evaluate(toy(), data(12), Protocol(), 0).alarm
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int, int]] = []
+    evaluate(toy(), data(), Protocol(batch_size=4), 0, on_batch=lambda *a: told.append(a))
+    assert told == [(4, 4, 4), (8, 8, 8), (10, 10, 10)]
+
+
+def test_clean_accuracy_is_in_percent() -> None:
+    assert clean_accuracy(Classifier(Reads(), last="fc"), data()) == 100.0
+
+
+@given(seed=st.integers(0, 1000), order=st.sampled_from(["iid", "dirichlet(0.1)", "dirichlet(10)"]))
+@settings(max_examples=30, deadline=None)
+def test_every_order_is_a_permutation_and_a_function_of_the_seed(seed: int, order: str) -> None:
+    labels = np.arange(60) % CLASSES
+    found = arrange(order, labels, seed)
+    assert sorted(found) == list(range(60))
+    assert found.tolist() == arrange(order, labels, seed).tolist()
+
+
+def test_small_concentration_correlates_neighbours() -> None:
+    labels = np.arange(2000) % 10
+
+    def same(order: str) -> float:
+        stream = labels[arrange(order, labels, 0)]
+        return float((stream[1:] == stream[:-1]).mean())
+
+    assert same("iid") < 0.15
+    assert same("dirichlet(0.01)") > 2 * same("iid")
+
+
+def test_pixels_arrive_in_range_and_in_place() -> None:
+    images = data().images
+    x = to_tensor(images)
+    assert x.shape == (10, 3, 8, 8)
+    assert float(x.max()) <= 1.0
+    assert torch.equal((x * 255).round().byte(), torch.from_numpy(images).permute(0, 3, 1, 2))
+
+
+def test_a_shuffled_pass_pairs_positions_with_images() -> None:
+    images = data().images
+    stream = Stream(images, np.arange(10)[::-1].copy(), 3)
+    whole = torch.cat(list(stream))
+    for where, x in stream.shuffled():
+        assert torch.equal(x, whole[where])
+
+
+def batches(source: SourceImages) -> Iterator[Tensor]:
+    return source.batches(4, limit=6, shuffle=True)
+
+
+def test_source_data_is_given_only_as_declared() -> None:
+    images, classifier = data().images, Classifier(Reads(), last="fc")
+    nothing = SourceImages(images, Needs())
+    features = SourceImages(images, Needs(source_data="features"))
+    everything = SourceImages(images, Needs(source_data="images"))
+    for ask in (lambda: nothing.features(classifier), lambda: batches(nothing), lambda: batches(features)):
+        with pytest.raises(PermissionError, match="Needs"):
+            ask()
+    assert features.features(classifier).shape == (10, CLASSES)
+    assert features.features(classifier, limit=4).shape == (4, CLASSES)
+    assert sum(len(x) for x in batches(everything)) == 6
+    assert sum(len(x) for x in everything.batches(4)) == 10
+
+
+def test_wrong_arrays_are_refused() -> None:
+    good = data()
+    with pytest.raises(UserError, match="uint8"):
+        Labelled(good.images.astype(np.float32), good.labels)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="10 images but labels"):
+        Labelled(good.images, good.labels[:5])

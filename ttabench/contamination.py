@@ -1,0 +1,58 @@
+"""Images from elsewhere, mixed into a stream: adapted on, never scored."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.errors import UserError
+from ttabench.protocol import parse_call
+
+
+class Mixture:
+    """Two stacks of images under one index: 0 … n−1 are the first, n … n+m−1 the second."""
+
+    def __init__(self, images: NDArray[np.uint8], foreign: NDArray[np.uint8]) -> None:
+        self._images = images
+        self._foreign = foreign
+
+    def __getitem__(self, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
+        own = positions < len(self._images)
+        taken = np.empty((len(positions), *self._images.shape[1:]), np.uint8)
+        taken[own] = self._images[positions[own]]
+        taken[~own] = self._foreign[positions[~own] - len(self._images)]
+        return taken
+
+
+def foreign_images(contamination: str, like: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
+    """The images that make a fraction ε of a stream of len(`like`) images foreign.
+
+    ``noise(ε)`` is uniform noise; ``DATASET(ε)`` draws from that dataset's clean test images, which
+    must have the size of `like`. Raises UserError.
+    """
+    kind, fraction = parse_call(contamination)
+    count = round(len(like) * fraction / (1 - fraction))
+    draw = np.random.Generator(np.random.PCG64(seed))
+    if kind == "noise":
+        return draw.integers(0, 256, (count, *like.shape[1:]), np.uint8)
+    from ttabench.data.catalog import dataset
+
+    images = dataset(kind).test().images
+    if images.shape[1:] != like.shape[1:]:
+        raise UserError(
+            f"images of {kind} are {images.shape[1]} pixels wide, those of the stream {like.shape[1]}; "
+            "contaminate with a dataset of the same size, or with noise."
+        )
+    return images[draw.choice(len(images), count, replace=count > len(images))]
+
+
+def interleave(order: NDArray[np.int64], first_foreign: int, foreign: int, seed: int) -> NDArray[np.int64]:
+    """`order` with the positions of `foreign` images, from `first_foreign` on, spread evenly at random."""
+    draw = np.random.Generator(np.random.PCG64(seed))
+    total = len(order) + foreign
+    mixed = np.empty(total, np.int64)
+    places = np.zeros(total, bool)
+    places[draw.choice(total, foreign, replace=False)] = True
+    mixed[places] = first_foreign + np.arange(foreign)
+    mixed[~places] = order
+    return mixed
