@@ -1,0 +1,135 @@
+"""The cells table, checked and grouped: which cells make a row, which rows make a table.
+
+Cells share a table only if they measured the same thing (data, stream), and a row only if the same
+thing was measured (weights, method, configuration). Nothing else is ever averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import pandas as pd
+
+from ttabench.errors import UserError
+from ttabench.protocol import Protocol
+
+NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
+PROTOCOL = tuple(f.name for f in fields(Protocol))
+TABLE = ("dataset", "severity", "fingerprint", "order", "reset", "contamination", "limit", "precision")
+ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs")
+
+_TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
+          "contamination", "precision", "history", "status", "reason", "adapted", "alarm",
+          "checkpoint", "fingerprint", "cell_id")  # fmt: skip
+_WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images")
+_REAL = ("accuracy", "clean_accuracy", "seconds", "written")
+
+
+def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
+    """`cells` with every column in its type, absent optional ones filled in; accuracy is NaN unless ok.
+
+    Columns that the protocol gained later are filled with its defaults, so old files keep loading.
+    Raises UserError, naming `origin`, for a table that is empty or is not one of cells.
+    """
+    if missing := [name for name in NEEDED if name not in cells.columns]:
+        raise UserError(
+            f"{origin} is not a table of cells: no column {', '.join(missing)}; "
+            "expected a results folder or the cells.csv that 'ttabench report' writes."
+        )
+    if cells.empty:
+        raise UserError(f"{origin} has no cells; run 'ttabench sweep' first.")
+    frame = cells.reset_index(drop=True)
+    defaults = {f.name: f.default for f in fields(Protocol)}
+    filled: dict[str, Any] = {}
+    for name in _TEXTS:
+        column = frame[name] if name in frame else pd.Series(defaults.get(name, ""), index=frame.index)
+        filled[name] = column.astype(object).where(column.notna(), "").astype(str)
+    for name in (*_WHOLE, *_REAL):
+        column = frame[name] if name in frame else pd.Series(defaults.get(name), index=frame.index)
+        values = pd.to_numeric(column, errors="coerce").astype(float)
+        if name in ("severity", "seed") and (bad := values.isna() | (values % 1 != 0)).any():
+            raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a whole number.")
+        filled[name] = values if name in _REAL else values.fillna(0).astype(int)
+    stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
+    filled["stale"] = stale.astype(str).str.lower().eq("true")
+    frame = frame.assign(**filled)
+    frame["base"] = frame["base"].where(frame["base"] != "", frame["method"].str.partition("[")[0])
+    ok = frame["status"] == "ok"
+    if (bad := ok & ~frame["accuracy"].between(0, 100)).any():
+        value = frame.loc[bad, "accuracy"].iloc[0]
+        raise UserError(f"{origin}: a cell is ok with accuracy {value}; expected percent, 0 to 100.")
+    frame["accuracy"] = frame["accuracy"].where(ok)
+    return frame
+
+
+def one_per_cell(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The latest of cells that differ in nothing a table shows, and how many measured ones were left out.
+
+    Such twins come from continual runs in another order of corruptions, and from cells that failed
+    before their weights or data existed and were run again.
+    """
+    frame = _borrow(_borrow(frame, "fingerprint", ["dataset"]), "checkpoint", ["dataset", "arch"])
+    key = [*TABLE, *ROW, "corruption", "seed"]
+    later = frame.sort_values("written", kind="stable").duplicated(key, keep="last").reindex(frame.index)
+    return frame[~later], int((later & frame["accuracy"].notna()).sum())
+
+
+def _borrow(frame: pd.DataFrame, column: str, same: list[str]) -> pd.DataFrame:
+    """A cell without a number may lack its hash: it takes the only one that its siblings have."""
+    empty = frame[column] == ""
+    if not empty.any() or empty.all():
+        return frame
+    known = frame[~empty].groupby(same)[column].agg(["first", "nunique"])
+    only = known.loc[known["nunique"] == 1, "first"].rename("_only")
+    found = frame.join(only, on=same)["_only"].fillna("")
+    return frame.assign(**{column: frame[column].where(~(empty & frame["accuracy"].isna()), found)})
+
+
+def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:
+    """What tells rows apart that share `within`: ``batch size 64, lr=0.001``; "" for a row on its own."""
+    names = list(among)
+    index = list(rows.index)
+    said: dict[Any, list[str]] = {i: [] for i in index}
+    for _, group in rows.groupby(list(within), sort=False):
+        if len(group) == 1:
+            continue
+        for name in names:
+            values = group[name]
+            if values.nunique() == 1:
+                continue
+            spelled = _configs(list(values)) if name == "config" else [_spell(name, v) for v in values]
+            for i, text in zip(group.index, spelled, strict=True):
+                said[i].append(text)
+    return pd.Series([", ".join(filter(None, said[i])) for i in index], index=rows.index, dtype=object)
+
+
+def _spell(name: str, value: Any) -> str:
+    match name:
+        case "checkpoint" | "fingerprint":
+            return f"{'weights' if name == 'checkpoint' else 'data'} {value[:8] or 'unknown'}"
+        case "batch_size":
+            return f"batch size {value}"
+        case "epochs":
+            return f"{value} epochs" if value else "its own epochs"
+        case "limit":
+            return f"first {value} images" if value else "all images"
+        case "order" | "reset":
+            return f"{value.replace('_', ' ')}" + (" order" if name == "order" else "")
+        case "contamination":
+            return f"contaminated by {value}" if value else "not contaminated"
+    return str(value)
+
+
+def _configs(texts: list[str]) -> list[str]:
+    """Configurations (JSON) by the settings in which they differ."""
+    import json
+
+    try:
+        configs = [dict(json.loads(text or "{}")) for text in texts]
+    except (ValueError, TypeError):
+        return texts
+    keys = sorted({key for config in configs for key in config})
+    telling = [key for key in keys if len({json.dumps(c.get(key)) for c in configs}) > 1]
+    return [",".join(f"{key}={c.get(key, 'unset')}" for key in telling) for c in configs]

@@ -1,0 +1,87 @@
+"""How tables spell and order corruptions, architectures and methods. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import re
+
+CORRUPTIONS = {
+    "gaussian_noise": ("gau", "Gaussian"),
+    "shot_noise": ("sho", "Shot"),
+    "impulse_noise": ("imp", "Impulse"),
+    "defocus_blur": ("def", "Defocus"),
+    "glass_blur": ("gla", "Glass"),
+    "motion_blur": ("mot", "Motion"),
+    "zoom_blur": ("zoo", "Zoom"),
+    "snow": ("sno", "Snow"),
+    "frost": ("fro", "Frost"),
+    "fog": ("fog", "Fog"),
+    "brightness": ("bri", "Brightness"),
+    "contrast": ("con", "Contrast"),
+    "elastic_transform": ("ela", "Elastic"),
+    "pixelate": ("pix", "Pixelate"),
+    "jpeg_compression": ("jpg", "JPEG"),
+}
+"""The fifteen of ImageNet-C in their published order: name → (short, as the papers head columns)."""
+
+EXTRA_CORRUPTIONS = {
+    "speckle_noise": ("spe", "Speckle"),
+    "gaussian_blur": ("gbl", "Gauss. blur"),
+    "spatter": ("spa", "Spatter"),
+    "saturate": ("sat", "Saturate"),
+}
+"""The four held-out ones, on which hyper-parameters are chosen; never part of the mean of the fifteen."""
+
+MEAN, MEAN_EXTRA = "mean", "mean_extra"
+FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
+_NAMES = {**CORRUPTIONS, **EXTRA_CORRUPTIONS, MEAN: ("mean", "Mean"), MEAN_EXTRA: ("mean", "Mean")}
+
+
+def short(column: str) -> str:
+    """A corruption in three letters (``gau``), or ``mean``; foreign names are cut."""
+    return _NAMES[column][0] if column in _NAMES else column[:3]
+
+
+def title(column: str) -> str:
+    """A corruption as papers head their columns (``Gaussian``), or ``Mean``."""
+    return _NAMES[column][1] if column in _NAMES else column.replace("_", " ").capitalize()
+
+
+def split(corruptions: set[str]) -> tuple[list[str], list[str]]:
+    """(the columns that a mean is over, the extra ones), each in canonical order.
+
+    The fifteen where any of them is there; else everything is main, so that a sweep over the
+    extra corruptions alone, or over somebody's own, has a mean too.
+    """
+    order = [*CORRUPTIONS, *EXTRA_CORRUPTIONS]
+    known = [name for name in order if name in corruptions]
+    ordered = known + sorted(corruptions - set(known))
+    main = [name for name in ordered if name in CORRUPTIONS]
+    return (main, [name for name in ordered if name not in CORRUPTIONS]) if main else (ordered, [])
+
+
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
+    """A sort key under which ``batch=64`` comes before ``batch=128``."""
+    parts = re.findall(r"\d+(?:\.\d+)?|\D+", text)
+    return tuple((0, float(p), "") if p[0].isdigit() else (1, 0.0, p) for p in parts)
+
+
+def arch_key(arch: str) -> tuple[object, ...]:
+    """ResNets, CCT, CVT, ViT-Lite as in the paper, then others, each in natural order."""
+    family = next((i for i, f in enumerate(FAMILIES) if arch.startswith(f)), len(FAMILIES))
+    return family, natural(arch)
+
+
+def method_key(base: str, label: str) -> tuple[object, ...]:
+    """The baseline first, then by name, then by variant."""
+    return base != "source", base, natural(label)
+
+
+def number(value: float, decimals: int = 1) -> str:
+    """``97.5``; ``100`` for a full hundred where one decimal would widen the column."""
+    text = f"{value:.{decimals}f}"
+    return "100" if text == "100.0" else text
+
+
+def points(value: float, decimals: int = 1) -> str:
+    """A difference with its sign: ``+40.5``, ``-0.3``; zero is ``+0.0``."""
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}"

@@ -1,0 +1,136 @@
+"""Tables for the terminal, as wide as it allows: readable without colour, 80 columns or 120."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from rich import box
+from rich.console import Group
+from rich.measure import Measurement
+from rich.table import Table as Grid
+from rich.text import Text
+
+from ttabench_reports import naming
+from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.shape import LABEL, Row, Table
+from ttabench_reports.tables import summary, tables
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+SUPERSCRIPT = dict(zip("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", strict=True)) | {"q": "q"}
+MOST_ROWS = 40
+# (decimals of accuracies, decimals of increases) per corruption, from wide to narrow; means keep theirs.
+PRECISIONS = ((1, 1), (1, 0), (0, 0))
+
+
+def render(cells: pd.DataFrame) -> RenderableType:
+    """What a sweep shows at its end: per-corruption tables, or where those are many, only their means."""
+    built = tables(cells)
+    if sum(len(table.rows) for table in built) > MOST_ROWS:
+        return means(summary(cells))
+    return Group(*(part for table in built for part in _parts(table)))
+
+
+def _parts(table: Table) -> Iterator[RenderableType]:
+    yield Text(f"{table.title}: accuracy in %", style="bold")
+    yield Fitted(table, (*table.main, MEAN))
+    if table.extra:
+        yield Fitted(table, (*table.extra, MEAN_EXTRA))
+    for mark, text in table.legend(table.columns):
+        yield Text(f"{SUPERSCRIPT.get(mark, mark)} {text}")
+    yield Text(f"{table.measured}\n", style="dim")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One per-corruption table with as many decimals as the terminal has room for."""
+
+    table: Table
+    columns: tuple[str, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        def fits(grid: Grid) -> bool:
+            return (
+                Measurement.get(console, options.update(max_width=10_000), grid).maximum <= options.max_width
+            )
+
+        for accuracy, increase in PRECISIONS:
+            if fits(whole := self.grid(self.columns, accuracy, increase)):
+                yield whole
+                return
+        for parts in range(2, len(self.columns) + 1):  # too narrow for one: as few below each other as fit
+            size = math.ceil(len(self.columns) / parts)
+            blocks = [self.columns[k : k + size] for k in range(0, len(self.columns), size)]
+            grids = [self.grid(block, *PRECISIONS[0]) for block in blocks]
+            if all(map(fits, grids)):
+                break
+        yield from grids
+
+    def grid(self, columns: Sequence[str], accuracy: int, increase: int) -> Grid:
+        grid = Grid(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
+        grid.add_column("", overflow="fold", max_width=26)
+        for column in columns:
+            grid.add_column(naming.short(column), justify="right", no_wrap=True)
+        best = self.table.best()
+        for arch, rows in self.table.archs().items():
+            grid.add_row(Text(arch, style="bold"), *[""] * len(columns))
+            for row in rows:
+                rise = row.kind == "increase"
+                label = "  increase" if rise else f" {row.method}{row.flags}{_superscript(row, LABEL)}"
+                texts = [
+                    Text(
+                        _text(row, c, increase if rise else accuracy), "bold" if (id(row), c) in best else ""
+                    )
+                    for c in columns
+                ]
+                grid.add_row(Text(label), *texts, style="dim" if rise else "")
+            grid.add_section()
+        return grid
+
+
+def _superscript(row: Row, column: str) -> str:
+    return "".join(SUPERSCRIPT[letter] for letter in row.letters.get(column, ""))
+
+
+def _text(row: Row, column: str, decimals: int) -> str:
+    value, sd = row.value(column), row.sd.get(column, math.nan)
+    decimals = 1 if column in (MEAN, MEAN_EXTRA) else decimals
+    if math.isnan(value):
+        word = row.words.get(column, "")
+        return ("fail" if word == "failed" else word) + _superscript(row, column)
+    if row.kind == "increase":
+        return naming.points(value, decimals)
+    spread = f"±{sd:.1f}" if column in (MEAN, MEAN_EXTRA) and not math.isnan(sd) else ""
+    return naming.number(value, decimals) + spread + _superscript(row, column)
+
+
+def means(summary: pd.DataFrame, columns: Sequence[str] = ("accuracy", "increase", "drop")) -> Grid:
+    """One line per dataset × severity × architecture × method (see :func:`tables.summary`)."""
+    grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
+    for name in ("table", "arch", "method", *columns):
+        grid.add_column(name, justify="right" if name in columns else "left", overflow="fold")
+    last = ("", "")
+    for row in summary.to_dict("records"):
+        here = (row["table"], row["arch"])
+        table = row["table"] if here[0] != last[0] else ""
+        if table and last[0]:
+            grid.add_section()
+        arch = row["arch"] if here != last else ""
+        label = Text(f"{row['method']}{row['flags']}")
+        grid.add_row(Text(table), Text(arch), label, *(_mean(row, name) for name in columns))
+        last = here
+    return grid
+
+
+def _mean(row: Mapping[Any, Any], name: str) -> str:
+    value: float = row[name]
+    if math.isnan(value):
+        return str(row["word"]) if name == "accuracy" else ""
+    if name == "accuracy":
+        return naming.number(value) + ("" if math.isnan(row["sd"]) else f" ±{row['sd']:.1f}")
+    return naming.points(value) if name == "increase" else f"{value:.1f}"
