@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.method import SourceData
 
 __all__ = [
     "AdaptiveBatchNorm",
@@ -24,6 +25,7 @@ __all__ = [
     "describe",
     "entropy",
     "make_optimizer",
+    "masked_mean",
     "minimise",
     "moments",
     "moving_average",
@@ -34,9 +36,11 @@ __all__ = [
     "set_norm_mode",
     "sharpness",
     "soft_cross_entropy",
+    "source_batches",
     "top_norms",
     "top_norms_by_name",
     "use_batch_statistics",
+    "widen",
 ]
 
 
@@ -237,19 +241,15 @@ class AdaptiveBatchNorm(_BatchNorm):
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.running_mean is None or self.running_var is None:
-            return moments(self._widen(x), self.statistics)
+            return moments(widen(x), self.statistics)
         if self.track and not self.training:
             return self.running_mean, self.running_var
         w = len(x) / (self.prior + len(x)) if self.prior else self.mix
-        mean, var = moments(self._widen(x), self.statistics)
+        mean, var = moments(widen(x), self.statistics)
         mean, var = (1 - w) * self.running_mean + w * mean, (1 - w) * self.running_var + w * var
         if self.track:
             self.running_mean, self.running_var = mean.detach(), var.detach()
         return mean, var
-
-    def _widen(self, x: Tensor) -> Tensor:
-        """Half-precision activations are summed up in float32."""
-        return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def adapt_batch_norm(
@@ -273,15 +273,26 @@ def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
 # ---- objectives
 
 
+def widen(x: Tensor) -> Tensor:
+    """Half precision → float32, so that sums and logarithms keep their digits; the rest as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def entropy(logits: Tensor) -> Tensor:
     """Softmax entropy per row, natural logarithm: (B, C) → (B,)."""
-    log_p = torch.log_softmax(logits, dim=1)
+    log_p = torch.log_softmax(widen(logits), dim=1)
     return -(log_p.exp() * log_p).sum(dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """−Σ softmax(target) · log softmax(logits) per row: (B, C), (B, C) → (B,)."""
-    return -(torch.softmax(target, dim=1) * torch.log_softmax(logits, dim=1)).sum(dim=1)
+    return -(torch.softmax(widen(target), dim=1) * torch.log_softmax(widen(logits), dim=1)).sum(dim=1)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the rows of `values` (B, …) where `mask` (B,) is true; 0, with zero gradient, where none is."""
+    weight = mask.to(values.dtype).view(-1, *(1,) * (values.dim() - 1))
+    return (weight * values).sum(dim=0) / weight.sum().clamp(min=1)
 
 
 # ---- updates
@@ -339,3 +350,13 @@ def average_parameters(teacher: nn.Module, student: nn.Module, momentum: float) 
     """teacher ← momentum · teacher + (1 − momentum) · student, all parameters, no buffers."""
     for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
         slow.copy_(momentum * slow + (1 - momentum) * fast)
+
+
+# ---- source data
+
+
+def source_batches(source: SourceData | None, batch_size: int, limit: int) -> Iterator[Tensor]:
+    """Clean source images in random order. Raises UserError where there is no source."""
+    if source is None:
+        raise UserError("this method needs clean source images: call prepare(source) with some.")
+    return source.batches(batch_size, limit, shuffle=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -44,9 +44,9 @@ class TentConfig:
     steps       updates per batch, ≥ 1.
     """
 
-    norms: str = "batch"
-    statistics: str = "batch"
-    optimizer: str = "adam"
+    norms: Literal["batch", "all"] = "batch"
+    statistics: Literal["batch", "median"] = "batch"
+    optimizer: Literal["adam", "sgd"] = "adam"
     lr: float = 1e-3
     momentum: float = 0.9
     steps: int = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,16 +25,20 @@ class Replayed:
     logits    one tensor per batch; may hold fewer images than the stream where a group is incomplete.
     norms     one row per batch: the L2 norm of every parameter, by name ("" of the classifier cut off).
     expected  what `logits` are compared with, where that is not the trace's field of that name.
+    decisions one value per batch, by the trace's name for it, e.g. ``n_kept``; for the tests.
     """
 
     logits: list[Tensor] = field(default_factory=list)
     norms: list[dict[str, float]] = field(default_factory=list)
     expected: Tensor | None = None
+    decisions: dict[str, list[float]] = field(default_factory=dict)
 
-    def add(self, logits: Tensor, model: nn.Module) -> None:
-        """Note the scored logits of a batch, and the parameters after it."""
+    def add(self, logits: Tensor, model: nn.Module, **decisions: float) -> None:
+        """Note the scored logits of a batch, the parameters after it, and what was decided in it."""
         self.logits.append(logits.detach())
         self.norms.append(parameter_norms(model))
+        for name, value in decisions.items():
+            self.decisions.setdefault(name, []).append(value)
 
 
 def parameter_norms(model: nn.Module) -> dict[str, float]:
@@ -92,9 +96,9 @@ def optimizer_settings(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {"optimizer": "adam" if "adam" in kind else "sgd", "lr": float(meta["lr"])}
 
 
-def stream(method: Method[Any], trace: Trace, dtype: torch.dtype) -> Replayed:
-    """The plain online protocol: every batch of the stream once through `adapt`."""
+def stream(method: Method[Any], batches: Iterable[Tensor]) -> Replayed:
+    """The plain online protocol: every batch once through `adapt`."""
     replayed = Replayed()
-    for x in trace.batches(dtype):
+    for x in batches:
         replayed.add(method.adapt(x), method.model)
     return replayed

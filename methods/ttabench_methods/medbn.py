@@ -1,0 +1,47 @@
+"""MedBN: batch norm with the median in the place of the mean, against malicious samples in the batch.
+
+| symbol | name    |                                                                           |
+| ------ | ------- | ------------------------------------------------------------------------- |
+| η      | centre  | lower median over batch, height and width, per channel (`nn.moments`)     |
+| ρ²     | spread  | mean of (x − η)² over the same                                            |
+
+y = γ (x − η)/√(ρ² + ε) + β. Alone it learns nothing and remembers nothing; as a statistic under another
+method it is ``statistics=median`` there, e.g. ``tent[statistics=median]``.
+
+Scored: the only forward pass. Under TENT, EATA and SAR, the official code scores a second forward pass,
+after the update; here those methods score what they always do.
+
+Deviations: none.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ttabench.method import Method, Needs, NoConfig, Paper, SourceData
+from ttabench.nn import norm_modules, use_batch_statistics
+
+
+class MedBN(Method[NoConfig]):
+    """Batch norm with the median of the test batch and the mean squared deviation from it."""
+
+    name = "medbn"
+    paper = Paper(
+        key="park2024medbn",
+        title="MedBN: Robust Test-Time Adaptation against Malicious Test Samples",
+        authors="Park, Hyejin and Hwang, Jeongyeon and Mun, Sunung and Park, Sangdon and Ok, Jungseul",
+        venue="CVPR",
+        year=2024,
+        url="https://arxiv.org/abs/2403.19326",
+    )
+    needs = Needs(norm_layers=("batch",))
+    scores = "the only forward pass"
+
+    def setup(self, source: SourceData | None) -> None:
+        use_batch_statistics(self.model, "median")
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+    def adapted(self) -> str:
+        return f"medians of {len(list(norm_modules(self.model, 'batch')))} batch-norm layers"

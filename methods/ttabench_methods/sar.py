@@ -1,0 +1,154 @@
+"""SAR: sharpness-aware and reliable entropy minimisation.
+
+| symbol | name           |                                                                             |
+| ------ | -------------- | --------------------------------------------------------------------------- |
+| E(x)   | h, second      | softmax entropy, natural logarithm, at θ and at θ + ε̂                       |
+| E₀     | e0             | `e0_factor` · ln C; samples at or above it are unreliable                   |
+| ρ      | rho            | ε̂ = ρ ∇E/‖∇E‖, over all adapted parameters                                  |
+| e_m    | average        | moving average (0.9) of the loss at θ + ε̂                                   |
+| e₀     | reset_constant | the model is restored where e_m falls below; absolute, chosen on ImageNet   |
+
+Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`: last stage, or last quarter
+of the blocks and the final norm). Loss: mean of E over the samples reliable at θ and again at θ + ε̂.
+Scored: the first forward pass, before the update.
+
+e₀ = 0.2 is more than a confident model's entropy, on CIFAR-10 often from the first batch on: then every
+batch ends with the source model. A warning says so where `clean_images` source images or the first batch
+show it; the number of resets is stored, with an alarm where most batches end in one.
+
+Deviations: a reset clears the average and the optimiser, and without a reliable sample there is no step.
+With `official_quirks=True`, as in the official code, both survive a reset (so that the next batch resets
+again), a batch without reliable samples still moves by momentum, and the top is found by module names,
+which leaves nothing out on networks other than torchvision's ResNets and timm's ViT-B. Dropout stays off.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ttabench import nn as tta
+from ttabench.method import Architecture, Method, Needs, Paper, SourceData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SARConfig:
+    """Defaults: the official ImageNet configuration of ResNet50 (batch size 64); none exists for CIFAR.
+
+    clean_images  how many source images `reset_constant` is checked against beforehand; 0 = do not look.
+    """
+
+    norms: Literal["batch", "all"] = "all"
+    statistics: Literal["batch", "median"] = "batch"
+    optimizer: Literal["adam", "sgd"] = "sgd"
+    lr: float = 2.5e-4
+    momentum: float = 0.9
+    rho: float = 0.05
+    e0_factor: float = 0.4
+    reset_constant: float = 0.2
+    clean_images: int = 0
+    official_quirks: bool = False
+
+
+class SAR(Method[SARConfig]):
+    """Entropy of reliable samples, minimised where it is flat, with a way back to the source."""
+
+    name = "sar"
+    paper = Paper(
+        key="niu2023towards",
+        title="Towards Stable Test-Time Adaptation in Dynamic Wild World",
+        authors="Niu, Shuaicheng and Wu, Jiaxiang and Zhang, Yifan and Wen, Zhiquan and Chen, Yaofo and "
+        "Zhao, Peilin and Tan, Mingkui",
+        venue="ICLR",
+        year=2023,
+        url="https://arxiv.org/abs/2302.12400",
+    )
+    needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
+    Config = SARConfig
+    batch_size = 64
+    scores = "the first forward pass, before the update"
+    deviations = "structural rule for the layers left out; a reset clears average and optimiser"
+
+    @classmethod
+    def needs_of(cls, config: SARConfig) -> Needs:
+        kinds = tta.norm_needs(config.norms, config.statistics)
+        return Needs(gradient=True, source_data="images" if config.clean_images else "", norm_layers=kinds)
+
+    @classmethod
+    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
+        """Transformers: the official value for ViT-B."""
+        return {} if {"batch", "group"} & set(arch.norm_layers) else {"lr": 1e-3}
+
+    def setup(self, source: SourceData | None) -> None:
+        cfg = self.config
+        tta.use_batch_statistics(self.model, cfg.statistics)
+        top = tta.top_norms_by_name(self.model) if cfg.official_quirks else tta.top_norms(self.model)
+        self.parameters = tta.norm_affine(self.model, cfg.norms, skip=top)
+        self.theta0 = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+        self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
+        self.average: Tensor | None = None
+        self.batches, self.resets, self.alarm = 0, 0, ""
+        if cfg.clean_images:
+            clean = torch.cat(
+                [tta.entropy(self.predict(x)) for x in tta.source_batches(source, 64, cfg.clean_images)]
+            )
+            self.warn(clean[clean < self.e0].mean(), "on clean images")
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        self.batches += 1
+        logits: Tensor = self.model(x)
+        h = tta.entropy(logits)
+        reliable = h < self.e0
+        self.optimizer.zero_grad()
+        torch.autograd.backward(tta.masked_mean(h, reliable))
+        with tta.sharpness(self.parameters.values(), self.config.rho):
+            second = tta.entropy(self.model(x))
+            kept = self.still_reliable(reliable, second)
+            loss = tta.masked_mean(second, kept)
+            torch.autograd.backward(loss)
+        if some := bool(kept.any()):
+            self.average = tta.moving_average(self.average, loss)
+        if some or self.config.official_quirks:
+            self.optimizer.step()
+            self.recover()
+        return logits.detach()
+
+    def still_reliable(self, reliable: Tensor, second: Tensor) -> Tensor:
+        """Samples reliable at θ and at θ + ε̂: (B,) bool, (B,) entropies → (B,) bool."""
+        return reliable & (second < self.e0)
+
+    def recover(self) -> None:
+        """Back to the source weights where e_m < e₀."""
+        if self.average is None or not self.average < self.config.reset_constant:
+            return
+        if self.batches == 1:
+            self.warn(self.average, "in the first batch")
+        self.resets += 1
+        with torch.no_grad():
+            for name, p in self.parameters.items():
+                p.copy_(self.theta0[name])
+        if not self.config.official_quirks:
+            self.average = None
+            self.optimizer.state.clear()
+
+    def warn(self, entropy: Tensor, where: str) -> None:
+        if entropy < self.config.reset_constant:
+            self.alarm = f"reset_constant {self.config.reset_constant:g} > entropy {entropy:.3g} {where}"
+            warnings.warn(f"sar: {self.alarm}: it will reset again and again", RuntimeWarning, stacklevel=3)
+
+    def adapted(self) -> str:
+        return tta.describe(self.model, self.parameters)
+
+    def alarms(self) -> dict[str, Any]:
+        often = (
+            f"reset after {self.resets} of {self.batches} batches" if 2 * self.resets > self.batches else ""
+        )
+        return {"alarm": "; ".join(filter(None, (self.alarm, often))), "resets": self.resets}
