@@ -1,0 +1,386 @@
+"""Every check of the battery can fail: a method with one fault fails that check, and no other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ttabench.classifier import Classifier
+from ttabench.conformance import CHECKS, conform
+from ttabench.conformance.nets import CLASSES, images, nets
+from ttabench.conformance.state import difference, snapshot
+from ttabench.errors import UserError
+from ttabench.method import Batches, Method, Needs, NoConfig, SourceData
+from ttabench.nn import entropy, minimise, norm_affine
+
+
+class Sound(Method[NoConfig]):
+    """Minimises entropy and keeps an average of its logits, seeded noise on top; has no fault."""
+
+    name = "sound"
+    needs = Needs(gradient=True)
+
+    def setup(self, source: SourceData | None) -> None:
+        self.parameters = norm_affine(self.model, "all")
+        self.optimizer = torch.optim.Adam(self.parameters.values(), 1e-3)
+        self.average: Tensor | None = None
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x + 0.01 * torch.rand_like(x))
+        minimise(entropy(logits).mean(), self.optimizer)
+        new = logits.detach().mean(0)
+        self.average = new if self.average is None else 0.9 * self.average + 0.1 * new
+        return logits.detach() - 0.1 * self.average
+
+
+class ForgetsToResetItsAverage(Sound):
+    def reset(self) -> None:
+        average = self.average
+        super().reset()
+        self.average = average
+
+
+class ForgetsToResetMomentum(Sound):
+    def reset(self) -> None:
+        self.model.load_state_dict(self._prepared["model"].state_dict())
+        self.average = None
+
+
+class OverwritesReturnedLogits(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.board = torch.zeros(64, CLASSES)
+
+    def adapt(self, x: Tensor) -> Tensor:
+        board = self.board.to(x.dtype)
+        board[: len(x)] = super().adapt(x)
+        self.board = board
+        return board[: len(x)]
+
+
+class LooksAhead(Sound):
+    """The first instance that sees a stream tells the later ones what comes."""
+
+    future: ClassVar[dict[bytes, float]] = {}
+    last: ClassVar[bytes] = b""
+
+    def adapt(self, x: Tensor) -> Tensor:
+        key = x.float().numpy().tobytes()
+        LooksAhead.future[LooksAhead.last] = float(x.mean())
+        LooksAhead.last = key
+        return super().adapt(x) + LooksAhead.future.get(key, 0.0)
+
+
+class KeepsAllBatches(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.seen: list[Tensor] = []
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        return super().adapt(x)
+
+
+class KeepsOneNumberPerBatch(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.losses: list[float] = []
+
+    def adapt(self, x: Tensor) -> Tensor:
+        logits = super().adapt(x)
+        self.losses.append(float(logits.sum()))
+        return logits
+
+
+class WorksOnTheCallersModel(Sound):
+    def __init__(self, classifier: Classifier, config: NoConfig | None = None) -> None:
+        super().__init__(classifier, config)
+        self.theirs = classifier
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        with torch.no_grad():
+            self.theirs.linear.bias.add_(1e-3)
+        del self.theirs
+
+
+class WritesIntoTheImages(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        logits = super().adapt(x)
+        x.mul_(0.5)
+        return logits
+
+
+class LeavesDropoutOn(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        for module in self.model.modules():
+            if "Drop" in type(module).__name__:
+                module.train()
+
+
+class DrawsFromNumPy(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x) + np.random.rand()  # noqa: NPY002 — that is the fault
+
+
+class DrawsFromPython(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x) + random.random()
+
+
+class CannotBePickled(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.scale = lambda x: x
+
+
+class LosesStateInPickles(Sound):
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"average": None}
+
+
+class WantsLabels(Sound):
+    def fit(self, batches: Batches, epochs: int = 0) -> None:
+        if hasattr(batches, "labels"):
+            raise AssertionError
+        super().fit(batches, epochs)
+
+
+class WantsUndeclaredSource(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        try:
+            assert source is not None
+            source.features(self.model)
+        except PermissionError:
+            pass
+
+
+class KeepsTheSource(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.source = source
+
+
+class NeedsTwoImages(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x) / (len(x) - 1)
+
+
+class ExpectsFullBatches(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.size = 0
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.size = max(self.size, len(x))
+        logits = super().adapt(x)
+        return torch.cat([logits, logits[: self.size - len(x)]])
+
+
+class ReturnsAttachedLogits(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        super().adapt(x)
+        return self.model(x)
+
+
+class ReturnsNaN(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x) * float("nan")
+
+
+class ReturnsProbabilitiesOfOneClass(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x)[:, :1]
+
+
+class WorksInFloat32Only(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x).float()
+
+
+class NarrowsItsWeights(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        logits = super().adapt(x)
+        if logits.dtype == torch.bfloat16:
+            self.model.linear.bias.data = self.model.linear.bias.data.bfloat16()
+        return logits
+
+
+class LearnsWhilePredicting(Sound):
+    def predict(self, x: Tensor) -> Tensor:
+        return self.adapt(x)
+
+
+class PredictsAtRandom(Sound):
+    def predict(self, x: Tensor) -> Tensor:
+        return super().predict(x) + random.random()
+
+
+class HidesItsGradient(Sound):
+    needs = Needs()
+
+
+@dataclass
+class Mutable:
+    lr: float = 1e-3
+
+
+@dataclass(frozen=True)
+class WithList:
+    lrs: list[float] = field(default_factory=lambda: [1e-3])
+
+
+class HasMutableConfig(Sound):
+    Config = Mutable
+
+
+class HasListInConfig(Sound):
+    Config = WithList
+
+
+class RaisesAnError(Sound):
+    def predict(self, x: Tensor) -> Tensor:
+        raise ZeroDivisionError("no luck")
+
+
+OF = {check.__name__: name for name, check in CHECKS.items()}
+FAULTS = [
+    (ForgetsToResetItsAverage, {"reset", "pickling"}),
+    (ForgetsToResetMomentum, {"reset", "pickling"}),
+    (OverwritesReturnedLogits, {"causality"}),
+    (LooksAhead, {"causality", "determinism", "reset", "pickling", "dropout"}),
+    (KeepsAllBatches, {"bounded_memory"}),
+    (KeepsOneNumberPerBatch, {"bounded_memory"}),
+    (WorksOnTheCallersModel, {"inputs_left_alone"}),
+    (WritesIntoTheImages, {"inputs_left_alone"}),
+    (LeavesDropoutOn, {"dropout"}),
+    (DrawsFromNumPy, {"determinism", "causality", "reset", "pickling", "dropout"}),
+    (DrawsFromPython, {"determinism", "causality", "reset", "pickling", "dropout"}),
+    (CannotBePickled, {"pickling"}),
+    (LosesStateInPickles, {"pickling"}),
+    (WantsLabels, {"no_labels"}),
+    (WantsUndeclaredSource, {"no_labels"}),
+    (KeepsTheSource, {"no_labels"}),
+    (NeedsTwoImages, {"batch_of_one"}),
+    (ExpectsFullBatches, {"logits", "short_last_batch", "precision"}),
+    (ReturnsAttachedLogits, {"logits"}),
+    (ReturnsNaN, {"logits", "batch_of_one", "short_last_batch", "precision"}),
+    (ReturnsProbabilitiesOfOneClass, {"logits", "batch_of_one", "short_last_batch", "precision"}),
+    (WorksInFloat32Only, {"precision"}),
+    (NarrowsItsWeights, {"precision"}),
+    (LearnsWhilePredicting, {"offline"}),
+    (PredictsAtRandom, {"offline"}),
+    (HidesItsGradient, {"declarations"}),
+    (HasMutableConfig, {"declarations"}),
+    (HasListInConfig, {"declarations"}),
+    (RaisesAnError, {"inputs_left_alone", "batch_of_one", "short_last_batch", "precision", "offline"}),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_the_transformer() -> Iterator[None]:
+    """Faults are looked for on the one net that has dropout; the table tries every method on all nets."""
+    whole = nets()
+    few = {"LN ViT": whole["LN ViT"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ttabench.conformance.nets", lambda: few)
+        yield
+
+
+def failed(method: type[Method[Any]]) -> dict[str, str]:
+    return {check.name: check.detail for check in conform(method) if not check.ok}
+
+
+def test_a_sound_method_passes_on_all_nets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttabench.conformance.nets", nets)
+    checks = conform(Sound)
+    assert [check for check in checks if not check.ok] == []
+    assert checks[0].detail == "BN CNN, GN CNN, LN ViT"
+    assert len(checks) == 1 + len(CHECKS)
+
+
+@pytest.mark.parametrize(("method", "expected"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_fault_is_found(method: type[Method[Any]], expected: set[str]) -> None:
+    found = failed(method)
+    assert set(found) == {OF[name] for name in expected}, found
+    assert all(found.values())
+
+
+def test_every_check_has_a_fault_that_fails_it() -> None:
+    assert set().union(*(expected for _, expected in FAULTS)) == set(OF)
+
+
+def test_details_say_what_where_and_by_how_much() -> None:
+    forgetful, wet = failed(ForgetsToResetItsAverage)[OF["reset"]], failed(LeavesDropoutOn)[OF["dropout"]]
+    assert forgetful == "LN ViT: reset() does not restore the state: average differs"
+    assert wet.startswith("LN ViT: logits of batch 1 differ without dropout and stochastic depth, by up to ")
+    raised = failed(RaisesAnError)[OF["offline"]]
+    assert "ZeroDivisionError: no luck" in raised
+    assert "test_battery.py:" in raised
+
+
+class OnlyForSwins(Sound):
+    needs = Needs(gradient=True, tags=("swin",))
+
+
+def test_a_method_that_applies_nowhere_has_not_been_tried() -> None:
+    (check,) = conform(OnlyForSwins)
+    assert not check.ok
+    assert "LN ViT n/a: not a swin" in check.detail
+
+
+def test_settings_are_those_of_the_method() -> None:
+    with pytest.raises(UserError, match="unknown setting of sound"):
+        conform(Sound, {"lr": "1"})
+
+
+def test_the_global_generators_are_left_alone() -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    conform(OnlyForSwins)
+    conform(DrawsFromNumPy)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert np.array_equal(np.random.get_state()[1], before[2])  # noqa: NPY002
+
+
+@pytest.fixture(params=["BN CNN", "GN CNN", "LN ViT"])
+def net(request: pytest.FixtureRequest) -> Classifier:
+    return nets()[request.param]
+
+
+def test_the_nets_are_sure_of_half_of_their_images_and_use_all_classes(net: Classifier) -> None:
+    x = images(256, seed=1)
+    with torch.no_grad():
+        logits = net(x)
+    assert set(logits.argmax(1).tolist()) == set(range(CLASSES))
+    sure = (entropy(logits) < 0.4 * np.log(CLASSES)).float().mean()
+    assert 0.4 < sure < 0.65
+
+
+def test_the_nets_are_the_same_every_time() -> None:
+    first, second = nets(), nets()
+    for name in first:
+        assert difference(snapshot(first[name]), snapshot(second[name])) == ""
+
+
+def test_snapshots_tell_zero_from_minus_zero_and_know_nan() -> None:
+    assert difference(snapshot({"a": float("nan")}), snapshot({"a": float("nan")})) == ""
+    assert difference(snapshot([torch.tensor(0.0)]), snapshot([torch.tensor(-0.0)])) == "0 differs"
+    assert difference(snapshot({"a": 1}), snapshot({"b": 1})) == "a is gone"
+    assert difference(snapshot({}), snapshot({"b": 1})) == "b is new"
+    assert difference(snapshot({"a": 1}), snapshot({"a": 1.0})) == "a differs"
+    assert difference(snapshot(torch.float32), snapshot(torch.float64)) != ""
+    assert difference(snapshot(random.Random(1)), snapshot(random.Random(2))) != ""
+    ring: list[Any] = [1]
+    ring.append(ring)
+    assert difference(snapshot(ring), snapshot(ring)) == ""

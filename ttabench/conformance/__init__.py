@@ -1,0 +1,417 @@
+"""Does a method keep the contract of `ttabench.method`? The battery behind `ttabench conform`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import pickle
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ttabench.classifier import Classifier
+from ttabench.conformance.nets import CLASSES, DropPath, images, nets
+from ttabench.conformance.state import difference, holds, size, snapshot
+from ttabench.grid import make_config
+from ttabench.method import Batches, Method, Needs, SourceData
+from ttabench.protocol import MODES
+
+__all__ = ["Check", "conform"]
+
+SEED = 7
+SIZES = [32, 32, 32, 32, 7]  # past the 64 images after which methods with a memory update, twice
+SHIFT = 0.4
+GRANTED = {"": (), "features": ("features",), "images": ("features", "batches")}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the battery. `detail` says what was found, and on which net."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None) -> list[Check]:
+    """Try a method on tiny nets with batch, group and layer norm; nets it declares it cannot do are skipped.
+
+    `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
+    The global random generators are left as they were.
+    """
+    cases, skipped = [], []
+    for name, classifier in nets().items():
+        arch = classifier.architecture()
+        usual = {**method.for_dataset("conformance", CLASSES), **method.for_architecture(arch)}
+        config = make_config(method, settings or {}, usual)
+        if reason := method.needs_of(config).unmet(arch):
+            skipped.append(f"{name} n/a: {reason}")
+        else:
+            cases.append(Case(method, config, name, classifier))
+    tried = "; ".join([", ".join(case.name for case in cases) or "no net", *skipped])
+    with _generators_kept():
+        checks = [Check(name, *_judge(check, cases)) for name, check in CHECKS.items()] if cases else []
+    return [Check("applies to at least one net", bool(cases), tried), *checks]
+
+
+class Case:
+    """One method on one net, and the run most checks look at."""
+
+    def __init__(self, method: type[Method[Any]], config: Any, name: str, classifier: Classifier) -> None:
+        self.method = method
+        self.config = config
+        self.name = name
+        self.classifier = classifier
+        self.needs = method.needs_of(config)
+
+    def fresh(self, classifier: Classifier | None = None, dtype: torch.dtype = torch.float32) -> Method[Any]:
+        """A prepared method around a copy of the net, or around another one."""
+        _seed()
+        made = self.method(classifier or copy.deepcopy(self.classifier), self.config)
+        made.prepare(Source(self.needs, dtype))
+        return made
+
+    @cached_property
+    def stream(self) -> list[Tensor]:
+        return _split(images(sum(SIZES), seed=2, shift=SHIFT), SIZES)
+
+    @cached_property
+    def online(self) -> Run:
+        """A fresh method over the stream."""
+        return Run(self.fresh(), self.stream)
+
+
+class Run:
+    """One pass over copies of a stream.
+
+    `logits` are those returned, as they were then; `returned` the same tensors, as they have become.
+    """
+
+    def __init__(self, method: Method[Any], stream: Sequence[Tensor], seed: int = SEED) -> None:
+        _seed(seed)
+        self.method = method
+        self.returned: list[Tensor] = []
+        self.logits: list[Tensor] = []
+        for x in stream:
+            self.returned.append(method.adapt(x.clone()))
+            self.logits.append(self.returned[-1].detach().clone())
+
+
+class Source:
+    """Source data that grants what was declared, and remembers what else was asked for."""
+
+    def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
+        self._granted = GRANTED[needs.source_data]
+        self._images = images(128, seed=3).to(dtype)
+        self.offences: list[str] = []
+
+    def _ask(self, what: str) -> None:
+        if what not in self._granted:
+            self.offences.append(f"source data: {what}, which its Needs do not declare")
+            raise PermissionError(f"source {what} were asked for, but the method's Needs do not declare them")
+
+    def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
+        self._ask("batches")
+        chosen = torch.arange(len(self._images))[: limit or None]
+        if shuffle:
+            chosen = chosen[torch.randperm(len(chosen))]
+        return iter(_split(self._images[chosen], batch_size))
+
+    @torch.no_grad()
+    def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
+        self._ask("features")
+        return classifier.features(self._images[: limit or None]).float()
+
+    def __getattr__(self, name: str) -> Any:
+        return _refuse(self.__dict__, "source data", name)
+
+
+class Target:
+    """All target images, for the offline mode; remembers what else was asked for."""
+
+    def __init__(self, stream: Sequence[Tensor]) -> None:
+        self._images = torch.cat(list(stream))
+        self.count = len(self._images)
+        self.batch_size = len(stream[0])
+        self.offences: list[str] = []
+
+    def __len__(self) -> int:
+        return -(-self.count // self.batch_size)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(_split(self._images, self.batch_size))
+
+    def shuffled(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for chosen in _split(torch.randperm(self.count), self.batch_size):
+            yield chosen, self._images[chosen]
+
+    def __getattr__(self, name: str) -> Any:
+        return _refuse(self.__dict__, "target data", name)
+
+
+def _refuse(own: dict[str, Any], whose: str, name: str) -> Any:
+    if not name.startswith("__") and "offences" in own:  # dunder names: Python's own probing
+        own["offences"].append(f"{whose}: '{name}', which the contract does not have")
+    raise AttributeError(f"{whose} have no '{name}'")
+
+
+# ---- the checks: each returns what is wrong on one net, "" if nothing is
+
+
+def declarations(case: Case) -> str:
+    """Config is a frozen dataclass of scalars; what a method says of itself is fit to be stored."""
+    kind = case.method.Config
+    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return f"Config is not a frozen dataclass: {kind}"
+    for field in fields(case.config):
+        if not isinstance(getattr(case.config, field.name), (str, int, float, bool, type(None))):
+            return f"Config.{field.name} is not a scalar, so it has no place in a cell's identity"
+    if case.method.mode not in MODES:
+        return f"mode is {case.method.mode!r}; expected one of {', '.join(MODES)}"
+    made = case.online.method
+    if not isinstance(made.adapted(), str):
+        return "adapted() is not a text"
+    json.dumps(made.alarms(), allow_nan=False)
+    if not case.needs.gradient:
+        made = case.fresh()
+        with torch.inference_mode():
+            Run(made, case.stream)  # raises where it backpropagates all the same
+    return ""
+
+
+def logits(case: Case) -> str:
+    return _sound(case.online.logits, case.stream) or _detached(case.online.returned)
+
+
+def _detached(returned: Sequence[Tensor]) -> str:
+    attached = [n for n, y in enumerate(returned, 1) if y.requires_grad]
+    return f"logits of batch {attached[0]} require grad" if attached else ""
+
+
+def _sound(logits: Sequence[Tensor], stream: Sequence[Tensor]) -> str:
+    for number, (y, x) in enumerate(zip(logits, stream, strict=True), 1):
+        if y.shape != (len(x), CLASSES):
+            return f"logits of batch {number} have shape {tuple(y.shape)}; expected {(len(x), CLASSES)}"
+        if not y.is_floating_point() or not torch.isfinite(y).all():
+            return f"logits of batch {number} are not finite numbers"
+    return ""
+
+
+def inputs_left_alone(case: Case) -> str:
+    """Neither the caller's model nor the images change."""
+    classifier, stream = copy.deepcopy(case.classifier), [x.clone() for x in case.stream]
+    before = snapshot(classifier)
+    method = case.fresh(classifier)
+    for x in stream:
+        method.adapt(x)
+        method.predict(x)
+    method.fit(Target(stream))
+    if changed := difference(before, snapshot(classifier)):
+        return f"the caller's model changed: {changed}"
+    return _same(stream, case.stream, "once the method has seen them", what="images")
+
+
+def causality(case: Case) -> str:
+    """Logits of a batch do not depend on later ones, and do not change once returned."""
+    if problem := _same(case.online.returned, case.online.logits, "from when they were returned"):
+        return problem
+    other = _split(images(64, seed=4), 32)
+    changed = Run(case.fresh(), [*case.stream[:2], *other]).logits[:2]
+    return _same(changed, case.online.logits[:2], "with other batches after it")
+
+
+def batch_of_one(case: Case) -> str:
+    method, alone = case.fresh(), _split(case.stream[0][:3], 1)
+    return _sound(Run(method, alone).logits, alone) or _sound(_predict(method, alone), alone)
+
+
+def short_last_batch(case: Case) -> str:
+    """Logits of a short batch are its own, also right after a full one and in offline mode."""
+    method, stream = case.fresh(), [case.stream[0], case.stream[-1]]
+    problem = _sound(Run(method, stream).logits, stream)
+    method.fit(Target(stream))
+    return problem or _sound(_predict(method, stream), stream)
+
+
+def determinism(case: Case) -> str:
+    """Same torch seed, same logits, whatever the other generators and earlier instances did."""
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002 — methods that draw from it are what this looks for
+    again = Run(case.fresh(), case.stream).logits
+    return _same(again, case.online.logits, "in a second run with the same seed")
+
+
+def reset(case: Case) -> str:
+    """After online and offline adaptation, reset() is back at prepare(), bit by bit."""
+    method = case.fresh()
+    prepared = snapshot(method)
+    for adapt in (lambda: Run(method, case.stream), lambda: method.fit(Target(case.stream), 2)):
+        adapt()
+        method.reset()
+        if changed := difference(prepared, snapshot(method)):
+            return f"reset() does not restore the state: {changed}"
+    return _same(Run(method, case.stream).logits, case.online.logits, "after reset()")
+
+
+def pickling(case: Case) -> str:
+    """A pickled copy taken in mid-stream carries on as the original does, and can be reset."""
+    method = case.fresh()
+    prepared = snapshot(method)
+    Run(method, case.stream[:2])
+    twin: Method[Any] = pickle.loads(pickle.dumps(method))  # our own bytes, made on the line itself
+    copied, original = (Run(m, case.stream[2:], seed=8).logits for m in (twin, method))
+    if problem := _same(copied, original, "in a pickled copy"):
+        return problem
+    twin.reset()
+    changed = difference(prepared, snapshot(twin))
+    return f"reset() of a pickled copy does not restore the state: {changed}" if changed else ""
+
+
+def dropout(case: Case) -> str:
+    """Logits are those of the same net without dropout and stochastic depth."""
+    bare = copy.deepcopy(case.classifier)
+    for module in bare.modules():
+        if isinstance(module, (nn.Dropout, DropPath)):
+            module.p = 0.0
+    method = case.fresh(bare)
+    return _same(Run(method, case.stream).logits, case.online.logits, "without dropout and stochastic depth")
+
+
+def no_labels(case: Case) -> str:
+    """It asks for nothing beyond the contract and its Needs, and keeps no hold on the data."""
+    _seed()
+    source, target = Source(case.needs), Target(case.stream)
+    method = case.method(case.classifier, case.config)
+    with contextlib.suppress(PermissionError, AttributeError):
+        method.prepare(source)
+        method.fit(target)
+    if asked := source.offences + target.offences:
+        return f"it asked for {asked[0]}"
+    kept = holds(method, Source) or holds(method, Target)
+    return f"it keeps the data it was lent, as {kept}" if kept else ""
+
+
+def precision(case: Case) -> str:
+    """float64 stays float64; under bfloat16 autocast, parameters stay float32 and logits finite."""
+    stream = [x.double() for x in case.stream]
+    wide = Run(case.fresh(copy.deepcopy(case.classifier).double(), torch.float64), stream).logits
+    if problem := _sound(wide, stream):
+        return f"float64: {problem}"
+    if wide[0].dtype != torch.float64:
+        return f"float64: logits are {wide[0].dtype}"
+    method = case.fresh()
+    with torch.autocast("cpu", torch.bfloat16):
+        run = Run(method, case.stream)
+        method.fit(Target(case.stream))
+        run.logits += _predict(method, case.stream[:1])
+    if problem := _sound(run.logits, [*case.stream, case.stream[0]]):
+        return f"bfloat16: {problem}"
+    narrow = [name for name, p in method.model.named_parameters() if p.dtype != torch.float32]
+    return f"bfloat16: {narrow[0]} is no longer float32" if narrow else ""
+
+
+def bounded_memory(case: Case) -> str:
+    """What is remembered stops growing: each doubling of a long stream adds less than the one before."""
+    method, seen, marks = case.fresh(), 0, [0]
+    for doubling in range(7):  # up to 2,048 images
+        upto = 32 * 2**doubling
+        for x in _split(images(upto - seen, seed=upto, shift=SHIFT), 32):
+            method.adapt(x)
+        seen = upto
+        marks.append(size(snapshot(method)))
+        if seen >= 256 and marks[-1] == marks[-2]:
+            return ""
+    last, before = marks[-1] - marks[-2], marks[-2] - marks[-3]
+    return f"it grew by {last:,} bytes from image {seen // 2:,} to {seen:,}" if last >= before else ""
+
+
+def offline(case: Case) -> str:
+    """fit() then predict() score every image; predict() changes nothing and repeats itself under a seed."""
+    method = case.fresh()
+    method.fit(Target(case.stream), 2)
+    for frozen in (method, case.online.method):
+        before = snapshot(frozen)
+        first = _predict(frozen, case.stream)
+        if changed := difference(before, snapshot(frozen)):
+            return f"predict() changes the state: {changed}"
+        if problem := _sound(first, case.stream) or _detached(first):
+            return f"predict(): {problem}"
+        if problem := _same(_predict(frozen, case.stream), first, "when predict() is called again"):
+            return problem
+    return ""
+
+
+def _predict(method: Method[Any], stream: Sequence[Tensor]) -> list[Tensor]:
+    _seed()
+    return [method.predict(x.clone()) for x in stream]
+
+
+CHECKS: dict[str, Callable[[Case], str]] = {
+    "declarations are sound": declarations,
+    "logits have their shape, are finite and detached": logits,
+    "the caller's model and images are left alone": inputs_left_alone,
+    "causality: no batch depends on a later one": causality,
+    "a batch of one image": batch_of_one,
+    "a short last batch": short_last_batch,
+    "determinism under a seed": determinism,
+    "reset() restores bitwise": reset,
+    "state survives pickling": pickling,
+    "independent of dropout and stochastic depth": dropout,
+    "sees no labels, and only the data its Needs declare": no_labels,
+    "float64, float32 and bfloat16 autocast": precision,
+    "memory of past batches is bounded": bounded_memory,
+    "offline: fit, then predict without change": offline,
+}
+
+
+# ---- small help
+
+
+def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, str]:
+    for case in cases:
+        try:
+            problem = check(case)
+        except Exception as raised:  # whatever a method under test does is a finding, not a crash
+            where = raised.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            line = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
+            problem = f"raised {type(raised).__name__}: {raised}{line}"
+        if problem:
+            return False, f"{case.name}: {problem}"
+    return True, ""
+
+
+def _same(found: Sequence[Tensor], expected: Sequence[Tensor], when: str, what: str = "logits") -> str:
+    for number, (y, z) in enumerate(zip(found, expected, strict=True), 1):
+        if not torch.equal(y.nan_to_num(nan=math.inf), z.nan_to_num(nan=math.inf)):
+            return f"{what} of batch {number} differ {when}, by up to {(y - z).abs().max():.2g}"
+    return ""
+
+
+def _split(x: Tensor, sizes: int | list[int]) -> list[Tensor]:
+    return list(torch.split(x, sizes))
+
+
+def _seed(seed: int = SEED) -> None:
+    torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        yield
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+
+
+_: tuple[type[SourceData], type[Batches]] = (Source, Target)  # they fulfil the protocols

@@ -1,0 +1,92 @@
+"""What a method remembers, leaf by leaf, so that two moments can be compared bit by bit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from random import Random
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Leaf = bytes | str | int | float | complex | bool | None
+Snapshot = dict[str, Leaf]
+
+# Compared by name: they have no state of their own.
+CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.dtype, torch.device)
+
+
+def snapshot(thing: object, skip: tuple[str, ...] = ("_prepared",)) -> Snapshot:
+    """Every value reachable from `thing`, by path (``model.net.fc.weight``), but for attributes in `skip`."""
+    return dict(_leaves(thing, "", skip, set()))
+
+
+def difference(before: Snapshot, after: Snapshot) -> str:
+    """The first path where two snapshots differ; "" if they are the same to the bit."""
+    for path in [*before, *(path for path in after if path not in before)]:
+        if path not in after:
+            return f"{path} is gone"
+        if path not in before:
+            return f"{path} is new"
+        old, new = before[path], after[path]
+        if type(old) is not type(new) or (old != new and not (old != old and new != new)):  # NaN is itself
+            return f"{path} differs"
+    return ""
+
+
+def size(taken: Snapshot) -> int:
+    """Bytes held; eight for a number."""
+    return sum(len(leaf) if isinstance(leaf, (bytes, str)) else 8 for leaf in taken.values())
+
+
+def holds(thing: object, kind: type) -> str:
+    """The path of the first instance of `kind` reachable from `thing`; "" if there is none."""
+    mark = f"<{kind.__name__}>"
+    return next((path for path, leaf in _leaves(thing, "", (), set()) if leaf == mark), "")
+
+
+def _leaves(thing: Any, path: str, skip: tuple[str, ...], above: set[int]) -> Iterator[tuple[str, Leaf]]:
+    if thing is None or isinstance(thing, (bool, int, float, complex, str, bytes)):
+        yield path, thing
+    elif isinstance(thing, Tensor):
+        flat = thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        yield path, f"{tuple(thing.shape)} {thing.dtype} {thing.requires_grad}".encode() + flat.tobytes()
+    elif isinstance(thing, np.ndarray):
+        yield path, f"{thing.shape} {thing.dtype}".encode() + thing.tobytes()
+    elif isinstance(thing, CODE):
+        yield path, getattr(thing, "__qualname__", repr(thing))
+    elif id(thing) not in above:
+        above = above | {id(thing)}
+        for name, part in _parts(thing, skip):
+            yield from _leaves(part, f"{path}.{name}" if path else str(name), skip, above)
+        if type(thing).__module__ not in ("builtins", "collections"):
+            yield path, f"<{type(thing).__name__}>"
+
+
+def _parts(thing: Any, skip: tuple[str, ...]) -> Iterator[tuple[object, Any]]:
+    if isinstance(thing, torch.optim.Optimizer):
+        yield from thing.state_dict().items()  # numbers parameters, where `state` is keyed by identity
+    elif isinstance(thing, torch.Generator):
+        yield "state", thing.get_state()
+    elif isinstance(thing, np.random.Generator):
+        yield "state", thing.bit_generator.state
+    elif isinstance(thing, Random):
+        yield "state", thing.getstate()
+    elif isinstance(thing, Mapping):
+        for number, (key, value) in enumerate(thing.items()):
+            yield (key if isinstance(key, (str, int, float, tuple)) else number), value
+    elif isinstance(thing, (list, tuple, deque)):
+        yield from enumerate(thing)
+    elif isinstance(thing, (set, frozenset)):
+        yield from enumerate(sorted(thing, key=repr))
+    else:
+        slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        for name in slots:
+            if hasattr(thing, name):
+                yield name, getattr(thing, name)
+        for name, value in vars(thing).items() if hasattr(thing, "__dict__") else ():
+            if name not in skip:
+                yield name, value
