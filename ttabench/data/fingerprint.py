@@ -1,0 +1,111 @@
+"""SHA-256 of files and folders, computed once and remembered until they change on disk.
+
+A file counts as unchanged while its size, times of modification and of inode change, and inode stay
+the same; only then is the remembered hash used. Remembered hashes live in the cache, one small file
+per hashed path, so that the data itself may be read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ttabench.env import cache_dir
+
+THREADS = 16
+
+
+def combine(parts: dict[str, str]) -> str:
+    """SHA-256 (hex) over names and their hashes, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(parts):
+        digest.update(f"{name}\0{parts[name]}\n".encode())
+    return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes; remembered."""
+    state = _stamp(path.stat())
+    return _remembered(path, state) or _remember(path, state, _hash_file(path))
+
+
+def folder_sha256(path: Path, *, quick: bool = False) -> str:
+    """SHA-256 (hex) over the relative name and the bytes of every file below a folder; remembered.
+
+    Hidden files do not count. Whether the remembered hash still holds is told from the state of every
+    file (10,000 take 0.1 s), or with `quick` from the state of the folders alone, which shows files
+    that came, went or were renamed, but not a file that was overwritten in place.
+    """
+    folders = combine({"": _stamp(path.stat()), **dict(_walk(path, folders=True))})
+    if quick and (known := _remembered(path, folders, "quick")):
+        return known
+    files = dict(_walk(path))
+    state = combine(files)
+    return _remembered(path, state) or _remember(path, state, _hash_files(path, files), folders)
+
+
+def files_sha256(path: Path, names: Sequence[str]) -> str:
+    """SHA-256 (hex) over the names and bytes of some of the files below a folder; remembered."""
+    state = combine({name: _stamp((path / name).stat()) for name in names})
+    return _remembered(path, state) or _remember(path, state, _hash_files(path, names))
+
+
+def _walk(top: Path, below: str = "", *, folders: bool = False) -> Iterator[tuple[str, str]]:
+    """(relative name, state) of every file, or of every folder, below a folder."""
+    with os.scandir(top / below) as entries:
+        for entry in entries:
+            name = f"{below}/{entry.name}" if below else entry.name
+            if entry.name.startswith("."):
+                continue
+            is_folder = entry.is_dir()
+            if is_folder == folders:
+                yield name, _stamp(entry.stat())
+            if is_folder:
+                yield from _walk(top, name, folders=folders)
+
+
+def _stamp(stat: os.stat_result) -> str:
+    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}"
+
+
+def _hash_files(path: Path, names: Iterable[str]) -> str:
+    names = list(names)
+    with ThreadPoolExecutor(THREADS) as pool:
+        hashes = pool.map(lambda name: _hash_file(path / name), names, chunksize=64)
+        return combine(dict(zip(names, hashes, strict=True)))
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _note(path: Path) -> Path:
+    place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    return cache_dir() / "fingerprints" / f"{place[:32]}.json"
+
+
+def _remembered(path: Path, state: str, key: str = "state") -> str:
+    """The hash noted for this state, or ""."""
+    try:
+        note = json.loads(_note(path).read_text())
+        return str(note["sha256"]) if note[key] == state else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _remember(path: Path, state: str, sha256: str, quick: str = "") -> str:
+    note = _note(path)
+    content = {"path": str(path.resolve()), "state": state, "quick": quick, "sha256": sha256}
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        part = note.with_name(f".{os.getpid()}-{note.name}")
+        part.write_text(json.dumps(content))
+        part.replace(note)
+    except OSError:
+        pass  # a cache that cannot be written costs time, nothing else
+    return sha256

@@ -1,0 +1,175 @@
+"""tinyimagenet-c and imagenet-c in their published layout: folders of JPEG files per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ttabench.data.base import Labelled
+from ttabench.data.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
+from ttabench.data.images import Fit, class_folders, decoded, image_files, labelled_files
+from ttabench.data.ondisk import OnDisk
+from ttabench.data.published import TINY_FIXED_RECORD, Published
+from ttabench.errors import UserError
+
+
+def find_corruptions(folder: Path) -> dict[str, Path]:
+    """The corruptions in a -C folder, in canonical order: directly below it, or in groups (``blur/…``)."""
+    found = {}
+    for name in ALL_CORRUPTIONS:
+        for path in (folder / name, *folder.glob(f"*/{name}")):
+            if path.is_dir():
+                found[name] = path
+                break
+    return found
+
+
+class FolderC(OnDisk):
+    """``<corruption>/<severity>/<class>/*``; class i is the i-th class folder by name.
+
+    Images come class by class, by file name within a class. Each severity is decoded once into a
+    memory-mapped array in the cache (see :func:`ttabench.data.images.decoded`).
+    """
+
+    def __init__(self, facts: Published, root: Path) -> None:
+        """Raises UserError where the corrupted images or the clean test set are not below `root`."""
+        super().__init__()
+        self.name = facts.name
+        self.num_classes = facts.num_classes
+        self.image_size = facts.image_size
+        self.mean, self.std = facts.mean, facts.std
+        self._facts = facts
+        self._clean = root / facts.clean_folder
+        self._by_corruption = find_corruptions(root / facts.corrupted_folder)
+        self.corruptions = tuple(self._by_corruption)
+        for needed, there in (
+            (root / facts.corrupted_folder, bool(self.corruptions)),
+            (self._clean / "val", (self._clean / "val").is_dir()),
+        ):
+            if not there:
+                by_hand = f" ({facts.by_hand})" if facts.by_hand else ""
+                raise UserError(
+                    f"{self.name} is not here: {needed} is missing or empty; run `ttabench data fetch "
+                    f"{self.name}`{by_hand}, or set TTABENCH_DATA to the folder that holds it."
+                )
+
+    def pieces(self) -> dict[str, Path]:
+        found = {f"clean/{split}": self._clean / split for split in ("train", "val")}
+        for corruption, folder in self._by_corruption.items():
+            found |= {f"corrupted/{corruption}/{s}": folder / str(s) for s in SEVERITIES}
+        return {name: path for name, path in found.items() if path.is_dir()}
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """WordNet ids, sorted."""
+        names = self._class_names()
+        if len(names) != self.num_classes:
+            raise UserError(f"{self._clean} has {len(names)} classes; expected {self.num_classes}.")
+        return tuple(names)
+
+    def _class_names(self) -> list[str]:
+        return class_folders(self._clean / "val")
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        self.check_asked(corruption, severity)
+        folder = self._by_corruption[corruption] / str(severity)
+        names = class_folders(folder)
+        if set(names) != set(self.classes):
+            hint = "fetch it again"
+            if len(names) > self.num_classes:
+                hint = f"the first release has 1,000 under frost, the fixed one is at {TINY_FIXED_RECORD}"
+            raise UserError(
+                f"{folder} does not have the {self.num_classes} classes of {self.name} but {len(names)} "
+                f"folders; {hint}."
+            )
+        return self._load(f"corrupted/{corruption}/{severity}", *labelled_files(folder, self.classes))
+
+    def _load(
+        self, piece: str, files: list[Path], labels: list[int], fit: Fit = "exact", count: int | None = None
+    ) -> Labelled:
+        wanted = self._facts.test if count is None else count
+        if len(files) != wanted:
+            raise UserError(
+                f"{self.pieces()[piece]} holds {len(files)} images; expected {wanted}; fetch it again."
+            )
+        key = self.folder_hash(piece)
+        return Labelled(decoded(files, key, self.image_size, fit), np.asarray(labels, np.int64))
+
+
+class TinyImageNetC(FolderC):
+    """Tiny ImageNet-C with Tiny ImageNet's validation set as the clean test set.
+
+    The corrupted images were made anew from ImageNet's validation images and are not those of Tiny
+    ImageNet's validation set: both have 50 images per class, so that labels agree row by row, but
+    images do not.
+    """
+
+    def train(self) -> Labelled:
+        files, labels = labelled_files(self._clean / "train", self.classes, "images")
+        return self._load("clean/train", files, labels, count=self._facts.train)
+
+    def test(self) -> Labelled:
+        """``val`` as published (images and a list of annotations), or sorted into class folders."""
+        folder = self._clean / "val"
+        if not (folder / "images").is_dir():
+            return self._load("clean/val", *labelled_files(folder, self.classes))
+        index = {name: i for i, name in enumerate(self.classes)}
+        class_of = self._annotations(folder / "val_annotations.txt")
+        try:
+            rows = sorted((index[class_of[f.name]], f) for f in image_files(folder / "images"))
+        except KeyError as problem:
+            raise UserError(
+                f"{folder / 'val_annotations.txt'} does not know {problem}; fetch it again."
+            ) from None
+        return self._load("clean/val", [f for _, f in rows], [label for label, _ in rows])
+
+    def _class_names(self) -> list[str]:
+        listed = self._clean / "wnids.txt"
+        return sorted(listed.read_text().split()) if listed.is_file() else super()._class_names()
+
+    @staticmethod
+    def _annotations(path: Path) -> dict[str, str]:
+        """File name → WordNet id, from tab-separated lines."""
+        try:
+            lines = path.read_text().splitlines()
+        except OSError as problem:
+            raise UserError(f"{path} cannot be read ({problem.strerror}); fetch it again.") from None
+        return dict(line.split("\t")[:2] for line in lines if line.count("\t"))
+
+
+class ImageNetC(FolderC):
+    """ImageNet-C with ImageNet's validation set, resized and centre-cropped to 224 pixels.
+
+    The corrupted images are 224 pixels already. Of the training set, which would take 190 GB
+    decoded, :meth:`train` gives `train_per_class` images of each class, evenly spaced by name.
+    """
+
+    train_per_class = 20
+
+    def selection(self, piece: str) -> Sequence[str]:
+        return self._train_names if piece == "clean/train" else ()
+
+    @cached_property
+    def _train_names(self) -> list[str]:
+        names = []
+        for wnid in self.classes:
+            own = image_files(self._clean / "train" / wnid)
+            chosen = np.linspace(0, len(own) - 1, min(self.train_per_class, len(own))).astype(int)
+            names += [f"{wnid}/{own[i].name}" for i in chosen]
+        return names
+
+    def train(self) -> Labelled:
+        folder = self._clean / "train"
+        if not folder.is_dir():
+            raise UserError(f"{folder} is missing; {self._facts.by_hand}.")
+        index = {wnid: i for i, wnid in enumerate(self.classes)}
+        labels = [index[name.split("/")[0]] for name in self._train_names]
+        files = [folder / name for name in self._train_names]
+        return self._load("clean/train", files, labels, "imagenet", len(files))
+
+    def test(self) -> Labelled:
+        files, labels = labelled_files(self._clean / "val", self.classes)
+        return self._load("clean/val", files, labels, "imagenet")

