@@ -1,0 +1,35 @@
+"""The names of the corruptions, in the order every table of the field uses. Imports nothing heavy."""
+
+from __future__ import annotations
+
+CORRUPTIONS: tuple[str, ...] = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+"""The fifteen that are reported."""
+
+EXTRA_CORRUPTIONS: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+"""The four held out for choosing hyper-parameters."""
+
+ALL_CORRUPTIONS: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS
+
+SEVERITIES: tuple[int, ...] = (1, 2, 3, 4, 5)
+
+IMAGE_SIZES: tuple[int, ...] = (32, 64)
+"""Sides, in pixels, that have published constants (CIFAR-10-C, Tiny-ImageNet-C)."""
+
+VERSION = "1"
+"""Raised whenever the pixels of any corruption change; part of every dataset's fingerprint."""
