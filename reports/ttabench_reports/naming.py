@@ -46,6 +46,11 @@ def title(column: str) -> str:
     return _NAMES[column][1] if column in _NAMES else column.replace("_", " ").capitalize()
 
 
+def slug(text: str) -> str:
+    """`text` as part of a file name or a LaTeX label."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.") or "table"
+
+
 def split(corruptions: set[str]) -> tuple[list[str], list[str]]:
     """(the columns that a mean is over, the extra ones), each in canonical order.
 

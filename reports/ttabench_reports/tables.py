@@ -214,9 +214,11 @@ def _published(known: pd.DataFrame | None, key: dict[str, Any], arch: str) -> It
     if known is None:
         return
     here = (known["dataset"] == key["dataset"]) & (known["severity"] == key["severity"])
-    for method, group in known[here & (known["arch"] == arch)].groupby("method", sort=False):
+    for (publication, method), group in known[here & (known["arch"] == arch)].groupby(
+        ["publication", "method"], sort=False
+    ):
         values = {str(c): float(v) for c, v in zip(group["corruption"], group["accuracy"], strict=True)}
-        yield Row(arch, str(method), "published", values, flags=PUBLISHED)
+        yield Row(arch, f"{method} ({publication})", "published", values, flags=PUBLISHED)
 
 
 def _measured(key: dict[str, Any], members: list[dict[str, Any]], main: tuple[str, ...]) -> str:
@@ -293,10 +295,11 @@ def _notes(table: Table, row: Row) -> str:
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
     """Means over the corruptions per dataset × severity × arch × method: baseline, accuracy, increase."""
-    return _summary(tables(cells))
+    return means(tables(cells))
 
 
-def _summary(built: Sequence[Table]) -> pd.DataFrame:
+def means(built: Sequence[Table]) -> pd.DataFrame:
+    """:func:`summary` of tables that are there already; `word` stands where there is no mean."""
     lines = []
     for table in built:
         for row in filter(lambda row: row.measured, table.rows):
@@ -318,7 +321,7 @@ def _summary(built: Sequence[Table]) -> pd.DataFrame:
 
 def drop(cells: pd.DataFrame) -> pd.DataFrame:
     """How far each method falls below the source classifier on clean images: clean, corrupted, drop."""
-    return _drop(_summary(tables(cells)))
+    return _drop(means(tables(cells)))
 
 
 def _drop(means: pd.DataFrame) -> pd.DataFrame:
@@ -354,11 +357,11 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
 def write(cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None) -> list[Path]:
     """``per_corruption.csv``, ``summary.csv`` and ``drop.csv`` in the folder `to`; their paths."""
     built = tables(cells, published)
-    means = _summary(built)
+    averages = means(built)
     return [
         write_csv(Path(to) / "per_corruption.csv", _per_corruption(built, words=True)),
-        write_csv(Path(to) / "summary.csv", means.drop(columns=["word", "flags"])),
-        write_csv(Path(to) / "drop.csv", _drop(means).drop(columns=["word", "flags"])),
+        write_csv(Path(to) / "summary.csv", averages.drop(columns=["word", "flags"])),
+        write_csv(Path(to) / "drop.csv", _drop(averages).drop(columns=["word", "flags"])),
     ]
 
 
