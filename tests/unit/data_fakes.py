@@ -129,7 +129,7 @@ def make_imagenet(
     for split, total in (("train", facts.train), ("val", facts.test)):
         for c, wnid in enumerate(wnids):
             for i in range(total // len(wnids)):
-                tall = np.full((300, 260, 3), (0, c, i), np.uint8)
+                tall = np.full((300, 260, 3), (0, c, 50 * i), np.uint8)
                 write_image(root / facts.clean_folder / split / wnid / f"{split}_{i}.JPEG", tall)
     for corruption in corruptions:
         group = root / facts.corrupted_folder / "weather"

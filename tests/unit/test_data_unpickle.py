@@ -40,8 +40,8 @@ def python2_pickle(data: np.ndarray, labels: list[int]) -> bytes:
         + b"(K\x01" + shape + dtype + b"\x89" + text(data.tobytes()) + b"tb"
     )  # fmt: skip
     return (
-        b"\x80\x02}(" + text(b"batch_label") + text(b"testing batch 1 of 1") + text(b"labels") + b"](" + numbers + b"e"
-        + text(b"data") + array + b"u."
+        b"\x80\x02}(" + text(b"batch_label") + text(b"testing batch 1 of 1")
+        + text(b"labels") + b"](" + numbers + b"e" + text(b"data") + array + b"u."
     )  # fmt: skip
 
 

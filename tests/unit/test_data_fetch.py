@@ -1,0 +1,494 @@
+"""Fetching, with a web server on this machine playing the mirror: well-behaved and in every bad mood."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import socket
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import data_fakes as fakes
+import pytest
+
+from ttabench.data import download as downloading
+from ttabench.data.catalog import listing
+from ttabench.data.cifar import CifarC
+from ttabench.data.download import download
+from ttabench.data.extract import unpack
+from ttabench.data.fetch import fetch, fetch_published, place
+from ttabench.data.folders import TinyImageNetC
+from ttabench.data.published import Archive, Published
+from ttabench.errors import UserError
+
+CONTENT = bytes(range(256)) * 2000  # 512,000 bytes
+
+
+@dataclass
+class Mirror:
+    """What the server does, per path, and what it was asked for."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    status: dict[str, int] = field(default_factory=dict)
+    breaks: list[int] = field(default_factory=list)  # bytes to send before the connection breaks, per request
+    stalls: list[int] = field(default_factory=list)  # bytes to send before it falls silent, per request
+    html: bool = False
+    resumes: bool = True
+    announces: bool = True
+    ranges: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    monkeypatch.setattr(downloading, "PAUSE", 0.01)
+    monkeypatch.setattr(downloading, "BLOCK", 1 << 14)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    state = Mirror()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.strip("/")
+            state.asked.append(path)
+            if status := state.status.get(path):
+                return self.send_error(status)
+            if path not in state.files:
+                return self.send_error(404)
+            self._answer(state.files[path])
+
+        def _answer(self, content: bytes) -> None:
+            wanted = self.headers.get("Range", "")
+            state.ranges.append(wanted)
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and state.resumes else 0
+            if start and start >= len(content):
+                return self.send_error(416)
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Type", "text/html" if state.html else "application/octet-stream")
+            if state.announces:
+                self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            if state.breaks:
+                self.wfile.write(content[start : start + state.breaks.pop(0)])
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_RDWR)
+            elif state.stalls:
+                self.wfile.write(content[start : start + state.stalls.pop(0)])
+                self.wfile.flush()
+                time.sleep(1)
+            else:
+                self.wfile.write(content[start:])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    yield state
+    server.shutdown()
+    server.server_close()
+
+
+def described(content: bytes, mirror: Mirror, file: str = "a.tar", **changes: object) -> Archive:
+    archive = Archive(
+        file=file,
+        urls=(f"{mirror.url}/{file}",),
+        folder="A",
+        size=len(content),
+        md5=hashlib.md5(content).hexdigest(),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    return replace(archive, **changes)
+
+
+# ---- one file
+
+
+def test_a_file_arrives_checked_and_with_progress(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT
+    steps: list[tuple[str, int, int]] = []
+    path, found = download(described(CONTENT, mirror), tmp_path, lambda *step: steps.append(step))
+    assert path.read_bytes() == CONTENT
+    assert found["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+    coming = [done for what, done, _ in steps if what == "downloading a.tar"]
+    assert len(coming) > 1
+    assert coming == sorted(coming)
+    assert ("downloading a.tar", len(CONTENT), len(CONTENT)) in steps
+    assert steps[-1] == ("checking a.tar", len(CONTENT), len(CONTENT))
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tar"]
+
+
+def test_a_broken_connection_goes_on_where_it_stopped(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT
+    mirror.breaks = [100_000, 50_000]
+    path, _ = download(described(CONTENT, mirror), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert mirror.ranges == ["", "bytes=100000-", "bytes=150000-"]
+
+
+def test_a_silent_server_is_asked_again(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloading, "TIMEOUT", 0.2)
+    mirror.files["a.tar"] = CONTENT
+    mirror.stalls = [200_000]
+    path, _ = download(described(CONTENT, mirror), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert mirror.ranges == ["", "bytes=200000-"]
+
+
+def test_a_later_call_resumes_what_an_earlier_one_left(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT
+    (tmp_path / "a.tar.part").write_bytes(CONTENT[:300_000])
+    path, _ = download(described(CONTENT, mirror), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert mirror.ranges == ["bytes=300000-"]
+
+
+def test_a_server_that_cannot_resume_starts_over(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT
+    mirror.resumes = False
+    mirror.breaks = [100_000]
+    path, _ = download(described(CONTENT, mirror), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("left", [b"x" * 1000, b"x" * len(CONTENT), b"x" * (len(CONTENT) + 5)])
+def test_a_leftover_of_another_file_is_replaced(mirror: Mirror, tmp_path: Path, left: bytes) -> None:
+    mirror.files["a.tar"] = CONTENT
+    (tmp_path / "a.tar.part").write_bytes(left)
+    path, _ = download(described(CONTENT, mirror), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_connection_that_keeps_breaking_is_given_up_and_kept(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT
+    mirror.breaks = [1000] + [0] * 20
+    with pytest.raises(UserError, match=r"the connection broke 5 times without progress"):
+        download(described(CONTENT, mirror), tmp_path)
+    assert (tmp_path / "a.tar.part").read_bytes() == CONTENT[:1000]
+    assert not (tmp_path / "a.tar").exists()
+
+
+def _one_sentence(caught: pytest.ExceptionInfo[UserError], folder: Path) -> str:
+    text = str(caught.value)
+    assert "\n" not in text
+    assert str(folder / "a.tar") in text  # where to put the file by hand
+    assert not (folder / "a.tar").exists()
+    return text
+
+
+@pytest.mark.parametrize(
+    ("status", "says"), [(403, "403 Forbidden"), (404, "404 Not Found"), (410, "410 Gone")]
+)
+def test_refusals_name_the_host_and_the_status(
+    mirror: Mirror, tmp_path: Path, status: int, says: str
+) -> None:
+    mirror.files["a.tar"] = CONTENT
+    mirror.status["a.tar"] = status
+    with pytest.raises(UserError, match=r"no mirror has it \(127\.0\.0\.1:\d+: " + says) as caught:
+        download(described(CONTENT, mirror), tmp_path)
+    _one_sentence(caught, tmp_path)
+    assert mirror.asked == ["a.tar"]
+
+
+def test_a_busy_server_is_asked_again(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT
+    mirror.status["a.tar"] = 503
+    with pytest.raises(UserError, match="503 Service Unavailable"):
+        download(described(CONTENT, mirror), tmp_path)
+    assert len(mirror.asked) == downloading.ATTEMPTS
+
+
+def test_a_wrong_checksum_is_never_used(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT[::-1]
+    with pytest.raises(UserError, match="MD5 checksum [0-9a-f]{32}; expected [0-9a-f]{32}") as caught:
+        download(described(CONTENT, mirror), tmp_path)
+    _one_sentence(caught, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_sha256_counts_as_well(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar"] = CONTENT
+    with pytest.raises(UserError, match="SHA256 checksum"):
+        download(described(CONTENT, mirror, sha256="0" * 64), tmp_path)
+
+
+@pytest.mark.parametrize("announces", [True, False])
+def test_a_truncated_file_is_never_used(mirror: Mirror, tmp_path: Path, announces: bool) -> None:
+    mirror.files["a.tar"] = CONTENT[:1000]
+    mirror.announces = announces
+    with pytest.raises(UserError, match="its file has 1,000 bytes; expected 512,000") as caught:
+        download(described(CONTENT, mirror), tmp_path)
+    _one_sentence(caught, tmp_path)
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_a_web_page_is_told_from_the_file(mirror: Mirror, tmp_path: Path, honest: bool) -> None:
+    mirror.files["a.tar"] = b"<!DOCTYPE html><html>Please log in</html>"
+    mirror.html = honest
+    with pytest.raises(UserError, match="it sent a web page instead of the file") as caught:
+        download(described(CONTENT, mirror, size=0, md5="", sha256=""), tmp_path)
+    _one_sentence(caught, tmp_path)
+
+
+def test_the_next_mirror_is_tried(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files |= {"bad/a.tar": CONTENT[::-1], "good/a.tar": CONTENT}
+    urls = [f"{mirror.url}/{where}/a.tar" for where in ("none", "bad", "good")]
+    path, _ = download(described(CONTENT, mirror), tmp_path, urls=urls)
+    assert path.read_bytes() == CONTENT
+    assert mirror.asked == ["none/a.tar", "bad/a.tar", "good/a.tar"]
+
+
+def test_no_network_is_said_plainly(mirror: Mirror, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/a.tar"
+        urls = [nobody, "http://nowhere.invalid/a.tar"]
+        with pytest.raises(UserError, match="the network cannot be reached") as caught:
+            download(described(CONTENT, mirror), tmp_path, urls=urls)
+    text = _one_sentence(caught, tmp_path)
+    assert "nowhere.invalid" in text
+
+
+def test_a_file_put_there_by_hand_is_checked_and_used(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(CONTENT)
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
+    assert mirror.asked == []
+    (tmp_path / "a.tar").write_bytes(CONTENT[:-1])
+    with pytest.raises(UserError, match="is not the published archive: it has 511,999 bytes"):
+        download(described(CONTENT, mirror), tmp_path)
+
+
+# ---- unpacking
+
+
+def _tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for info, content in members:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+HOSTILE = {
+    "climbs": _member("A/../../evil"),
+    "absolute": _member("/tmp/evil"),
+    "windows": _member("A\\..\\evil"),
+    "symlink": _member("A/evil", tarfile.SYMTYPE, "/etc/passwd"),
+    "hard link": _member("A/evil", tarfile.LNKTYPE, "A/good"),
+    "fifo": _member("A/evil", tarfile.FIFOTYPE),
+    "device": _member("A/evil", tarfile.CHRTYPE),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_members_are_refused_as_a_whole(mirror: Mirror, tmp_path: Path, what: str) -> None:
+    content = _tar((_member("A/good"), b"1"), (HOSTILE[what], b""))
+    mirror.files["a.tar"] = content
+    facts = replace(fakes.FAKE_CIFAR10, archives=(described(content, mirror),))
+    with pytest.raises(UserError, match=r"a\.tar was refused"):
+        fetch_published(facts, tmp_path / "root")
+    left = [p.name for p in tmp_path.rglob("*") if p.is_file()]
+    assert left == ["a.tar"]  # nothing was unpacked, inside or outside the target
+
+
+def test_a_link_followed_by_a_file_through_it_is_refused(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    content = _tar((_member("A/door", tarfile.SYMTYPE, str(outside)), b""), (_member("A/door/evil"), b"1"))
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(UserError, match="is a link"):
+        unpack(tmp_path / "a.tar", tmp_path / "in", lambda parts: parts)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "A/../../evil"])
+def test_a_zip_that_climbs_out_is_refused(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(name, "1")
+    with pytest.raises(UserError, match="would land outside"):
+        unpack(tmp_path / "a.zip", tmp_path / "in", lambda parts: parts)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    info = zipfile.ZipInfo("link")
+    info.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(info, "/etc/passwd")
+    with pytest.raises(UserError, match="is a link"):
+        unpack(tmp_path / "a.zip", tmp_path / "in", lambda parts: parts)
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz", "zip"])
+def test_a_damaged_archive_is_one_sentence(tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / "A"
+    folder.mkdir()
+    (folder / "x").write_bytes(CONTENT)
+    whole = {
+        "tar": fakes.tar_of(folder),
+        "tar.gz": fakes.tar_of(folder, mode="w:gz"),
+        "zip": fakes.zip_of(folder),
+    }[suffix]
+    path = tmp_path / f"a.{suffix}"
+    for damaged in (whole[: len(whole) // 2], b"no archive at all", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"is damaged .*fetch it again"):
+            unpack(path, tmp_path / "in" / str(len(damaged)), lambda parts: parts)
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(_tar((_member("x"), b"1"), (_member("./x"), b"2")))
+    with pytest.raises(UserError, match="two files for"):
+        unpack(tmp_path / "a.tar", tmp_path / "in", lambda parts: parts)
+
+
+def test_unpacked_files_are_ordinary(tmp_path: Path) -> None:
+    info = _member("x")
+    info.mode = 0o6777
+    (tmp_path / "a.tar").write_bytes(_tar((info, b"1")))
+    unpack(tmp_path / "a.tar", tmp_path / "in", lambda parts: parts)
+    assert (tmp_path / "in" / "x").stat().st_mode & 0o7111 == 0
+
+
+@pytest.mark.parametrize(
+    ("member", "target"),
+    [
+        ("Tiny-ImageNet-C/frost/1/n1/a.JPEG", "frost/1/n1/a.JPEG"),
+        ("./blur/defocus_blur/1/n1/a.JPEG", "defocus_blur/1/n1/a.JPEG"),
+        ("defocus_blur/1/n1/a.JPEG", "defocus_blur/1/n1/a.JPEG"),
+        ("Tiny-ImageNet-C/README.txt", None),
+        ("Tiny-ImageNet-C/frost/1/n1/._a.JPEG", None),
+    ],
+)
+def test_corruptions_land_in_one_layout_however_they_are_wrapped(member: str, target: str | None) -> None:
+    archive = Archive(file="a.tar", urls=(), folder="Tiny-ImageNet-C", split=True)
+    parts = place(archive)(tuple(p for p in member.split("/") if p != "."))
+    assert (None if parts is None else "/".join(parts)) == target
+
+
+# ---- a whole dataset
+
+
+def _published(mirror: Mirror, made: Path, facts: Published) -> Published:
+    """Archives of a fake on the mirror, and its description with their checksums."""
+    archives = []
+    for archive in facts.archives:
+        folder = made / archive.folder
+        if archive.file.endswith(".zip"):
+            content = fakes.zip_of(folder)
+        elif archive.split:
+            chosen = ["speckle_noise"] if "extra" in archive.file else list(fakes.SOME)
+            scratch = made / f"packed-{archive.file}"
+            scratch.mkdir()
+            for corruption in chosen:
+                (folder / corruption).rename(scratch / corruption)
+            content = fakes.tar_of(scratch)
+        else:
+            content = fakes.tar_of(folder, mode="w:gz" if archive.file.endswith("gz") else "w")
+        mirror.files[archive.file] = content
+        archives.append(
+            replace(described(content, mirror, archive.file), folder=archive.folder, split=archive.split)
+        )
+    return replace(facts, archives=tuple(archives))
+
+
+def test_cifar_is_fetched_and_usable(mirror: Mirror, tmp_path: Path) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    mirror.breaks = [5000]
+    said = fetch_published(facts, tmp_path / "root")
+    assert len(said) == 2
+    assert all("checksum as published" in line for line in said)
+    data = CifarC(facts, tmp_path / "root")
+    assert fakes.stamps(data.corrupted("frost", 4).images)[7][:2] == (4, 7)
+    assert list((tmp_path / "root" / "downloads").iterdir()) == []
+    assert listing(tmp_path / "root")[1].state == "here"
+
+
+def test_fetching_twice_downloads_once(mirror: Mirror, tmp_path: Path) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    fetch_published(facts, tmp_path / "root")
+    asked = len(mirror.asked)
+    assert all("is here already" in line for line in fetch_published(facts, tmp_path / "root"))
+    assert len(mirror.asked) == asked
+
+
+def test_another_release_is_fetched_anew(mirror: Mirror, tmp_path: Path) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    fetch_published(facts, tmp_path / "root")
+    newer = _published(mirror, fakes.make_cifar(tmp_path / "newer", corruptions=["fog"]), fakes.FAKE_CIFAR10)
+    fetch_published(newer, tmp_path / "root")
+    assert "fog" in CifarC(newer, tmp_path / "root").corruptions
+
+
+def test_tiny_is_fetched_from_its_three_archives(mirror: Mirror, tmp_path: Path) -> None:
+    made = fakes.make_tiny(tmp_path / "made", corruptions=[*fakes.SOME, "speckle_noise"])
+    facts = _published(mirror, made, fakes.FAKE_TINY)
+    fetch_published(facts, tmp_path / "root", keep=True)
+    data = TinyImageNetC(facts, tmp_path / "root")
+    assert data.corruptions == (*fakes.SOME, "speckle_noise")
+    assert len(data.corrupted("speckle_noise", 5)) == 8
+    assert {p.name for p in (tmp_path / "root" / "downloads").iterdir()} == set(mirror.files)
+
+
+def test_without_a_published_checksum_it_says_what_came(mirror: Mirror, tmp_path: Path) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    bare = tuple(replace(a, md5="", sha256="", size=0) for a in facts.archives)
+    said = fetch_published(replace(facts, archives=bare), tmp_path / "root")
+    for line, archive in zip(said, facts.archives, strict=True):
+        assert "no published checksum known" in line
+        assert hashlib.sha256(mirror.files[archive.file]).hexdigest() in line
+
+
+def test_a_mirror_of_ones_own_comes_first(mirror: Mirror, tmp_path: Path) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    mirror.files |= {f"own/{name}": content for name, content in mirror.files.items()}
+    fetch_published(facts, tmp_path / "root", mirror=f"{mirror.url}/own/")
+    assert mirror.asked == ["own/cifar-10-python.tar.gz", "own/CIFAR-10-C.tar"]
+    with pytest.raises(UserError, match="not a web address"):
+        fetch_published(facts, tmp_path / "root", mirror="ftp://x")
+
+
+def test_too_little_space_is_said_before_the_download(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    huge = tuple(replace(a, size=10**18) for a in facts.archives)
+    with pytest.raises(UserError, match=r"needs .* GB below .* are free"):
+        fetch_published(replace(facts, archives=huge), tmp_path / "root")
+    assert mirror.asked == []
+
+
+def test_a_failed_fetch_leaves_what_was_there(mirror: Mirror, tmp_path: Path) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    fetch_published(facts, tmp_path / "root")
+    before = CifarC(facts, tmp_path / "root").fingerprint()
+    broken = tuple(replace(a, md5="0" * 32) for a in facts.archives)
+    with pytest.raises(UserError, match="checksum"):
+        fetch_published(replace(facts, archives=broken), tmp_path / "root")
+    assert CifarC(facts, tmp_path / "root").fingerprint() == before
+
+
+def test_names_that_cannot_be_fetched(tmp_path: Path) -> None:
+    assert "nothing to fetch" in fetch("digits-c", tmp_path)[0]
+    with pytest.raises(UserError, match="did you mean 'cifar10-c'"):
+        fetch("cifar10c", tmp_path)

@@ -1,0 +1,363 @@
+"""The published layouts: the right rows, in the right order, with the right labels, or an error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import data_fakes as fakes
+import numpy as np
+import pytest
+
+from ttabench.data import catalog
+from ttabench.data.base import Dataset
+from ttabench.data.cifar import CifarC
+from ttabench.data.corruptions.names import ALL_CORRUPTIONS
+from ttabench.data.folders import ImageNetC, TinyImageNetC
+from ttabench.data.published import PUBLISHED
+from ttabench.errors import UserError
+
+FROST = ALL_CORRUPTIONS.index("frost")
+
+
+@pytest.fixture
+def cifar(tmp_path: Path) -> Path:
+    return fakes.make_cifar(tmp_path)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return fakes.make_tiny(tmp_path)
+
+
+# ---- CIFAR
+
+
+@pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
+def test_severity_s_is_rows_s_minus_1_n_to_s_n(cifar: Path, severity: int) -> None:
+    found = CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", severity)
+    assert fakes.stamps(found.images) == [(severity, row, FROST) for row in range(20)]
+    assert (found.labels == fakes.labels_for(20, 10)).all()
+
+
+def test_the_clean_sets_are_the_batches_in_order(cifar: Path) -> None:
+    data = CifarC(fakes.FAKE_CIFAR10, cifar)
+    assert (data.test().images == fakes.clean_images(20)).all()
+    assert (data.train().images == fakes.clean_images(50, seed=2)).all()
+    assert (data.train().labels == fakes.labels_for(50, 10)).all()
+
+
+def test_cifar100_has_its_fine_labels(tmp_path: Path) -> None:
+    root = fakes.make_cifar(tmp_path, fakes.FAKE_CIFAR100, ["fog"])
+    data = CifarC(fakes.FAKE_CIFAR100, root)
+    assert set(data.test().labels) == set(range(100))
+    assert (data.corrupted("fog", 3).labels == data.test().labels).all()
+
+
+def test_arrays_are_mapped_and_not_read(cifar: Path) -> None:
+    images = CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", 2).images
+    base = images
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    assert type(base).__name__ == "mmap"
+
+
+def test_corruptions_are_those_on_disk_in_canonical_order(cifar: Path) -> None:
+    data = CifarC(fakes.FAKE_CIFAR10, cifar)
+    assert data.corruptions == ("gaussian_noise", "frost", "jpeg_compression")
+    with pytest.raises(UserError, match="unknown corruption of cifar10-c 'forst'; did you mean 'frost'"):
+        data.corrupted("forst", 1)
+    for severity in (0, 6):
+        with pytest.raises(UserError, match="severities are 1 to 5"):
+            data.corrupted("frost", severity)
+
+
+def test_a_permutation_of_the_labels_is_noticed(cifar: Path) -> None:
+    path = cifar / "CIFAR-10-C" / "labels.npy"
+    labels = np.load(path)
+    np.save(path, np.concatenate([labels[1:20], labels[:1], labels[20:]]))
+    with pytest.raises(UserError, match="disagrees with the clean test labels on .* at severity 1"):
+        CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", 5)
+
+
+def test_labels_that_change_at_a_late_severity_are_noticed(cifar: Path) -> None:
+    path = cifar / "CIFAR-10-C" / "labels.npy"
+    labels = np.load(path)
+    labels[-1] = (labels[-1] + 1) % 10
+    np.save(path, labels)
+    with pytest.raises(UserError, match="on 1 of 20 images at severity 5"):
+        CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", 1)
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (np.zeros((99, 32, 32, 3), np.uint8), r"shape \(99, 32, 32, 3\)"),
+        (np.zeros((100, 32, 32, 3), np.float32), "float32"),
+        (np.zeros((100, 3, 32, 32), np.uint8), r"\(100, 3, 32, 32\)"),
+        (np.array([{}] * 3), "not an array file"),
+    ],
+)
+def test_an_array_of_another_shape_is_refused(cifar: Path, array: np.ndarray, reason: str) -> None:
+    np.save(cifar / "CIFAR-10-C" / "frost.npy", array)
+    with pytest.raises(UserError, match=reason):
+        CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", 1)
+
+
+def test_a_web_page_saved_as_an_array_is_refused(cifar: Path) -> None:
+    (cifar / "CIFAR-10-C" / "frost.npy").write_text("<html>504</html>")
+    with pytest.raises(UserError, match="not an array file"):
+        CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", 1)
+
+
+def test_missing_data_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"run `ttabench data fetch cifar10-c`, or set TTABENCH_DATA"):
+        catalog.dataset("cifar10-c", tmp_path)
+    with pytest.raises(UserError, match=r"image-net.org.*imagenet/val/<wnid>"):
+        catalog.dataset("imagenet-c", tmp_path)
+
+
+def test_a_full_size_set_is_expected_by_name(cifar: Path) -> None:
+    with pytest.raises(UserError, match="expected 10000"):
+        catalog.dataset("cifar10-c", cifar).test()
+
+
+# ---- folders
+
+
+@pytest.mark.parametrize("severity", [1, 3, 5])
+def test_tiny_severities_and_classes(tiny: Path, severity: int) -> None:
+    data = TinyImageNetC(fakes.FAKE_TINY, tiny)
+    found = data.corrupted("frost", severity)
+    exact = np.stack([fakes.stamped("frost", severity, row, 64) for row in range(8)])
+    # JPEG stores these flat images to within a grey level or two; the stamps are further apart.
+    assert np.abs(found.images.astype(int) - exact).max() <= 3
+    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_tiny_classes_are_sorted_and_not_in_the_order_of_wnids_txt(tiny: Path) -> None:
+    data = TinyImageNetC(fakes.FAKE_TINY, tiny)
+    assert data.classes == tuple(sorted(fakes.WNIDS))
+
+
+@pytest.mark.parametrize("layout", ["as published", "in class folders"])
+def test_tiny_validation_images_get_their_annotated_class(tiny: Path, layout: str) -> None:
+    val = tiny / "tiny-imagenet-200" / "val"
+    if layout == "in class folders":
+        for line in (val / "val_annotations.txt").read_text().splitlines():
+            name, wnid = line.split("\t")[:2]
+            (val / wnid).mkdir(exist_ok=True)
+            (val / "images" / name).rename(val / wnid / name)
+        (val / "images").rmdir()
+    found = TinyImageNetC(fakes.FAKE_TINY, tiny).test()
+    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    greens = found.images[:, 32, 32, 1].astype(int)  # the fakes' green is their class
+    assert np.abs(greens - found.labels).max() <= 2
+
+
+def test_tiny_training_images(tiny: Path) -> None:
+    train = TinyImageNetC(fakes.FAKE_TINY, tiny).train()
+    assert len(train) == 12
+    assert np.abs(train.images[:, 0, 0, 1].astype(int) - train.labels).max() <= 2
+
+
+def test_the_frost_of_the_first_release_is_refused_with_the_fixed_record(tiny: Path) -> None:
+    (tiny / "Tiny-ImageNet-C" / "frost" / "2" / "n99999999").mkdir()
+    data = TinyImageNetC(fakes.FAKE_TINY, tiny)
+    with pytest.raises(UserError, match=r"1,000 under frost.*zenodo\.org/records/8206060"):
+        data.corrupted("frost", 2)
+    data.corrupted("frost", 1)
+
+
+def test_a_missing_image_is_noticed(tiny: Path) -> None:
+    next((tiny / "Tiny-ImageNet-C" / "frost" / "1" / fakes.WNIDS[0]).iterdir()).unlink()
+    with pytest.raises(UserError, match="holds 7 images; expected 8"):
+        TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1)
+
+
+def test_a_damaged_or_wrongly_sized_image_is_named(tiny: Path) -> None:
+    folder = tiny / "Tiny-ImageNet-C" / "frost"
+    (folder / "1" / fakes.WNIDS[0] / "test_0.JPEG").write_text("<html>")
+    fakes.write_image(folder / "2" / fakes.WNIDS[0] / "test_0.JPEG", np.zeros((32, 32, 3), np.uint8))
+    data = TinyImageNetC(fakes.FAKE_TINY, tiny)
+    with pytest.raises(UserError, match=r"test_0.JPEG cannot be decoded"):
+        data.corrupted("frost", 1)
+    with pytest.raises(UserError, match=r"test_0.JPEG is 32×32 pixels; expected 64×64"):
+        data.corrupted("frost", 2)
+
+
+def test_imagenet_groups_of_archives_and_the_usual_crop(tmp_path: Path) -> None:
+    data = ImageNetC(fakes.FAKE_IMAGENET, fakes.make_imagenet(tmp_path))
+    assert data.corruptions == ("fog",)
+    assert data.corrupted("fog", 4).images.shape == (6, 224, 224, 3)
+    assert abs(int(data.corrupted("fog", 4).images[0, 0, 0, 0]) - 160) <= 2
+    assert data.test().images.shape == (6, 224, 224, 3)
+    assert data.test().labels.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_imagenet_training_images_are_an_even_selection(tmp_path: Path) -> None:
+    root = fakes.make_imagenet(tmp_path)
+    data = ImageNetC(fakes.FAKE_IMAGENET, root)
+    data.train_per_class = 2
+    train = data.train()
+    assert train.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert [round(v / 50) for v in train.images[:, 0, 0, 2].tolist()] == [0, 2, 0, 2, 0, 2]  # blue: which
+
+
+def test_decoded_images_are_kept_and_noticed_when_changed(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = np.array(TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images)
+    monkeypatch.setattr("ttabench.data.images.read_image", lambda *a: pytest.fail("decoded again"))
+    again = TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1)
+    assert (again.images == first).all()
+    monkeypatch.undo()
+    cached = [p for p in (catalog.cache_dir() / "decoded").glob("*.npy") if np.array_equal(np.load(p), first)]
+    for path in cached:
+        spoilt = np.load(path)
+        spoilt[0] ^= 255
+        np.save(path, spoilt)
+    assert (TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images == first).all()
+
+
+def test_the_cache_of_decoded_images_stays_in_its_budget(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    one = 8 * 64 * 64 * 3
+    monkeypatch.setenv("TTABENCH_DECODED_GB", str(2.5 * one / 1e9))
+    data = TinyImageNetC(fakes.FAKE_TINY, tiny)
+    for severity in (1, 2, 3, 4):
+        images = data.corrupted("frost", severity).images
+        assert len(list((tmp_path / "cache" / "decoded").glob("*.npy"))) <= 2
+        assert abs(int(images[0, 0, 0, 0]) - 40 * severity) <= 2
+
+
+# ---- fingerprints
+
+
+def _datasets(root: Path) -> list[Dataset]:
+    fakes.make_cifar(root)
+    fakes.make_tiny(root)
+    fakes.make_imagenet(root)
+    return [
+        CifarC(fakes.FAKE_CIFAR10, root),
+        TinyImageNetC(fakes.FAKE_TINY, root),
+        ImageNetC(fakes.FAKE_IMAGENET, root),
+    ]
+
+
+def test_fingerprints_do_not_depend_on_the_place(tmp_path: Path) -> None:
+    for here, there in zip(_datasets(tmp_path / "a"), _datasets(tmp_path / "b"), strict=True):
+        assert here.fingerprint() == there.fingerprint()
+
+
+def test_every_byte_counts(tmp_path: Path) -> None:
+    for data in _datasets(tmp_path):
+        before = data.fingerprint()
+        files = [p for p in tmp_path.rglob("*") if p.is_file() and _belongs(p, data, tmp_path)]
+        for path in files[:: max(1, len(files) // 12)]:
+            original, stat = path.read_bytes(), path.stat()
+            path.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # size and time as they were
+            assert _seen(data, tmp_path) != before, path
+            path.write_bytes(original)
+        assert _seen(data, tmp_path) == before
+
+
+def _belongs(path: Path, data: Dataset, root: Path) -> bool:
+    facts = data._facts
+    return path.relative_to(root).parts[0] in (facts.clean_folder, facts.corrupted_folder)
+
+
+def _seen(data: Dataset, root: Path) -> str:
+    """The fingerprint of a dataset that was opened anew and read completely."""
+    fresh = type(data)(data._facts, root)
+    for piece, path in fresh.pieces().items():
+        if path.is_dir():
+            fresh.folder_hash(piece)
+    return fresh.fingerprint()
+
+
+def test_a_file_changed_while_in_use_shows_in_the_fingerprint(cifar: Path, tmp_path: Path) -> None:
+    data = CifarC(fakes.FAKE_CIFAR10, cifar)
+    before = data.fingerprint()
+    path = cifar / "CIFAR-10-C" / "frost.npy"
+    array = np.load(path)
+    array[0] ^= 1
+    np.save(path, array)
+    assert data.fingerprint() != before
+
+
+def test_an_image_changed_while_in_use_shows_once_its_folder_is_read(tiny: Path) -> None:
+    data = TinyImageNetC(fakes.FAKE_TINY, tiny)
+    before = data.fingerprint()
+    path = tiny / "Tiny-ImageNet-C" / "frost" / "1" / fakes.WNIDS[0] / "test_0.JPEG"
+    fakes.write_image(path, np.full((64, 64, 3), 9, np.uint8))
+    assert data.corrupted("frost", 1).images[0, 0, 0, 0] == 9
+    assert data.fingerprint() != before
+
+
+def test_renamed_classes_change_the_fingerprint(tiny: Path) -> None:
+    before = TinyImageNetC(fakes.FAKE_TINY, tiny).fingerprint()
+    one, other = (tiny / "Tiny-ImageNet-C" / "frost" / "1" / w for w in fakes.WNIDS[:2])
+    one.rename(one.with_name("x"))
+    other.rename(one)
+    one.with_name("x").rename(other)
+    assert TinyImageNetC(fakes.FAKE_TINY, tiny).fingerprint() != before
+
+
+# ---- the catalogue
+
+
+def test_names_are_listed_without_numpy() -> None:
+    code = "import sys, ttabench.data.catalog as c; print(*c.NAMES); sys.exit('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["digits-c", "cifar10-c", "cifar100-c", "tinyimagenet-c", "imagenet-c"]
+
+
+def test_an_unknown_name_gets_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown dataset 'cifar-10c'; did you mean 'cifar10-c'"):
+        catalog.dataset("cifar-10c", tmp_path)
+
+
+def test_the_root_is_an_argument_a_variable_or_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert catalog.data_root() == catalog.cache_dir() / "data"
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "a"))
+    assert catalog.data_root() == tmp_path / "a"
+    assert catalog.data_root(tmp_path / "b") == tmp_path / "b"
+
+
+def test_published_facts_are_consistent() -> None:
+    for facts in PUBLISHED.values():
+        assert facts.test % facts.num_classes == 0
+        for archive in facts.archives:
+            assert len(archive.md5) == 32
+            assert len(archive.sha256) in (0, 64)
+            assert archive.urls
+    tiny = PUBLISHED["tinyimagenet-c"]
+    urls = [url for archive in tiny.archives[1:] for url in archive.urls]
+    assert all("8206060" in url for url in urls)
+
+
+def test_listing_tells_what_is_here(cifar: Path) -> None:
+    (cifar / "Tiny-ImageNet-C").mkdir()
+    found = {entry.name: entry for entry in catalog.listing(cifar)}
+    assert found["cifar10-c"].state == "here"
+    folders = (cifar / "CIFAR-10-C", cifar / "cifar-10-batches-py")
+    assert found["cifar10-c"].size == sum(p.stat().st_size for f in folders for p in f.iterdir())
+    assert found["tinyimagenet-c"].state == "partly"
+    assert "tiny-imagenet-200 is missing" in found["tinyimagenet-c"].note
+    assert found["imagenet-c"].state == "not here"
+    assert "66.0 GB to download" in found["imagenet-c"].note
+
+
+def test_other_sizes_are_other_datasets(cifar: Path) -> None:
+    with pytest.raises(UserError, match="expected 19"):
+        CifarC(replace(fakes.FAKE_CIFAR10, test=19), cifar).test()
