@@ -1,0 +1,1 @@
+"""Model architectures, source training and checkpoints."""

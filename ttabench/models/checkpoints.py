@@ -1,0 +1,148 @@
+"""Source classifiers on disk: where they live, what is written beside them, how they are checked.
+
+A checkpoint is two files in ``<cache>/models/<dataset>/``:
+
+``<member>-<recipe>-<plan>.json``    what was trained and how; names the weights file and its hash.
+``<member>-<hash>.safetensors``      the weights.
+
+``<plan>`` is a hash of everything that was asked for (architecture, recipe, training images, seed),
+so that weights of an older recipe or another split are not found. The weights are named by their own
+content and the JSON file is replaced last, so that two processes that train the same classifier never
+leave one's weights beside the other's description.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ttabench.data.base import Dataset
+from ttabench.errors import UserError
+from ttabench.models.plans import Plan, plan
+
+if TYPE_CHECKING:
+    from ttabench.classifier import Classifier
+
+__all__ = ["Loaded", "find", "load", "note", "save", "write_atomically"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A source classifier ready for use, in eval mode on the CPU.
+
+    sha256           identity of weights and normalisation, see `weights.content_hash`.
+    clean_accuracy   percent on the clean test set, as measured after training.
+    recipe           the recipe's fields.
+    note             all that was written beside the weights.
+    path             the weights file.
+    """
+
+    classifier: Classifier
+    sha256: str
+    clean_accuracy: float
+    recipe: Mapping[str, Any]
+    note: Mapping[str, Any]
+    path: Path
+
+
+def note(arch: str, dataset: Dataset, **options: Any) -> dict[str, Any] | None:
+    """What is written beside a trained classifier, None where there is none. Imports no torch.
+
+    `options`, here and below: recipe, epochs and seed of `plans.plan`. Raises UserError where the
+    description is there but damaged.
+    """
+    return _read(plan(arch, dataset, **options).path)
+
+
+def find(arch: str, dataset: Dataset, **options: Any) -> Path | None:
+    """The weights file of a trained classifier, None where there is none. Imports no torch."""
+    what = plan(arch, dataset, **options)
+    described = _read(what.path)
+    return what.folder / described["weights"] if described else None
+
+
+def load(arch: str, dataset: Dataset, **options: Any) -> Loaded:
+    """A trained classifier, its hash verified.
+
+    Raises UserError where it has not been trained, or its files are damaged or somebody else's.
+    """
+    from ttabench.models.weights import content_hash, load_weights, read_safetensors
+
+    what = plan(arch, dataset, **options)
+    described = _read(what.path)
+    if described is None:
+        raise UserError(
+            f"{what.member.name} has not been trained on {dataset.name}; "
+            f"run ttabench train --archs {arch} --datasets {dataset.name}."
+        )
+    path = what.folder / described["weights"]
+    classifier = what.build()
+    load_weights(classifier.net, read_safetensors(path), str(path))
+    if (found := content_hash(classifier)) != described["sha256"]:
+        raise UserError(
+            f"{path} holds other weights than {what.path.name} says ({found[:12]}… instead of "
+            f"{described['sha256'][:12]}…); delete both and train again."
+        )
+    return Loaded(
+        classifier=classifier, sha256=found, clean_accuracy=described["clean_accuracy"],
+        recipe=described["recipe"], note=described, path=path,
+    )  # fmt: skip
+
+
+def save(what: Plan, classifier: Classifier, described: Mapping[str, Any]) -> None:
+    """Write the weights, then, beside them, `described` with the hash and all of the plan."""
+    from safetensors.torch import save as serialise
+
+    from ttabench.models.weights import content_hash
+
+    sha256 = content_hash(classifier)
+    tensors = {name: t.detach().cpu().contiguous() for name, t in classifier.net.state_dict().items()}
+    weights = f"{what.member.name}-{sha256[:16]}.safetensors"
+    write_atomically(what.folder / weights, lambda file: file.write_bytes(serialise(tensors)))
+    full = {
+        "arch": what.member.name, "dataset": what.dataset, "weights": weights, "sha256": sha256,
+        "plan": what.digest, "recipe": asdict(what.recipe), "seed": what.seed, "training_data": what.data,
+        "mean": what.mean, "std": what.std, **described,
+    }  # fmt: skip
+    write_atomically(what.path, lambda file: file.write_text(json.dumps(full, indent=1) + "\n"))
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` fill a temporary file beside `path`, then rename it: whole or not at all.
+
+    Raises UserError where the folder cannot be written or the disk is full.
+    """
+    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as problem:
+        raise UserError(
+            f"{path} cannot be written ({problem.strerror or problem}); "
+            "free some space or set TTABENCH_CACHE to another folder."
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The description in `path`, None where it or the weights it names are missing."""
+    try:
+        described: dict[str, Any] = json.loads(path.read_text())
+        weights, sha256, accuracy = (described[key] for key in ("weights", "sha256", "clean_accuracy"))
+        valid = Path(weights).name == weights and len(sha256) == 64 and 0 <= accuracy <= 100
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        valid = False
+    if not valid:
+        raise UserError(f"{path} is damaged; delete it and train again.")
+    return described if (path.parent / weights).exists() else None

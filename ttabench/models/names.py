@@ -1,0 +1,125 @@
+"""What the architectures are called and which member each dataset gets. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttabench.errors import UserError, unknown
+
+ARCHS = {
+    "resnet18": "ResNet18 with the CIFAR stem (3×3 convolution, stride 1, no max-pool)",
+    "cct": "Compact Convolutional Transformer: convolutional tokenizer, sequence pooling",
+    "cvt": "Compact Vision Transformer: patch tokens, sequence pooling",
+    "vit_lite": "ViT-Lite: patch tokens, class token",
+}
+"""The general names, which stand for the member in `PRESETS`."""
+
+# Layers → (heads, MLP ratio, embedding dimension), Hassani et al. 2021, table 1.
+COMPACT_SIZES = {2: (2, 1, 128), 4: (2, 1, 128), 6: (4, 2, 256), 7: (4, 2, 256), 14: (6, 3, 384)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One concrete architecture.
+
+    name         e.g. ``cct_7_3x1_32``: seven layers, one 3×3 convolution, 32-pixel images.
+    family       resnet18 | cifar_resnet | cct | cvt | vit_lite.
+    options      keyword arguments of the family's constructor.
+    image_size   the only image size it takes; 0 = any.
+    num_classes  the only number of classes it has; 0 = any.
+    """
+
+    name: str
+    family: str
+    options: dict[str, Any] = field(default_factory=dict)
+    image_size: int = 0
+    num_classes: int = 0
+
+
+def _compact(name: str, family: str, layers: int, image_size: int, **tokenizer: int) -> list[Member]:
+    """A compact transformer, with learned positions under its name and with fixed ones under ``…_sine``."""
+    heads, mlp_ratio, dim = COMPACT_SIZES[layers]
+    options = {"layers": layers, "heads": heads, "mlp_ratio": mlp_ratio, "dim": dim, **tokenizer}
+    return [
+        Member(
+            name=name + suffix, family=family, options={**options, "positions": kind}, image_size=image_size
+        )
+        for suffix, kind in (("", "learned"), ("_sine", "sine"))
+    ]
+
+
+def _cct(layers: int, kernel: int, convs: int, size: int) -> list[Member]:
+    name = f"cct_{layers}_{kernel}x{convs}_{size}"
+    return _compact(name, "cct", layers, size, kernel=kernel, convs=convs)
+
+
+def _members() -> dict[str, Member]:
+    found = [
+        Member(name=f"resnet18_w{w}", family="resnet18", options={"width": w}) for w in (8, 16, 32, 64, 128)
+    ]
+    found += [
+        Member(name=f"resnet{d}", family="cifar_resnet", options={"depth": d}) for d in (20, 32, 44, 56, 110)
+    ]
+    for layers, convs in ((2, 2), (4, 2), (6, 1), (6, 2), (7, 1), (7, 2)):
+        for size in (32, 64):
+            found += _cct(layers, 3, convs, size)
+    for layers, size in ((7, 224), (14, 224), (14, 384)):
+        found += _cct(layers, 7, 2, size)
+    for layers in (2, 4, 6, 7):
+        for size, patch in ((32, 4), (64, 4), (64, 8)):
+            found += _compact(f"cvt_{layers}_{patch}_{size}", "cvt", layers, size, patch=patch)
+            found += _compact(f"vit_{layers}_{patch}_{size}", "vit_lite", layers, size, patch=patch)
+    # Names under which the authors publish 100-class weights.
+    for base in ("cct_7_3x1_32", "cct_7_3x1_32_sine"):
+        like = next(m for m in found if m.name == base)
+        found.append(
+            Member(name=f"{base}_c100", family="cct", options=like.options, image_size=32, num_classes=100)
+        )
+    return {member.name: member for member in found}
+
+
+MEMBERS = _members()
+
+# At 64 pixels all three transformers see 256 tokens: patches of 4, and two convolutions instead of one
+# for CCT (a single one would make 1,024 tokens).
+PRESETS: dict[str | int, dict[str, str]] = {
+    "digits-c": {
+        "resnet18": "resnet18_w8", "cct": "cct_2_3x2_32", "cvt": "cvt_2_4_32", "vit_lite": "vit_2_4_32",
+    },
+    32: {"resnet18": "resnet18_w64", "cct": "cct_7_3x1_32", "cvt": "cvt_7_4_32", "vit_lite": "vit_7_4_32"},
+    64: {"resnet18": "resnet18_w64", "cct": "cct_7_3x2_64", "cvt": "cvt_7_4_64", "vit_lite": "vit_7_4_64"},
+    224: {"cct": "cct_14_7x2_224"},
+}  # fmt: skip
+"""The member a general name stands for: by dataset, else by image size in pixels."""
+
+
+def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -> Member:
+    """The member that `arch` names for this dataset.
+
+    A general name goes through `PRESETS`; a member may leave its image size out (``cct_7_3x1``),
+    and ViT-Lite may be called ``vit_lite_…`` or, as its authors do, ``vit_…``.
+    Raises UserError on an unknown name, or one whose image size or class count is another.
+    """
+    name = arch
+    if arch in ARCHS:
+        presets = PRESETS.get(dataset) or PRESETS.get(image_size, {})
+        if arch not in presets:
+            raise UserError(
+                f"{arch} has no preset for {dataset} ({image_size}-pixel images); there are presets for "
+                f"32 and 64 pixels, and other models can be used as timm/NAME."
+            )
+        name = presets[arch]
+    name = name.replace("vit_lite_", "vit_")
+    name = re.sub(r"^((?:cct_\d+_\d+x\d+|(?:cvt|vit)_\d+_\d+))(?=$|_sine|_c100)", rf"\1_{image_size}", name)
+    if name not in MEMBERS:
+        raise unknown("architecture", arch, [*ARCHS, *MEMBERS])
+    member = MEMBERS[name]
+    for what, has, wanted in (
+        ("pixels", member.image_size, image_size),
+        ("classes", member.num_classes, num_classes),
+    ):
+        if has and wanted and has != wanted:
+            raise UserError(f"{name} is made for {has} {what}, but {dataset} has {wanted}.")
+    return member

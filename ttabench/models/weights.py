@@ -1,0 +1,69 @@
+"""Tensors by name: reading them, fitting them into a network, and their identity."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ttabench.classifier import Classifier
+from ttabench.errors import UserError
+
+__all__ = ["content_hash", "load_weights", "read_safetensors"]
+
+
+def content_hash(classifier: Classifier) -> str:
+    """SHA-256 (hex) of a classifier's tensors: parameters, buffers and the normalisation.
+
+    Over names in sorted order, types, shapes and little-endian values in row-major order: it depends
+    neither on the file format nor on memory layout or device.
+    """
+    tensors = dict(classifier.net.state_dict())
+    tensors["normalize.mean"], tensors["normalize.std"] = classifier.normalize.mean, classifier.normalize.std
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file. Raises UserError where it is truncated or of another format."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; train again.") from None
+    except (SafetensorError, OSError) as problem:
+        raise UserError(
+            f"{path} is truncated or no safetensors file ({problem}); delete it and train again."
+        ) from None
+
+
+def load_weights(net: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Copy `tensors` into `net`; `origin` is what an error calls them.
+
+    Raises UserError, and leaves `net` as it was, where a name or a shape does not fit.
+    """
+    wanted = net.state_dict()
+    # Files older than PyTorch 0.4.1, and exports, lack the counter; it changes nothing in eval mode.
+    absent = [n for n in wanted if n not in tensors and not n.endswith("num_batches_tracked")]
+    extra = [n for n in tensors if n not in wanted]
+    if absent or extra:
+        which = f"lacks {absent[0]}" if absent else f"has {extra[0]}, which the architecture has not"
+        more = len(absent) + len(extra) - 1
+        raise UserError(
+            f"{origin} is of another architecture: it {which}" + (f" ({more} more differ)." if more else ".")
+        )
+    for name, tensor in tensors.items():
+        if tensor.shape != wanted[name].shape:
+            raise UserError(
+                f"{origin} does not fit: {name} has shape {tuple(tensor.shape)}, "
+                f"the architecture {tuple(wanted[name].shape)}."
+            )
+    net.load_state_dict(dict(tensors), strict=False)
