@@ -33,6 +33,7 @@ EXTRA_CORRUPTIONS = {
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
 FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
+_RAISED = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
 _NAMES = {**CORRUPTIONS, **EXTRA_CORRUPTIONS, MEAN: ("mean", "Mean"), MEAN_EXTRA: ("mean", "Mean")}
 
 
@@ -62,6 +63,11 @@ def split(corruptions: set[str]) -> tuple[list[str], list[str]]:
     ordered = known + sorted(corruptions - set(known))
     main = [name for name in ordered if name in CORRUPTIONS]
     return (main, [name for name in ordered if name not in CORRUPTIONS]) if main else (ordered, [])
+
+
+def raised(letters: str) -> str:
+    """Footnote letters as Unicode superscripts (``ab`` → ``ᵃᵇ``), where there is such a letter."""
+    return letters.translate(_RAISED)
 
 
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:

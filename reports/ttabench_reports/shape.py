@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ttabench_reports import naming
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 
 Kind = Literal["source", "method", "increase", "published"]
@@ -53,6 +54,10 @@ class Row:
     def value(self, column: str) -> float:
         return self.values.get(column, math.nan)
 
+    def raised(self, column: str) -> str:
+        """The footnotes of one column as superscripts."""
+        return naming.raised(self.letters.get(column, ""))
+
     def note(self, column: str, letter: str) -> None:
         if letter not in self.letters.get(column, ""):
             self.letters[column] = self.letters.get(column, "") + letter
@@ -83,18 +88,32 @@ class Table:
 
     key      what all its cells share (:data:`frames.TABLE`).
     title    ``digits-c, severity 5``, and what tells it from its siblings.
-    measured the full protocol and what the numbers mean, in sentences.
+    protocol in full; of each method where they differ.
+    seeds    how many, e.g. ``3`` or ``1 to 3``; "" for one.
+    remarks  what else a reader must know; sentences.
     main     the corruptions that the mean is over.
     extra    those swept beside them, with a mean of their own.
     """
 
     key: dict[str, Any]
     title: str
-    measured: str
+    protocol: str
+    seeds: str
+    remarks: tuple[str, ...]
     main: tuple[str, ...]
     extra: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: Notes
+
+    @property
+    def measured(self) -> str:
+        """Protocol, seeds, remarks and what an increase is, in sentences."""
+        parts = [f"Protocol: {self.protocol}."]
+        if self.seeds:
+            parts.append(f"Mean and standard deviation over {self.seeds} seeds.")
+        if any(row.kind == "increase" for row in self.rows):
+            parts.append("Increase: points above Source.")
+        return " ".join([*parts, *self.remarks])
 
     @property
     def caption(self) -> str:

@@ -117,10 +117,15 @@ def _build(
                 rows.extend(_increase(line, baseline))
         rows.extend(_published(published, key, arch))
     title = f"{key['dataset']}, severity {key['severity']}" + (f" ({apart})" if apart else "")
-    measured = _measured(key, members, main)
+    seeds = sorted({member["seeds"] for member in members})
+    several = "" if seeds[-1] == 1 else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    remarks = []
+    if 0 < sum(c in naming.CORRUPTIONS for c in main) < len(naming.CORRUPTIONS):
+        remarks.append(f"The mean is over these {len(main)} of the 15 corruptions.")
     if twins:
-        measured += f" Of {twins} cells measured in several orders of corruptions, the latest counts."
-    return Table(key, title, measured, main, extra, tuple(rows), notes)
+        remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
+    protocol = _protocols(key, members)
+    return Table(key, title, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
 
 
 def _place(member: dict[str, Any]) -> tuple[object, ...]:
@@ -219,19 +224,6 @@ def _published(known: pd.DataFrame | None, key: dict[str, Any], arch: str) -> It
     ):
         values = {str(c): float(v) for c, v in zip(group["corruption"], group["accuracy"], strict=True)}
         yield Row(arch, f"{method} ({publication})", "published", values, flags=PUBLISHED)
-
-
-def _measured(key: dict[str, Any], members: list[dict[str, Any]], main: tuple[str, ...]) -> str:
-    parts = [f"Protocol: {_protocols(key, members)}."]
-    seeds = sorted({member["seeds"] for member in members})
-    if seeds[-1] > 1:
-        count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-        parts.append(f"Mean and standard deviation over {count} seeds.")
-    if 0 < sum(c in naming.CORRUPTIONS for c in main) < len(naming.CORRUPTIONS):
-        parts.append(f"The mean is over these {len(main)} of the 15 corruptions.")
-    if len({member["base"] == "source" for member in members}) == 2:
-        parts.append("Increase: points above Source.")
-    return " ".join(parts)
 
 
 def _protocols(key: dict[str, Any], members: list[dict[str, Any]]) -> str:

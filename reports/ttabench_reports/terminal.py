@@ -22,7 +22,6 @@ from ttabench_reports.tables import summary, tables
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-SUPERSCRIPT = dict(zip("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", strict=True)) | {"q": "q"}
 MOST_ROWS = 40
 # (decimals of accuracies, decimals of increases) per corruption, from wide to narrow; means keep theirs.
 PRECISIONS = ((1, 1), (1, 0), (0, 0))
@@ -42,7 +41,7 @@ def _parts(table: Table) -> Iterator[RenderableType]:
     if table.extra:
         yield Fitted(table, (*table.extra, MEAN_EXTRA))
     for mark, text in table.legend(table.columns):
-        yield Text(f"{SUPERSCRIPT.get(mark, mark)} {text}")
+        yield Text(f"{naming.raised(mark)} {text}")
     yield Text(f"{table.measured}\n", style="dim")
 
 
@@ -81,7 +80,7 @@ class Fitted:
             grid.add_row(Text(arch, style="bold"), *[""] * len(columns))
             for row in rows:
                 rise = row.kind == "increase"
-                label = "  increase" if rise else f" {row.method}{row.flags}{_superscript(row, LABEL)}"
+                label = "  increase" if rise else f" {row.method}{row.flags}{row.raised(LABEL)}"
                 texts = [
                     Text(
                         _text(row, c, increase if rise else accuracy), "bold" if (id(row), c) in best else ""
@@ -93,20 +92,16 @@ class Fitted:
         return grid
 
 
-def _superscript(row: Row, column: str) -> str:
-    return "".join(SUPERSCRIPT[letter] for letter in row.letters.get(column, ""))
-
-
 def _text(row: Row, column: str, decimals: int) -> str:
     value, sd = row.value(column), row.sd.get(column, math.nan)
     decimals = 1 if column in (MEAN, MEAN_EXTRA) else decimals
     if math.isnan(value):
         word = row.words.get(column, "")
-        return ("fail" if word == "failed" else word) + _superscript(row, column)
+        return ("fail" if word == "failed" else word) + row.raised(column)
     if row.kind == "increase":
         return naming.points(value, decimals)
     spread = f"±{sd:.1f}" if column in (MEAN, MEAN_EXTRA) and not math.isnan(sd) else ""
-    return naming.number(value, decimals) + spread + _superscript(row, column)
+    return naming.number(value, decimals) + spread + row.raised(column)
 
 
 def means(summary: pd.DataFrame, columns: Sequence[str] = ("accuracy", "increase", "drop")) -> Grid:
