@@ -68,8 +68,7 @@ def compare(
     both = before.merge(after, how="outer", on=list(KEY), suffixes=("_before", "_after"), indicator=True)
     both["change"] = both["accuracy_after"] - both["accuracy_before"]
     both["verdict"] = _verdicts(both, max_drop)
-    place = {name: i for i, name in enumerate([*naming.CORRUPTIONS, *naming.EXTRA_CORRUPTIONS])}
-    both["_place"] = both["corruption"].map(place).fillna(len(place))
+    both["_place"] = both["corruption"].map(naming.corruption_key)
     order = ["dataset", "severity", "arch", "method", "_place", *KEY]
     both = both.sort_values(list(dict.fromkeys(order)), ignore_index=True)
     means = _means(both, max_drop)

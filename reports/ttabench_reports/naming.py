@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-CORRUPTIONS = {
+from ttabench.data.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
+
+MEAN, MEAN_EXTRA = "mean", "mean_extra"
+FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
+_RAISED = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
+_NAMES = {
     "gaussian_noise": ("gau", "Gaussian"),
     "shot_noise": ("sho", "Shot"),
     "impulse_noise": ("imp", "Impulse"),
@@ -20,21 +25,14 @@ CORRUPTIONS = {
     "elastic_transform": ("ela", "Elastic"),
     "pixelate": ("pix", "Pixelate"),
     "jpeg_compression": ("jpg", "JPEG"),
-}
-"""The fifteen of ImageNet-C in their published order: name → (short, as the papers head columns)."""
-
-EXTRA_CORRUPTIONS = {
     "speckle_noise": ("spe", "Speckle"),
     "gaussian_blur": ("gbl", "Gauss. blur"),
     "spatter": ("spa", "Spatter"),
     "saturate": ("sat", "Saturate"),
+    MEAN: ("mean", "Mean"),
+    MEAN_EXTRA: ("mean", "Mean"),
 }
-"""The four held-out ones, on which hyper-parameters are chosen; never part of the mean of the fifteen."""
-
-MEAN, MEAN_EXTRA = "mean", "mean_extra"
-FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
-_RAISED = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
-_NAMES = {**CORRUPTIONS, **EXTRA_CORRUPTIONS, MEAN: ("mean", "Mean"), MEAN_EXTRA: ("mean", "Mean")}
+"""Column → (three letters, as the papers head it)."""
 
 
 def short(column: str) -> str:
@@ -58,9 +56,7 @@ def split(corruptions: set[str]) -> tuple[list[str], list[str]]:
     The fifteen where any of them is there; else everything is main, so that a sweep over the
     extra corruptions alone, or over somebody's own, has a mean too.
     """
-    order = [*CORRUPTIONS, *EXTRA_CORRUPTIONS]
-    known = [name for name in order if name in corruptions]
-    ordered = known + sorted(corruptions - set(known))
+    ordered = sorted(corruptions, key=corruption_key)
     main = [name for name in ordered if name in CORRUPTIONS]
     return (main, [name for name in ordered if name not in CORRUPTIONS]) if main else (ordered, [])
 
@@ -74,6 +70,11 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     """A sort key under which ``batch=64`` comes before ``batch=128``."""
     parts = re.findall(r"\d+(?:\.\d+)?|\D+", text)
     return tuple((0, float(p), "") if p[0].isdigit() else (1, 0.0, p) for p in parts)
+
+
+def corruption_key(name: str) -> tuple[int, str]:
+    """The fifteen, then the extra ones, then foreign names."""
+    return ALL_CORRUPTIONS.index(name) if name in ALL_CORRUPTIONS else len(ALL_CORRUPTIONS), name
 
 
 def arch_key(arch: str) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from ttabench.data.corruptions.names import CORRUPTIONS
 from ttabench.protocol import Protocol
 from ttabench_reports import naming
 from ttabench_reports.files import write_text
@@ -120,7 +121,7 @@ def _build(
     seeds = sorted({member["seeds"] for member in members})
     several = "" if seeds[-1] == 1 else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     remarks = []
-    if 0 < sum(c in naming.CORRUPTIONS for c in main) < len(naming.CORRUPTIONS):
+    if 0 < sum(c in CORRUPTIONS for c in main) < len(CORRUPTIONS):
         remarks.append(f"The mean is over these {len(main)} of the 15 corruptions.")
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
@@ -339,9 +340,8 @@ def _drop(means: pd.DataFrame) -> pd.DataFrame:
 def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     """``cells.csv``: one row per cell, accuracies in percent to 4 decimals, in an order that never varies."""
     frame = checked(cells)
-    place = {name: i for i, name in enumerate([*naming.CORRUPTIONS, *naming.EXTRA_CORRUPTIONS])}
-    frame["_place"] = frame["corruption"].map(place).fillna(len(place))
-    by = ["dataset", "severity", "arch", "base", "method", "_place", "corruption", "seed", "mode", "cell_id"]
+    frame["_place"] = frame["corruption"].map(naming.corruption_key)
+    by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
     frame = frame.sort_values(by)[[c for c in cells.columns if c in frame]]
     return write_csv(path, frame.round({"seconds": 3, "written": 3}))
 
