@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 METHODS = "ttabench.methods"
 REPORTS = "ttabench.reports"
+VIEWS = "ttabench.views"
 
 
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
@@ -90,6 +91,11 @@ def report(name: str) -> Callable[..., list[Path]]:
     """The writer registered for a report format."""
     writer: Callable[..., list[Path]] = load(REPORTS, name, "report format")
     return writer
+
+
+def view(name: str) -> Any:
+    """What the command line shows results with: ``cells``, ``terminal`` or ``compare``."""
+    return load(VIEWS, name, "view")
 
 
 @cache

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import torch
+
 from ttabench.cell import Cell, Result
+from ttabench.classifier import Classifier
 from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError, unknown
@@ -45,25 +48,36 @@ def open_datasets(grid: Grid) -> dict[str, Dataset]:
     return opened
 
 
-def untrained(grid: Grid) -> list[tuple[str, str]]:
+def untrained(grid: Grid, datasets: dict[str, Dataset]) -> list[tuple[str, str]]:
     """(architecture, dataset) pairs that have no source classifier yet."""
-    return [(a, d) for d in grid.datasets for a in grid.archs if checkpoints.find(a, d) is None]
+    return [(a, n) for n, data in datasets.items() for a in grid.archs if not checkpoints.find(a, data)]
 
 
 def targets(grid: Grid, datasets: dict[str, Dataset]) -> list[Target]:
     """Every classifier of the grid; the checkpoint is "" where none is trained yet."""
     found = []
     for (name, data), arch in itertools.product(datasets.items(), grid.archs):
-        trained = checkpoints.find(arch, name) is not None
-        if trained:
+        if checkpoints.find(arch, data):
             loaded = checkpoints.load(arch, data)
             classifier, checkpoint = loaded.classifier, loaded.sha256
         else:
-            classifier, checkpoint = catalog.build_for(arch, data), ""
+            with torch.device("meta"):  # its shape is all that planning needs
+                classifier, checkpoint = _untrained(arch, data), ""
         found.append(
             Target(arch, classifier.architecture(), checkpoint, name, data.fingerprint(), data.num_classes)
         )
     return found
+
+
+def _untrained(arch: str, data: Dataset) -> Classifier:
+    return catalog.build(
+        arch,
+        dataset=data.name,
+        num_classes=data.num_classes,
+        image_size=data.image_size,
+        mean=data.mean,
+        std=data.std,
+    )
 
 
 def agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "failed") -> Agenda:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,20 @@ from ttabench.data.base import Dataset
 from ttabench.env import pick_device
 from ttabench.executors import Executor, inline, local
 from ttabench.grid import Grid, Planned, plan
-from ttabench.registry import load
+from ttabench.registry import view
 from ttabench.store import Store
 from ttabench.worker import Progress
-
-VIEWS = "ttabench.views"
 
 
 def show_plan(grid: Grid, out: Path, overwrite: str) -> None:
     """``--dry-run``: every cell and what would happen to it."""
-    planned, _ = _plan(grid)
+    planned, datasets = _plan(grid)
     store = Store.at(out) if (out / "sweep.json").exists() else None
     agenda = runner.agenda(planned, store, overwrite)
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    for arch, dataset in runner.untrained(grid):
+    for arch, dataset in runner.untrained(grid, datasets):
         console.print(f"train  {arch} on {dataset}")
     for item in planned:
         key = item.cell.cell_id
@@ -54,7 +51,7 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
     agenda = runner.agenda(planned, store, options["overwrite"])
     workers = runner.pick_workers(str(options["workers"]), device, max(1, len(agenda.todo)))
     executor = local.run if workers else inline.run
-    if agenda.todo and (missing := runner.untrained(grid)):
+    if agenda.todo and (missing := runner.untrained(grid, datasets)):
         console.print(
             f"No source classifier yet for {', '.join(f'{a} on {d}' for a, d in missing)}: training."
         )
@@ -122,12 +119,10 @@ def _summary(store: Store, cells: set[str]) -> None:
     """The table of this sweep's cells, made by whatever is registered as the terminal view."""
     frame = store.frame()
     frame = frame[frame["cell_id"].isin(cells)]
-    render: Callable[..., Any] = load(VIEWS, "terminal", "view")
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
-    for part in render(frame):
-        console.print(part)
+    console.print(view("terminal")(frame))
     adapted = frame.loc[frame["adapted"] != "", ["method", "arch", "adapted"]].drop_duplicates()
     for _, row in adapted.iterrows():
         console.print(f"{row['method']} on {row['arch']} adapts {row['adapted']}.", markup=False)

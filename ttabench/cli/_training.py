@@ -59,6 +59,7 @@ class TrainJob:
                 dataset(self.dataset),
                 epochs=self.epochs or None,
                 seed=self.seed,
+                recipe=self.recipe,
                 device=self.device,
                 precision=self.precision,
                 on_progress=lambda p: emit(
@@ -67,7 +68,7 @@ class TrainJob:
             )
         except UserError as problem:
             return Trained(self.name, 0.0, 0.0, problem=str(problem))
-        return Trained(self.name, loaded.clean_accuracy, float(loaded.recipe.get("seconds", 0.0)))
+        return Trained(self.name, loaded.clean_accuracy, float(loaded.note["seconds"]))
 
 
 def train_all(jobs: Sequence[TrainJob], executor: Executor, workers: int) -> None:

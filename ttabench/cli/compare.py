@@ -21,14 +21,13 @@ def compare(
     """Print what moved; exit code 1 if a cell or a mean fell by more than the bound or is missing."""
     from rich.console import Console
 
-    from ttabench.cli._sweep import VIEWS
-    from ttabench.registry import load
+    from ttabench.registry import view
 
-    outcome = load(VIEWS, "compare", "view")(baseline, candidate, max_drop=max_drop)
+    comparing = view("compare")
+    outcome = comparing.compare(baseline, candidate, max_drop=max_drop)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
-    for part in outcome.render():
-        console.print(part)
+    console.print(comparing.render(outcome))
     if outcome.failed:
         raise typer.Exit(1)

@@ -22,6 +22,7 @@ def report(
     from ttabench.errors import UserError
     from ttabench.grid import split_list
     from ttabench.registry import report as find
+    from ttabench.registry import view
     from ttabench.store import load_frame
 
     writers = {name: find(name) for name in split_list(format_)}
@@ -31,8 +32,7 @@ def report(
     folder = to or results / "report"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        find("cells")(cells, folder)
-        written = [folder / "cells.csv"]
+        written = [view("cells")(cells, folder / "cells.csv")]
         for write in writers.values():
             written += write(cells, folder)
     except OSError as problem:

@@ -40,8 +40,8 @@ def train(
     for name in split_list(datasets):
         data = dataset(name)
         for arch in split_list(archs):
-            if not force and checkpoints.find(arch, name) is not None:
-                held = checkpoints.load(arch, data)
+            if not force and checkpoints.find(arch, data, epochs=epochs or None, seed=seed):
+                held = checkpoints.load(arch, data, epochs=epochs or None, seed=seed)
                 print(f"{arch} on {name}: {held.clean_accuracy:.2f} % clean, trained already (see --force)")
                 continue
             jobs.append(TrainJob(arch, name, chosen, threads, epochs, seed, precision))
