@@ -1,0 +1,136 @@
+"""DeYO: destroy your object. Entropy minimisation on images whose prediction depends on the object's shape.
+
+| symbol      | name           |                                                                       |
+| ----------- | -------------- | --------------------------------------------------------------------- |
+| x′          | shuffle_patches | the image cut into `patches` × `patches` parts, in random order      |
+| Ent         | h              | softmax entropy, natural logarithm                                    |
+| PLPD(x, x′) | plpd           | probability of the predicted class that is lost from x to x′ (Eq. 7)  |
+| τ_Ent       | entropy_limit  | `entropy_factor` · ln C                                               |
+| τ_PLPD      | plpd_limit     |                                                                       |
+| Ent₀        | e0             | `e0_factor` · ln C                                                    |
+| α_θ(x)      | weight         | exp(Ent₀ − Ent) + exp(PLPD), without gradient (Eq. 10)                |
+
+Loss: mean of α·Ent over the images with Ent < τ_Ent and PLPD > τ_PLPD (Eqs. 8, 9); no step where there is
+none. Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`), as in SAR. Scored: the
+forward pass before the update. x′ is made, and its forward pass done, for images that pass τ_Ent only.
+
+Deviations: dropout and stochastic depth stay in eval mode. With `official_quirks=True` the top layers are
+found by their names, as in the official code, which leaves nothing out on networks other than torchvision's
+ResNets and timm's ViT-B. The official learning rate grows with the batch size below 32 images; ours does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import fold, interpolate, unfold
+
+from ttabench import nn as tta
+from ttabench.method import Architecture, Method, Needs, Paper, SourceData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeYOConfig:
+    """Defaults: the official ImageNet-C configuration of ResNet50 (batch size 64); none exists for CIFAR."""
+
+    norms: Literal["batch", "all"] = "all"
+    optimizer: Literal["adam", "sgd"] = "sgd"
+    lr: float = 2.5e-4
+    momentum: float = 0.9
+    entropy_factor: float = 0.5
+    plpd_limit: float = 0.2
+    e0_factor: float = 0.4
+    patches: int = 4
+    official_quirks: bool = False
+
+
+def shuffle_patches(x: Tensor, patches: int) -> Tensor:
+    """Each image's patches in a random order of its own: (B, 3, H, W) → (B, 3, H, W).
+
+    Sides that `patches` does not divide are resized down before and up again after.
+    """
+    height, width = (side // patches for side in x.shape[-2:])
+    fits = height * patches, width * patches
+    whole = x if x.shape[-2:] == fits else interpolate(x, fits, mode="bilinear", antialias=True)
+    parts = unfold(whole, (height, width), stride=(height, width))  # (B, 3·h·w, patches²)
+    order = torch.rand(len(x), 1, patches**2, device=x.device).argsort(dim=2)
+    parts = parts.gather(2, order.expand_as(parts))
+    shuffled = fold(parts, fits, (height, width), stride=(height, width))
+    size = x.shape[-2:]
+    return shuffled if size == fits else interpolate(shuffled, size, mode="bilinear", antialias=True)
+
+
+def probability_difference(p: Tensor, p_shuffled: Tensor) -> Tensor:
+    """PLPD (Eq. 7) of softmax outputs (B, C), (B, C) → (B,) in [−1, 1]."""
+    best, label = p.max(dim=1, keepdim=True)
+    return (best - p_shuffled.gather(1, label)).squeeze(1)
+
+
+class DeYO(Method[DeYOConfig]):
+    """Entropy of images that are predicted surely, and by shape, weighted by both."""
+
+    name = "deyo"
+    paper = Paper(
+        key="lee2024entropy",
+        title="Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors",
+        authors="Lee, Jonghyun and Jung, Dahuin and Lee, Saehyung and Park, Junsung and Shin, Juhyeon and "
+        "Hwang, Uiwon and Yoon, Sungroh",
+        venue="ICLR",
+        year=2024,
+        url="https://arxiv.org/abs/2403.07366",
+    )
+    needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
+    Config = DeYOConfig
+    batch_size = 64
+    deviations = "structural rule for the layers left out; dropout and stochastic depth stay in eval mode"
+
+    @classmethod
+    def needs_of(cls, config: DeYOConfig) -> Needs:
+        return Needs(gradient=True, norm_layers=tta.norm_needs(config.norms))
+
+    @classmethod
+    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
+        """Transformers: the official value for ViT-B."""
+        return {} if {"batch", "group"} & set(arch.norm_layers) else {"lr": 1e-3}
+
+    def setup(self, source: SourceData | None) -> None:
+        cfg = self.config
+        tta.use_batch_statistics(self.model)
+        top = tta.top_norms_by_name(self.model) if cfg.official_quirks else tta.top_norms(self.model)
+        self.parameters = tta.norm_affine(self.model, cfg.norms, skip=top)
+        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+        self.entropy_limit = cfg.entropy_factor * math.log(self.model.num_classes)
+        self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
+        self.seen = self.kept = 0
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        h = tta.entropy(logits)
+        sure = h < self.entropy_limit
+        self.seen += len(x)
+        if sure.any():
+            plpd = self.plpd(x[sure], logits.detach()[sure])
+            kept = plpd > self.config.plpd_limit
+            self.kept += int(kept.sum())
+            if kept.any():
+                weight = (self.e0 - h.detach()[sure]).exp() + plpd.exp()
+                tta.minimise(tta.masked_mean(weight * h[sure], kept), self.optimizer)
+        return logits.detach()
+
+    @torch.no_grad()
+    def plpd(self, x: Tensor, logits: Tensor) -> Tensor:
+        """PLPD of images whose logits are known: (B, 3, H, W), (B, C) → (B,)."""
+        destroyed = self.model(shuffle_patches(x, self.config.patches))
+        return probability_difference(tta.widen(logits).softmax(1), tta.widen(destroyed).softmax(1))
+
+    def adapted(self) -> str:
+        return tta.describe(self.model, self.parameters)
+
+    def alarms(self) -> dict[str, Any]:
+        return {"kept": round(self.kept / max(1, self.seen), 4)}
