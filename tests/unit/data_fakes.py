@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterable
@@ -91,6 +90,11 @@ def write_image(path: Path, pixels: NDArray[np.uint8]) -> None:
     Image.fromarray(pixels).save(path, quality=95, subsampling=0)
 
 
+def write_png(path: Path, pixels: NDArray[np.uint8]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
 def make_folders_c(
     folder: Path, wnids: Iterable[str], per_class: int, size: int, corruptions: Iterable[str] = SOME
 ) -> None:
@@ -151,7 +155,3 @@ def zip_of(folder: Path) -> bytes:
         for path in sorted(folder.rglob("*")):
             archive.write(path, path.relative_to(folder.parent))
     return out.getvalue()
-
-
-def forget(folder: Path) -> None:
-    shutil.rmtree(folder)

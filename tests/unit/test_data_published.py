@@ -79,7 +79,7 @@ def test_a_permutation_of_the_labels_is_noticed(cifar: Path) -> None:
     path = cifar / "CIFAR-10-C" / "labels.npy"
     labels = np.load(path)
     np.save(path, np.concatenate([labels[1:20], labels[:1], labels[20:]]))
-    with pytest.raises(UserError, match="disagrees with the clean test labels on .* at severity 1"):
+    with pytest.raises(UserError, match=r"disagrees with the clean test labels on .* at severity 1"):
         CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", 5)
 
 

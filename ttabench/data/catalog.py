@@ -44,7 +44,7 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
         return Digits()
     if name in PUBLISHED:
         return _published(PUBLISHED[name], data_root(root))
-    if name.endswith("-local") and (folder := _local_folder(name, root)):
+    if os.sep not in name and (folder := _local_folder(name, root)):
         return _local(folder)
     path = Path(name).expanduser()
     if path.is_dir():
@@ -76,6 +76,8 @@ def _local(folder: Path) -> Dataset:
 
 
 def _local_folder(name: str, root: Path | str | None) -> Path | None:
+    if not name.endswith("-local"):
+        return None
     if (folder := data_root(root) / name).is_dir():
         return folder
     try:
@@ -86,19 +88,19 @@ def _local_folder(name: str, root: Path | str | None) -> Path | None:
 
 
 def _remembered(opened: Dataset, path: Path) -> Dataset:
-    """Note where a dataset opened by path lies, so that workers and reports can use its name."""
-    before, now = _local_folder(opened.name, None), path.resolve()
-    if before is not None and before.resolve() != now:
-        raise UserError(f"{now} and {before} are both called {opened.name}; rename one of the folders.")
-    if before is None:
-        note = _paths_file(opened.name)
-        try:
+    """Note where a dataset opened by path lies, so that workers and reports can use its name.
+
+    Of two folders with one name the one opened last has it; their fingerprints tell them apart.
+    """
+    note, here = _paths_file(opened.name), json.dumps(str(path.resolve()))
+    try:
+        if not note.is_file() or note.read_text() != here:
             note.parent.mkdir(parents=True, exist_ok=True)
             part = note.with_name(f".{os.getpid()}-{note.name}")
-            part.write_text(json.dumps(str(now)))
+            part.write_text(here)
             part.replace(note)
-        except OSError as problem:
-            raise UserError(f"the cache {note.parent} cannot be written ({problem.strerror}).") from None
+    except OSError as problem:
+        raise UserError(f"the cache {note.parent} cannot be written ({problem.strerror}).") from None
     return opened
 
 

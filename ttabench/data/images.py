@@ -51,6 +51,17 @@ def labelled_files(folder: Path, classes: Sequence[str], below: str = "") -> tup
     return files, labels
 
 
+def open_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image, without decoding it. Raises UserError."""
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as opened:
+            return opened.size
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as problem:
+        raise UserError(f"{path} cannot be decoded ({problem}).") from None
+
+
 def read_image(path: Path, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
     """One image as (size, size, 3) RGB; grey and palette images are converted.
 

@@ -17,7 +17,7 @@ from ttabench.data.catalog import MANIFEST
 from ttabench.data.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.data.fingerprint import file_sha256
 from ttabench.data.folders import find_corruptions
-from ttabench.data.images import class_folders, decoded, labelled_files, read_image
+from ttabench.data.images import class_folders, decoded, labelled_files, open_size, read_image
 from ttabench.data.ondisk import OnDisk
 from ttabench.errors import UserError
 
@@ -196,10 +196,7 @@ class LocalFolders(Local):
         files, _ = labelled_files(self._clean, self.classes)
         if not files:
             raise UserError(f"{self._clean} has no images in class folders.")
-        from PIL import Image
-
-        with Image.open(files[0]) as first:
-            self.image_size = first.size[0]
+        self.image_size = open_size(files[0])[0]
         some = files[:: max(1, len(files) // 200)]
         self._describe(np.stack([read_image(f, self.image_size) for f in some]), len(self.classes))
 

@@ -1,0 +1,358 @@
+"""Bring your own: generate a -C version, use existing -C folders, and never mix them with published data."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import data_fakes as fakes
+import numpy as np
+import pytest
+from PIL import Image
+
+from ttabench.data import catalog
+from ttabench.data import generate as generating
+from ttabench.data.arrays import open_npz, save_npz
+from ttabench.data.base import Labelled
+from ttabench.data.cifar import CifarC
+from ttabench.data.corruptions import corrupt
+from ttabench.data.generate import generate, read_clean
+from ttabench.errors import UserError
+
+SMALL = {"corruptions": ("gaussian_noise", "brightness"), "severities": (1, 5), "workers": 0}
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Path:
+    """A clean test set of 40 images of 4 classes."""
+    path = tmp_path / "flowers.npz"
+    np.savez(path, images=fakes.clean_images(40), labels=fakes.labels_for(40, 4))
+    return path
+
+
+# ---- generating
+
+
+def test_a_generated_set_is_what_the_corruption_functions_make(clean: Path, tmp_path: Path) -> None:
+    folder = generate(clean, root=tmp_path, **SMALL)
+    assert folder == tmp_path / "flowers-c-local"
+    data = catalog.dataset("flowers-c-local", tmp_path)
+    assert (data.name, data.num_classes, data.image_size) == ("flowers-c-local", 4, 32)
+    assert data.corruptions == ("gaussian_noise", "brightness")
+    assert (data.test().images == fakes.clean_images(40)).all()
+    for corruption in data.corruptions:
+        for severity in (1, 5):
+            found = data.corrupted(corruption, severity)
+            assert (found.images == corrupt(fakes.clean_images(40), corruption, severity, seed=0)).all()
+            assert (found.labels == fakes.labels_for(40, 4)).all()
+    assert np.allclose(data.mean, fakes.clean_images(40).mean((0, 1, 2)) / 255, atol=1e-4)
+
+
+def test_processes_and_chunks_change_nothing(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = generate(clean, root=tmp_path / "a", **SMALL)
+    two = generate(clean, root=tmp_path / "b", **{**SMALL, "workers": 2})
+    monkeypatch.setattr(generating, "CHUNK", 7)
+    three = generate(clean, root=tmp_path / "c", **SMALL)
+    prints = {catalog.dataset(str(f)).fingerprint() for f in (one,)}
+    assert prints == {catalog.dataset("flowers-c-local", tmp_path / w).fingerprint() for w in "abc"}
+    names = sorted(p.name for p in one.iterdir())
+    for other in (two, three):
+        assert sorted(p.name for p in other.iterdir()) == names
+        assert all((other / n).read_bytes() == (one / n).read_bytes() for n in names)
+
+
+def test_an_interrupted_run_goes_on(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    real = generating._make
+
+    def dies(task: generating.Task) -> str:
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        made.append(task.file)
+        return real(task)
+
+    monkeypatch.setattr(generating, "_make", dies)
+    with pytest.raises(KeyboardInterrupt):
+        generate(clean, root=tmp_path, **SMALL)
+    folder = tmp_path / "flowers-c-local"
+    assert sorted(p.name for p in folder.glob("*-*.npy")) == sorted(made)
+    with pytest.raises(UserError, match="generate it first"):
+        catalog.dataset(str(folder)).corrupted("gaussian_noise", 1)
+    stamps = {name: (folder / name).stat().st_mtime_ns for name in made}
+    monkeypatch.undo()
+    steps: list[tuple[str, int, int]] = []
+    generate(clean, root=tmp_path, **SMALL, on_file=lambda *step: steps.append(step))
+    assert [(done, total) for _, done, total in steps] == [(2, 4), (3, 4), (4, 4)]
+    assert stamps == {name: (folder / name).stat().st_mtime_ns for name in made}
+
+
+def test_more_can_be_added_later_and_a_spoilt_file_is_made_again(clean: Path, tmp_path: Path) -> None:
+    folder = generate(clean, root=tmp_path, **SMALL)
+    path = folder / "brightness-5.npy"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"x")
+    with pytest.raises(UserError, match=r"brightness-5\.npy is not what was generated"):
+        catalog.dataset(str(folder)).corrupted("brightness", 5)
+    generate(clean, root=tmp_path, **{**SMALL, "severities": (1, 3, 5)})
+    assert path.read_bytes() == whole
+    assert len(catalog.dataset(str(folder)).corrupted("brightness", 3)) == 40
+
+
+def test_files_from_another_source_seed_or_version_are_not_mixed(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate(clean, root=tmp_path, **SMALL)
+    with pytest.raises(UserError, match=r"was made from something else \(seed differ\)"):
+        generate(clean, root=tmp_path, seed=1, **SMALL)
+    np.savez(tmp_path / "other.npz", images=fakes.clean_images(40, seed=9), labels=fakes.labels_for(40, 4))
+    with pytest.raises(UserError, match="made_from"):
+        generate(tmp_path / "other.npz", name="flowers", root=tmp_path, **SMALL)
+    monkeypatch.setattr(generating, "VERSION", "another")
+    with pytest.raises(UserError, match="corruptions"):
+        generate(clean, root=tmp_path, **SMALL)
+
+
+def test_nothing_is_written_into_a_strangers_folder(clean: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "flowers-c-local"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="holds files that were not generated"):
+        generate(clean, root=tmp_path, **SMALL)
+    assert [p.name for p in folder.iterdir()] == ["thesis.tex"]
+
+
+def test_image_folders_and_a_training_set(tmp_path: Path) -> None:
+    images, labels = fakes.clean_images(12, 64), fakes.labels_for(12, 3)
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        fakes.write_png(tmp_path / "birds" / f"class{label}" / f"{i:02}.png", image)
+    folder = generate(tmp_path / "birds", train=tmp_path / "birds", root=tmp_path, **SMALL)
+    data = catalog.dataset(str(folder))
+    order = np.argsort(labels, kind="stable")
+    assert (data.test().images == images[order]).all()
+    assert data.test().labels.tolist() == sorted(labels)
+    assert (data.train().images == images[order]).all()
+    expected = corrupt(images[order], "brightness", 5, seed=0)
+    assert (data.corrupted("brightness", 5).images == expected).all()
+
+
+def test_without_a_training_set_it_says_how_to_add_one(clean: Path, tmp_path: Path) -> None:
+    data = catalog.dataset(str(generate(clean, root=tmp_path, **SMALL)))
+    with pytest.raises(UserError, match=r"no training images; put train\.npz"):
+        data.train()
+    generate(clean, train=clean, root=tmp_path, **SMALL)
+    assert len(catalog.dataset(data.name, tmp_path).train()) == 40
+
+
+@pytest.mark.parametrize("side", [28, 96, 224])
+def test_other_sizes_are_refused_or_resized_on_request(tmp_path: Path, side: int) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, images=fakes.clean_images(4, side), labels=[0, 1, 0, 1])
+    with pytest.raises(UserError, match=rf"{side}×{side} pixels; .*--size 32 or --size 64"):
+        generate(path, root=tmp_path, **SMALL)
+    assert not (tmp_path / "x-c-local").exists()
+    data = catalog.dataset(str(generate(path, root=tmp_path, size=64, **SMALL)))
+    assert data.test().images.shape == (4, 64, 64, 3)
+
+
+def test_resizing_takes_the_centred_square(tmp_path: Path) -> None:
+    wide = np.zeros((64, 192, 3), np.uint8)
+    wide[:, 64:128] = 255
+    fakes.write_png(tmp_path / "x" / "a" / "1.png", wide)
+    assert (read_clean(tmp_path / "x", 64).images == 255).all()
+    with pytest.raises(UserError, match="192×64"):
+        read_clean(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"images": np.zeros((2, 32, 32, 3))}, "no labels; it holds images"),
+        ({"x": np.zeros(3)}, "no images and no labels"),
+        ({"images": np.zeros((2, 32, 32, 3), np.float32), "labels": [0, 1]}, r"expected uint8 \(multiply"),
+        ({"images": np.zeros((2, 3, 32, 32), np.uint8), "labels": [0, 1]}, r"transpose\(0, 2, 3, 1\)"),
+        ({"images": np.zeros((2, 32, 32), np.uint8), "labels": [0, 1]}, r"expected \(N, H, W, 3\)"),
+        ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [0]}, "2 images but labels"),
+        ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [0.0, 1.0]}, "labels are float64"),
+        ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [[0], [1]]}, r"shape \(2, 1\)"),
+        ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [-1, 1]}, "classes count from 0"),
+        ({"images": np.zeros((0, 32, 32, 3), np.uint8), "labels": np.zeros(0, int)}, "holds no images"),
+        ({"images": np.array([{}]), "labels": [0]}, "not an .npz file of plain arrays"),
+        ({"images": np.zeros((1, 32, 32, 3), np.uint8), "labels": np.array([{}])}, "plain arrays"),
+    ],
+)
+def test_a_wrong_npz_is_told_what_to_change(tmp_path: Path, arrays: dict[str, object], says: str) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(UserError, match=says):
+        generate(path, root=tmp_path, **SMALL)
+    assert not (tmp_path / "x-c-local").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", b"PK\x03\x04broken"])
+def test_no_npz_at_all(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.npz"):
+        generate(tmp_path / "x.npz", root=tmp_path, **SMALL)
+    with pytest.raises(UserError, match="there is no file or folder"):
+        generate(tmp_path / "y.npz", root=tmp_path, **SMALL)
+    np.save(tmp_path / "z.npz.npy", np.zeros(3))
+    (tmp_path / "z.npz.npy").rename(tmp_path / "z.npz")
+    with pytest.raises(UserError, match="single array"):
+        generate(tmp_path / "z.npz", root=tmp_path, **SMALL)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10-c", "CIFAR10-c-local"])
+def test_generated_sets_may_share_a_stem_but_never_a_name(clean: Path, tmp_path: Path, name: str) -> None:
+    assert generate(clean, name=name, root=tmp_path, **SMALL).name == "cifar10-c-local"
+    assert "cifar10-c-local" not in catalog.NAMES
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "x y"])
+def test_names_that_are_none(clean: Path, tmp_path: Path, name: str) -> None:
+    if name:
+        with pytest.raises(UserError, match="cannot name a dataset"):
+            generate(clean, name=name, root=tmp_path, **SMALL)
+    else:
+        assert generate(clean, name=name, root=tmp_path, **SMALL).name == "flowers-c-local"
+
+
+def test_a_wrong_request_is_refused_before_anything_is_written(clean: Path, tmp_path: Path) -> None:
+    for wrong in ({"corruptions": ["fgo"]}, {"severities": [6]}, {"seed": -1}, {"size": 48}, {"workers": -1}):
+        with pytest.raises(UserError):
+            generate(clean, root=tmp_path / "root", **{**SMALL, **wrong})
+
+
+# ---- arrays in files
+
+
+def test_npz_images_are_mapped_where_they_are_stored_plain(tmp_path: Path) -> None:
+    data = Labelled(fakes.clean_images(5), fakes.labels_for(5, 2))
+    for write, mapped in ((np.savez, True), (np.savez_compressed, False)):
+        write(tmp_path / "x.npz", images=data.images, labels=data.labels)
+        found = open_npz(tmp_path / "x.npz")
+        assert (found.images == data.images).all()
+        assert (found.images.base is not None and isinstance(found.images.base, np.memmap)) == mapped
+
+
+def test_equal_data_gives_equal_npz_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Labelled(fakes.clean_images(5), fakes.labels_for(5, 2))
+    save_npz(tmp_path / "a.npz", data)
+    monkeypatch.setattr("time.localtime", lambda *_: (2099, 1, 1, 1, 1, 1, 0, 1, 0))
+    save_npz(tmp_path / "b.npz", data)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    with np.load(tmp_path / "a.npz") as numpy_reads:
+        assert (numpy_reads["images"] == data.images).all()
+
+
+# ---- existing -C folders
+
+
+def test_an_existing_folder_of_stacked_arrays(tmp_path: Path) -> None:
+    root = fakes.make_cifar(tmp_path)
+    folder = root / "CIFAR-10-C"
+    np.savez(folder / "test.npz", images=fakes.clean_images(20), labels=fakes.labels_for(20, 10))
+    data = catalog.dataset(str(folder))
+    assert data.name == "cifar-10-c-local"
+    assert [stamp[:2] for stamp in fakes.stamps(data.corrupted("frost", 2).images)] == [
+        (2, i) for i in range(20)
+    ]
+    labels = np.load(folder / "labels.npy")
+    np.save(folder / "labels.npy", np.roll(labels, 1))
+    with pytest.raises(UserError, match="another order"):
+        catalog.dataset(str(folder)).corrupted("frost", 2)
+
+
+def test_an_existing_folder_of_images(tmp_path: Path) -> None:
+    folder = tmp_path / "Birds-C"
+    fakes.make_folders_c(folder, ("crow", "owl"), 3, 48)
+    with pytest.raises(UserError, match="no clean test set: put its images at test/<class>/"):
+        catalog.dataset(str(folder))
+    for c, name in enumerate(("crow", "owl")):
+        for i in range(3):
+            fakes.write_png(folder / "test" / name / f"{i}.png", np.full((48, 48, 3), 100 * c, np.uint8))
+    data = catalog.dataset(str(folder))
+    assert (data.name, data.image_size, data.num_classes) == ("birds-c-local", 48, 2)
+    assert data.corrupted("frost", 3).labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert abs(int(data.corrupted("frost", 3).images[4, 0, 0, 0]) - 120) <= 2
+    assert data.test().images[:, 0, 0, 0].tolist() == [0] * 3 + [100] * 3
+    with pytest.raises(UserError, match="no training images"):
+        data.train()
+    (folder / "frost" / "3" / "raven").mkdir()
+    with pytest.raises(UserError, match="they differ in raven"):
+        catalog.dataset(str(folder)).corrupted("frost", 3)
+
+
+def test_a_folder_without_anything_says_what_is_expected(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no clean test set: put test\.npz"):
+        catalog.dataset(str(tmp_path))
+    with pytest.raises(UserError, match="there is no folder"):
+        catalog.dataset(str(tmp_path / "nothing"))
+
+
+def test_what_was_opened_by_path_is_known_by_name(clean: Path, tmp_path: Path) -> None:
+    folder = generate(clean, name="known", root=tmp_path / "a", **SMALL)
+    opened = catalog.dataset(str(folder))
+    assert catalog.dataset("known-c-local").fingerprint() == opened.fingerprint()
+    np.savez(tmp_path / "other.npz", images=fakes.clean_images(6, seed=5), labels=[0, 1, 2] * 2)
+    other = catalog.dataset(str(generate(tmp_path / "other.npz", name="known", root=tmp_path / "b", **SMALL)))
+    assert catalog.dataset("known-c-local").fingerprint() == other.fingerprint() != opened.fingerprint()
+
+
+def test_a_clean_set_is_no_dataset_yet(clean: Path) -> None:
+    with pytest.raises(UserError, match=r"clean set without corruptions; run `ttabench data generate"):
+        catalog.dataset(str(clean))
+
+
+# ---- local and published are never mixed
+
+
+def test_equal_bytes_still_have_two_names_and_two_fingerprints(tmp_path: Path) -> None:
+    root = fakes.make_cifar(tmp_path)
+    published = CifarC(fakes.FAKE_CIFAR10, root)
+    np.savez(root / "CIFAR-10-C" / "test.npz", images=published.test().images, labels=published.test().labels)
+    local = catalog.dataset(str(root / "CIFAR-10-C"))
+    assert (local.corrupted("frost", 3).images == published.corrupted("frost", 3).images).all()
+    assert local.name != published.name
+    assert local.fingerprint() != published.fingerprint()
+
+
+@pytest.mark.parametrize("name", ["cifar10-c", "flowers"])
+def test_a_manifest_with_a_published_name_is_refused(clean: Path, tmp_path: Path, name: str) -> None:
+    folder = generate(clean, root=tmp_path, **SMALL)
+    manifest = json.loads((folder / "ttabench.json").read_text())
+    (folder / "ttabench.json").write_text(json.dumps({**manifest, "name": name}))
+    with pytest.raises(UserError, match="local data is always called"):
+        catalog.dataset(str(folder))
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"name": "x-local", "files": []}'])
+def test_a_broken_manifest_is_one_sentence(clean: Path, tmp_path: Path, content: str) -> None:
+    folder = generate(clean, root=tmp_path, **SMALL)
+    (folder / "ttabench.json").write_text(content)
+    with pytest.raises(UserError):
+        catalog.dataset(str(folder))
+
+
+def test_a_generated_file_changed_on_disk_is_noticed_even_with_its_old_time(
+    clean: Path, tmp_path: Path
+) -> None:
+    folder = generate(clean, root=tmp_path, **SMALL)
+    data = catalog.dataset(str(folder))
+    before = data.fingerprint()
+    path = folder / "brightness-1.npy"
+    stat, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert data.fingerprint() != before
+    with pytest.raises(UserError, match="not what was generated"):
+        data.corrupted("brightness", 1)
+
+
+def test_generated_sets_are_listed(clean: Path, tmp_path: Path) -> None:
+    folder = generate(clean, root=tmp_path, **SMALL)
+    entry = next(e for e in catalog.listing(tmp_path) if e.name == "flowers-c-local")
+    assert entry.size == sum(p.stat().st_size for p in folder.iterdir())
+    assert Image.MAX_IMAGE_PIXELS is not None  # reading other people's images keeps Pillow's guard
