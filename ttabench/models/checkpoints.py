@@ -5,6 +5,8 @@ A checkpoint is two files in ``<cache>/models/<dataset>/``:
 ``<member>-<recipe>-<plan>.json``    what was trained and how; names the weights file and its hash.
 ``<member>-<hash>.safetensors``      the weights.
 
+and, made from the JSON file, a model card (``.md``) and on request the learning curve (``.png``).
+
 ``<plan>`` is a hash of everything that was asked for (architecture, recipe, training images, seed),
 so that weights of an older recipe or another split are not found. The weights are named by their own
 content and the JSON file is replaced last, so that two processes that train the same classifier never
@@ -16,19 +18,20 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttabench.data.base import Dataset
 from ttabench.errors import UserError
+from ttabench.models import cards
 from ttabench.models.plans import Plan, plan
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
 
-__all__ = ["Loaded", "find", "load", "note", "save", "write_atomically"]
+__all__ = ["Loaded", "curve", "find", "load", "note", "save", "write_atomically"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +74,17 @@ def load(arch: str, dataset: Dataset, **options: Any) -> Loaded:
 
     Raises UserError where it has not been trained, or its files are damaged or somebody else's.
     """
+    import torch
+
     from ttabench.models.weights import content_hash, load_weights, read_safetensors
 
     what = plan(arch, dataset, **options)
     described = _read(what.path)
     if described is None:
-        raise UserError(
-            f"{what.member.name} has not been trained on {dataset.name}; "
-            f"run ttabench train --archs {arch} --datasets {dataset.name}."
-        )
+        raise _untrained(what)
     path = what.folder / described["weights"]
-    classifier = what.build()
+    with torch.random.fork_rng(devices=[]):  # fresh weights, soon replaced, must cost the caller no draws
+        classifier = what.build()
     load_weights(classifier.net, read_safetensors(path), str(path))
     if (found := content_hash(classifier)) != described["sha256"]:
         raise UserError(
@@ -94,6 +97,24 @@ def load(arch: str, dataset: Dataset, **options: Any) -> Loaded:
     )  # fmt: skip
 
 
+def curve(arch: str, dataset: Dataset, **options: Any) -> Path:
+    """Plot the learning curve of a trained classifier; returns the PNG file, beside its weights."""
+    what = plan(arch, dataset, **options)
+    described = _read(what.path)
+    if described is None:
+        raise _untrained(what)
+    file = what.path.with_suffix(".png")
+    write_atomically(file, cards.curve(described))
+    return file
+
+
+def _untrained(what: Plan) -> UserError:
+    arch, dataset = what.member.name, what.dataset
+    return UserError(
+        f"{arch} has not been trained on {dataset}; run ttabench train --archs {arch} --datasets {dataset}."
+    )
+
+
 def save(what: Plan, classifier: Classifier, described: Mapping[str, Any]) -> None:
     """Write the weights, then, beside them, `described` with the hash and all of the plan."""
     from safetensors.torch import save as serialise
@@ -103,25 +124,27 @@ def save(what: Plan, classifier: Classifier, described: Mapping[str, Any]) -> No
     sha256 = content_hash(classifier)
     tensors = {name: t.detach().cpu().contiguous() for name, t in classifier.net.state_dict().items()}
     weights = f"{what.member.name}-{sha256[:16]}.safetensors"
-    write_atomically(what.folder / weights, lambda file: file.write_bytes(serialise(tensors)))
+    write_atomically(what.folder / weights, serialise(tensors))
     full = {
         "arch": what.member.name, "dataset": what.dataset, "weights": weights, "sha256": sha256,
         "plan": what.digest, "recipe": asdict(what.recipe), "seed": what.seed, "training_data": what.data,
         "mean": what.mean, "std": what.std, **described,
     }  # fmt: skip
-    write_atomically(what.path, lambda file: file.write_text(json.dumps(full, indent=1) + "\n"))
+    write_atomically(what.path.with_suffix(".md"), cards.card(full).encode())
+    write_atomically(what.path, (json.dumps(full, indent=1) + "\n").encode())
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a temporary file beside `path`, then rename it: whole or not at all.
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a temporary file beside `path`, then rename it: whole or not at all.
 
     Raises UserError where the folder cannot be written or the disk is full.
     """
     part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(part)
-        with part.open("rb+") as file:
+        with part.open("xb") as file:
+            file.write(data)
+            file.flush()
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as problem:

@@ -54,6 +54,7 @@ class Plan:
         return self.folder / f"{self.member.name}-{self.recipe.name}-{self.digest[:12]}.json"
 
     def build(self) -> Classifier:
+        """The classifier with fresh weights, from torch's global generator."""
         from ttabench.models.catalog import build
 
         return build(

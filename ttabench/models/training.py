@@ -7,6 +7,7 @@ bit from the last epoch that was saved. torch's global generators are left as th
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from ttabench.errors import UnusableModel, UserError
 from ttabench.models.augment import Sampler, mix
 from ttabench.models.checkpoints import Loaded, load, save, write_atomically
 from ttabench.models.plans import Plan, plan
+from ttabench.models.randaugment import randaugment
 from ttabench.models.recipes import Recipe
 
 __all__ = ["Progress", "accuracy", "train"]
@@ -125,6 +127,7 @@ class _Run:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate(self.recipe, step, self.steps)
             x, labels = self.sampler.batch(index, generator), self.labels[index]
+            x = randaugment(x, self.recipe.randaugment, draw) if self.recipe.randaugment else x
             loss, logits = self._loss(forward, x, labels, draw)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
@@ -192,7 +195,9 @@ class _Run:
             "plan": self.plan.digest, "epoch": self.epoch, "seconds": self.seconds, "curve": self.curve,
             "net": self.classifier.net.state_dict(), "optimizer": self.optimizer.state_dict(),
         }  # fmt: skip
-        write_atomically(self.state_file, lambda file: torch.save(state, file))
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        write_atomically(self.state_file, buffer.getvalue())
         self.saved_at = time.perf_counter()
 
     def resume(self) -> None:

@@ -1,0 +1,148 @@
+"""RandAugment (Cubuk et al. 2020) of a whole batch on the device.
+
+The fifteen operations and their ranges are those of the Compact Transformers' recipes ("rand-m9-
+mstd0.5-inc1": stronger with rising magnitude). Two per image in turn, each applied with probability
+1/2, magnitude drawn around the given one. Images that drew the same operation go through it together.
+Geometric operations interpolate bilinearly and leave grey where nothing was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["OPERATIONS", "randaugment"]
+
+LAYERS = 2
+SPREAD = 0.5  # standard deviation of the magnitude
+GREY = 0.5
+
+
+def randaugment(x: Tensor, magnitude: float, draw: np.random.Generator) -> Tensor:
+    """x (B, 3, H, W) in [0, 1] → the same; `magnitude` in 0 … 10. All randomness comes from `draw`."""
+    x = x.clone()
+    for _ in range(LAYERS):
+        chosen = draw.integers(len(OPERATIONS), size=len(x))
+        strength = np.clip(draw.normal(magnitude, SPREAD, len(x)), 0, 10) / 10
+        signed = strength * draw.choice((-1.0, 1.0), len(x))
+        applied = draw.random(len(x)) < 0.5
+        for k, operation in enumerate(OPERATIONS.values()):
+            where = np.flatnonzero(applied & (chosen == k))
+            if len(where):
+                index = torch.from_numpy(where).to(x.device)
+                levels = torch.from_numpy(signed[where]).to(x)[:, None, None, None]
+                x[index] = operation(x[index], levels).clamp(0, 1)
+    return x
+
+
+# Every operation takes images (b, 3, H, W) and a signed strength (b, 1, 1, 1) in −1 … 1.
+
+
+def affine(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, right: Tensor, down: Tensor) -> Tensor:
+    """Sample at [[a, b], [c, d]] · position + (right, down), positions from −1 to 1."""
+    rows = [torch.stack([t.flatten() for t in row], dim=1) for row in ((a, b, right), (c, d, down))]
+    grid = F.affine_grid(torch.stack(rows, dim=1), list(x.shape), align_corners=False)
+    return F.grid_sample(x - GREY, grid, align_corners=False) + GREY
+
+
+def rotate(x: Tensor, s: Tensor) -> Tensor:
+    angle, zero = s * np.deg2rad(30), torch.zeros_like(s)
+    return affine(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos(), zero, zero)
+
+
+def shear_x(x: Tensor, s: Tensor) -> Tensor:
+    one, zero = torch.ones_like(s), torch.zeros_like(s)
+    return affine(x, one, 0.3 * s, zero, one, zero, zero)
+
+
+def shear_y(x: Tensor, s: Tensor) -> Tensor:
+    one, zero = torch.ones_like(s), torch.zeros_like(s)
+    return affine(x, one, zero, 0.3 * s, one, zero, zero)
+
+
+def translate_x(x: Tensor, s: Tensor) -> Tensor:
+    one, zero = torch.ones_like(s), torch.zeros_like(s)
+    return affine(x, one, zero, zero, one, 0.9 * s, zero)
+
+
+def translate_y(x: Tensor, s: Tensor) -> Tensor:
+    one, zero = torch.ones_like(s), torch.zeros_like(s)
+    return affine(x, one, zero, zero, one, zero, 0.9 * s)
+
+
+def luma(x: Tensor) -> Tensor:
+    return (x * x.new_tensor((0.299, 0.587, 0.114)).view(1, 3, 1, 1)).sum(1, keepdim=True)
+
+
+def away_from(x: Tensor, plain: Tensor, s: Tensor) -> Tensor:
+    """plain + (1 + 0.9 s)(x − plain)"""
+    return plain + (1 + 0.9 * s) * (x - plain)
+
+
+def color(x: Tensor, s: Tensor) -> Tensor:
+    return away_from(x, luma(x), s)
+
+
+def contrast(x: Tensor, s: Tensor) -> Tensor:
+    return away_from(x, luma(x).mean(dim=(2, 3), keepdim=True), s)
+
+
+def brightness(x: Tensor, s: Tensor) -> Tensor:
+    return away_from(x, torch.zeros_like(x), s)
+
+
+def sharpness(x: Tensor, s: Tensor) -> Tensor:
+    kernel = x.new_tensor([[1, 1, 1], [1, 5, 1], [1, 1, 1]]).div(13).expand(3, 1, 3, 3)
+    smooth = x.clone()
+    smooth[:, :, 1:-1, 1:-1] = F.conv2d(x, kernel, groups=3)  # the border stays as it is
+    return away_from(x, smooth, s)
+
+
+def posterize(x: Tensor, s: Tensor) -> Tensor:
+    """Keep the highest 4 − 4|s| bits of 8."""
+    step = 2 ** (4 + (4 * s.abs()).floor())
+    return (x * 255 / step).floor() * step / 255
+
+
+def solarize(x: Tensor, s: Tensor) -> Tensor:
+    """Invert what is above 1 − |s|."""
+    return torch.where(x < 1 - s.abs(), x, 1 - x)
+
+
+def solarize_add(x: Tensor, s: Tensor) -> Tensor:
+    """Brighten the darker half."""
+    return torch.where(x < 128 / 255, x + 110 / 255 * s.abs(), x)
+
+
+def invert(x: Tensor, s: Tensor) -> Tensor:
+    return 1 - x
+
+
+def autocontrast(x: Tensor, s: Tensor) -> Tensor:
+    """Stretch each channel to 0 … 1; flat channels stay."""
+    low, high = x.amin(dim=(2, 3), keepdim=True), x.amax(dim=(2, 3), keepdim=True)
+    return torch.where(high > low, (x - low) / (high - low).clamp_min(1e-6), x)
+
+
+def equalize(x: Tensor, s: Tensor) -> Tensor:
+    """Flatten the histogram of each channel, in whole levels of 256 as Pillow counts them."""
+    levels = (x * 255).round().long().flatten(2).flatten(0, 1)  # (3b, H·W)
+    counts = torch.zeros(len(levels), 256, dtype=torch.long, device=x.device)
+    counts.scatter_add_(1, levels, torch.ones_like(levels))
+    at_top = counts.gather(1, levels.amax(1, keepdim=True))
+    step = (levels.shape[1] - at_top) // 255
+    table = ((counts.cumsum(1) - counts + step // 2) // step.clamp_min(1)).clamp(0, 255)
+    return torch.where(step > 0, table.gather(1, levels), levels).view_as(x) / 255
+
+
+OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    operation.__name__: operation
+    for operation in (
+        autocontrast, equalize, invert, rotate, posterize, solarize, solarize_add, color, contrast,
+        brightness, sharpness, shear_x, shear_y, translate_x, translate_y,
+    )
+}  # fmt: skip
