@@ -1,4 +1,4 @@
-"""Gaussian, defocus, zoom and glass blur; motion blur has its own file."""
+"""Gaussian, defocus and zoom blur; glass and motion blur have their own files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from functools import lru_cache
 
 import cv2
 import numpy as np
-from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy import sparse
 
 from ttabench.data.corruptions import constants
@@ -15,7 +13,6 @@ from ttabench.data.corruptions.arrays import (
     Images,
     batch_first,
     batch_last,
-    to_grey_levels,
     to_images,
     unit_images,
 )
@@ -35,7 +32,7 @@ def defocus_blur(images: Images, draws: None, severity: int) -> Images:
     rings = _rings(at(constants.DEFOCUS_BLUR, n, severity))
     reach = max(abs(shift) for _, shifts in rings for pair in shifts for shift in pair)
     mirrored = np.pad(np.arange(n), reach, mode="reflect")
-    padded = batch_last(images)[mirrored][:, mirrored].astype(np.uint16)
+    padded = np.take(batch_last(images), mirrored, axis=0).take(mirrored, axis=1).astype(np.uint16)
     result = np.zeros((n, n, 3, len(images)))
     for weight, shifts in rings:
         ring = np.zeros(result.shape, dtype=np.uint16)
@@ -83,53 +80,3 @@ def _zooms(n: int, severity: int) -> tuple[sparse.csr_array | None, ...]:
     return tuple(
         None if np.array_equal(m, identity) else sparse.csr_array(sparse.kron(m, m)) for m in matrices
     )
-
-
-def draw_shifts(rng: Generator, count: int, size: int, severity: int) -> NDArray[np.int8]:
-    """(count, passes, m, m, 2): (dx, dy) in −d … d−1 for each visited pixel, in the order of the visits."""
-    _, d, passes = at(constants.GLASS_BLUR, size, severity)
-    side = size - 2 * d
-    return rng.integers(-d, d, (count, passes, side, side, 2), dtype=np.int8)
-
-
-def glass_blur(images: Images, shifts: NDArray[np.integer], severity: int) -> Images:
-    """Blur, copy every pixel from a random near one, blur again.
-
-    Each pass visits rows n−d … d+1 and, in each, columns n−d … d+1, and overwrites each pixel with the one
-    (dx, dy) away, which may have been overwritten before.
-    """
-    n, count = images.shape[1], len(images)
-    sigma, d, passes = at(constants.GLASS_BLUR, n, severity)
-    blurred = batch_first(to_grey_levels(gaussian_filter(unit_images(images), sigma)))
-    pixels = blurred.reshape(count, n * n, 3)
-    for number in range(passes):
-        source = _sources(np.asarray(shifts[:, number]), n, d)
-        pixels = np.take_along_axis(pixels, source[..., None], axis=1)
-    return to_images(gaussian_filter(unit_images(pixels.reshape(images.shape)), sigma))
-
-
-def _sources(shifts: NDArray[np.integer], n: int, d: int) -> NDArray[np.intp]:
-    """(N, n²): for each pixel after a pass, the index of the pixel before the pass that it shows.
-
-    A pixel copied from a later-visited one shows that pixel as it was. A pixel copied from an
-    earlier-visited one shows what that one showed; these chains are followed by pointer doubling.
-    """
-    count = len(shifts)
-    steps = shifts[:, ::-1, ::-1].astype(np.intp)  # now in reading order
-    step = steps[..., 1] * n + steps[..., 0]
-    index = np.arange(n * n).reshape(n, n)
-    source = np.broadcast_to(index, (count, n, n)).copy()
-    visited = slice(d + 1, n - d + 1)
-    source[:, visited, visited] += step
-    if d == 1:  # shifts of −1 and 0 never reach an earlier-visited pixel
-        return source.reshape(count, n * n)
-    # Nodes 0 … n²−1 are pixels after the pass, n² … 2n²−1 the pixels before it.
-    inside = np.zeros((n, n), dtype=bool)
-    inside[visited, visited] = True
-    overwritten = inside.ravel()[source] & (source > index)
-    following = np.where(overwritten, source, source + n * n).reshape(count, n * n)
-    ends = np.broadcast_to(np.arange(n * n, 2 * n * n), (count, n * n))
-    nodes = np.concatenate([following, ends], axis=1)
-    while (nodes[:, : n * n] < n * n).any():
-        nodes = np.take_along_axis(nodes, nodes, axis=1)
-    return nodes[:, : n * n] - n * n

@@ -28,9 +28,9 @@ def pixelate(images: Images, draws: None, severity: int) -> Images:
     first, last = _box(n, k)
     nearest = ((np.arange(n) + 0.5) * k / n).astype(int)
     x = batch_last(images)
-    x = _average(x[:, first], x[:, last])
+    x = _average(x.take(first, axis=1), x.take(last, axis=1))
     x = _average(x[first], x[last])
-    return batch_first(x[nearest][:, nearest])
+    return batch_first(x.take(nearest, axis=1)[nearest])
 
 
 def _box(n: int, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -10,7 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ttabench.data.corruptions import constants
-from ttabench.data.corruptions.arrays import Float, Images
+from ttabench.data.corruptions.arrays import Float, Images, to_grey_levels
 from ttabench.data.corruptions.constants import at
 from ttabench.data.corruptions.filters import gaussian_weights
 
@@ -44,17 +44,12 @@ def elastic_transform(images: Images, bends: Bends, severity: int, mirror: Mirro
     """
     n = images.shape[1]
     c = at(constants.ELASTIC, n, severity)
-    x = images.astype(np.float32) / np.float32(255)
-    x = _warp_affine(x, _inverse_affine(bends.corners, n))
+    planes = _warp_affine(images, _inverse_affine(bends.corners, n))
     if c.amplitude:
-        fields = _smooth(np.asarray(bends.fields), c.sigma).astype(np.float64) * c.amplitude
+        fields = (_smooth(bends.fields, c.sigma) * c.amplitude).astype(np.float32)
         grid = np.arange(n, dtype=np.float64)
-        rows = grid[:, None] + fields[:, 1].astype(np.float32)
-        columns = grid + fields[:, 0].astype(np.float32)
-        x = _displace(x, rows, columns, mirror)
-    np.clip(x, 0, 1, out=x)
-    x *= 255
-    return x.astype(np.uint8)
+        planes = _displace(planes, grid[:, None] + fields[:, 1], grid + fields[:, 0], mirror)
+    return np.ascontiguousarray(np.moveaxis(to_grey_levels(planes), 0, -1))
 
 
 def _inverse_affine(shifts: Float, n: int) -> NDArray[np.float64]:
@@ -63,7 +58,7 @@ def _inverse_affine(shifts: Float, n: int) -> NDArray[np.float64]:
     anchors = np.array([[reach, reach], [reach, -reach], [-reach, -reach]], dtype=np.float32) + np.float32(
         centre
     )
-    moved = (anchors + shifts).astype(np.float32).astype(np.float64)
+    moved = (anchors + shifts.astype(np.float32)).astype(np.float64)
     homogeneous = np.concatenate([anchors.astype(np.float64), np.ones((3, 1))], axis=1)
     forward = np.linalg.solve(homogeneous, moved).transpose(0, 2, 1)
     (a, b, e), (c, d, f) = forward[:, 0].T, forward[:, 1].T
@@ -73,69 +68,61 @@ def _inverse_affine(shifts: Float, n: int) -> NDArray[np.float64]:
     return np.stack(rows).transpose(2, 0, 1)
 
 
-def _warp_affine(x: Float, inverse: NDArray[np.float64]) -> Float:
-    """Bilinear samples at positions quantised to 1/32 pixel; border mirrored about the edge pixel."""
-    n = x.shape[1]
+def _warp_affine(images: Images, inverse: NDArray[np.float64]) -> Float:
+    """Bilinear samples at positions quantised to 1/32 pixel; border mirrored about the edge pixel.
+
+    images (N, n, n, 3) uint8 → one plane per channel, (3, N, n, n) float32 in [0, 1].
+    """
+    n = images.shape[1]
     grid = np.arange(n)
     fixed = inverse * 1024
 
-    def position(axis: int) -> NDArray[np.int64]:
-        along_rows = np.rint(fixed[:, axis, 1, None] * grid + fixed[:, axis, 2, None]).astype(np.int64) + 16
-        along_columns = np.rint(fixed[:, axis, 0, None] * grid).astype(np.int64)
-        return (along_rows[:, :, None] + along_columns[:, None, :]) >> 5
+    def thirtyseconds(axis: int) -> NDArray[np.int64]:
+        down = np.rint(fixed[:, axis, 1, None] * grid + fixed[:, axis, 2, None]).astype(np.int64) + 16
+        right = np.rint(fixed[:, axis, 0, None] * grid).astype(np.int64)
+        return (down[:, :, None] + right[:, None, :]) >> 5
 
-    columns, rows = position(0), position(1)
-    return _bilinear(
-        x,
-        _reflect(rows >> 5, n),
-        _reflect((rows >> 5) + 1, n),
-        (rows & 31).astype(np.float32) / 32,
-        _reflect(columns >> 5, n),
-        _reflect((columns >> 5) + 1, n),
-        (columns & 31).astype(np.float32) / 32,
-    )
+    columns, rows = thirtyseconds(0), thirtyseconds(1)
+    i, j = rows >> 5, columns >> 5
+    margin = max(0, -i.min(), -j.min(), i.max() + 2 - n, j.max() + 2 - n)
+    mirrored = np.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)), mode="reflect")
+    planes = np.divide(np.moveaxis(mirrored, -1, 0), 255, dtype=np.float32, order="C")
+    down, right = ((position & 31).astype(np.float32) / 32 for position in (rows, columns))
+    return _bilinear(planes, i + margin, j + margin, down, right)
 
 
-def _displace(x: Float, rows: Float, columns: Float, mirror: Mirror) -> Float:
-    n = x.shape[1]
-    if mirror == "scipy1.6":
-        look_up = _symmetric
-    else:
-        look_up = _reflect
+def _displace(planes: Float, rows: Float, columns: Float, mirror: Mirror) -> Float:
+    """Bilinear samples at (row, column), each (N, n, n), computed in float64."""
+    n = planes.shape[-1]
+    if mirror == "scipy1.5":  # mirrors the position with the edge repeated, then the pixels without
         rows, columns = _fold(rows, n), _fold(columns, n)
     top, left = np.floor(rows), np.floor(columns)
     i, j = top.astype(np.intp), left.astype(np.intp)
-    return _bilinear(
-        x, look_up(i, n), look_up(i + 1, n), rows - top, look_up(j, n), look_up(j + 1, n), columns - left
-    )
+    margin = max(1, -i.min(), -j.min(), i.max() + 2 - n, j.max() + 2 - n)
+    mode: Literal["reflect", "symmetric"] = "reflect" if mirror == "scipy1.5" else "symmetric"
+    mirrored = np.pad(planes, ((0, 0), (0, 0), (margin, margin), (margin, margin)), mode=mode)
+    return _bilinear(mirrored, i + margin, j + margin, rows - top, columns - left)
 
 
 def _fold(position: Float, n: int) -> Float:
-    """SciPy < 1.6: one mirroring with repetition of the edge, of the position instead of the index."""
+    """Mirror positions once, with repetition of the edge pixel."""
     return np.where(position < 0, -position - 1, np.where(position >= n, 2 * n - 1 - position, position))
 
 
-def _reflect(index: NDArray[np.integer], n: int) -> NDArray[np.intp]:
-    """Mirror about the edge pixel: −1 → 1, n → n − 2."""
-    period = 2 * n - 2
-    index = np.abs(index) % period
-    return np.where(index >= n, period - index, index)
-
-
-def _symmetric(index: NDArray[np.integer], n: int) -> NDArray[np.intp]:
-    """Mirror with repetition of the edge pixel: −1 → 0, n → n − 1."""
-    index = index % (2 * n)
-    return np.where(index >= n, 2 * n - 1 - index, index)
-
-
-def _bilinear(x: Float, top, bottom, down, left, right, across) -> Float:  # type: ignore[no-untyped-def]
-    image = np.arange(len(x))[:, None, None]
-    down, across = down[..., None], across[..., None]
-    total = x[image, top, left] * ((1 - down) * (1 - across))
-    total += x[image, top, right] * ((1 - down) * across)
-    total += x[image, bottom, left] * (down * (1 - across))
-    total += x[image, bottom, right] * (down * across)
-    return np.asarray(total, dtype=np.float32)
+def _bilinear(planes: Float, i: NDArray[np.intp], j: NDArray[np.intp], down: Float, right: Float) -> Float:
+    """Blend pixels (i, j), (i, j + 1), (i + 1, j), (i + 1, j + 1) of planes (3, N, h, w) → (3, N, n, n)."""
+    _, count, height, width = planes.shape
+    flat = planes.reshape(3, -1)
+    index = (np.arange(count)[:, None, None] * height + i) * width + j
+    up, left = 1 - down, 1 - right
+    corners = ((0, up * left), (1, up * right), (width, down * left), (width + 1, down * right))
+    result = np.empty((3, *i.shape), dtype=np.float32)
+    for channel in range(3):
+        total = np.zeros(i.shape, dtype=down.dtype)
+        for offset, weight in corners:
+            total += flat[channel, offset:].take(index) * weight
+        result[channel] = total
+    return result
 
 
 def _smooth(fields: Float, sigma: float) -> Float:
@@ -148,7 +135,8 @@ def _smoothing(n: int, sigma: float) -> NDArray[np.float64]:
     """(n, n): Gaussian filter of radius int(3 sigma + 0.5), border mirrored with repetition of the edge."""
     radius = int(3 * sigma + 0.5)
     weights = gaussian_weights(sigma, radius)
+    mirrored = np.pad(np.arange(n), radius, mode="symmetric")
     matrix = np.zeros((n, n))
     for shift in range(-radius, radius + 1):
-        np.add.at(matrix, (np.arange(n), _symmetric(np.arange(n) + shift, n)), weights[abs(shift)])
+        matrix[np.arange(n), mirrored[radius + shift : radius + shift + n]] += weights[abs(shift)]
     return matrix

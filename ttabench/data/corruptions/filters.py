@@ -45,7 +45,7 @@ def _correlate_symmetric(x: Float, weights: NDArray[np.float64], axis: int) -> F
         np.add(shifted(-distance), shifted(distance), out=pair)
         pair *= weights[distance]
         total += pair
-    return total
+    return total.astype(x.dtype)
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.data.corruptions import constants
-from ttabench.data.corruptions.arrays import UNIT, Float, Images, batch_first, batch_last
+from ttabench.data.corruptions.arrays import Float, Images, batch_first, batch_last
 from ttabench.data.corruptions.constants import at
 
 # For each sixth of the hue circle, which of (value, low, falling, rising) each channel takes.
@@ -35,18 +35,21 @@ def rgb_to_hsv(images: Images) -> tuple[Float, Float, Float]:
     Hue counts sixths of the circle, [0, 6); the others are in [0, 1]. Hue is measured from the last channel
     that has the largest value; grey has hue 0 and saturation 0.
     """
-    red, green, blue = (UNIT[images[:, :, channel]] for channel in range(3))
+    red, green, blue = (np.divide(images[:, :, channel], 255) for channel in range(3))
     value = np.maximum(np.maximum(red, green), blue)
     spread = value - np.minimum(np.minimum(red, green), blue)
-    coloured = np.where(spread == 0, 1, spread)
-    hue = np.where(
-        blue == value,
-        4 + (red - green) / coloured,
-        np.where(green == value, 2 + (blue - red) / coloured, (green - blue) / coloured),
-    )
-    hue[spread == 0] = 0
-    saturation = spread / np.where(value == 0, 1, value)
-    return (hue / 6) % 1 * 6, saturation, value
+    coloured = spread > 0
+    from_blue = (blue == value) & coloured
+    from_green = (green == value) & coloured & ~from_blue
+    from_red = ~(from_blue | from_green)
+    # Sums with one non-zero term, each term exact: cheaper than choosing by mask.
+    hue = (green - blue) * from_red + (blue - red) * from_green + (red - green) * from_blue
+    hue /= spread + ~coloured
+    hue += from_green * 2.0 + from_blue * 4.0
+    hue /= 6
+    hue += hue < 0
+    hue *= 6
+    return hue, spread / (value + (value == 0)), value
 
 
 def hsv_to_rgb(hue: Float, saturation: Float, value: Float) -> Images:
@@ -63,6 +66,8 @@ def hsv_to_rgb(hue: Float, saturation: Float, value: Float) -> Images:
     packed: NDArray[np.uint32] = np.zeros(value.shape, dtype=np.uint32)
     for place, level in enumerate(levels):
         packed |= (level * 255).astype(np.uint32) << np.uint32(8 * place)
-    sixth = sector.astype(np.intp) % 6
-    channels = [packed >> np.take(8 * choice, sixth) for choice in SECTORS]
-    return np.stack(channels, axis=2).astype(np.uint8)
+    sixth = sector.astype(np.intp)
+    result = np.empty((*value.shape[:2], 3, value.shape[2]), dtype=np.uint8)
+    for channel, choice in enumerate(SECTORS):
+        result[:, :, channel] = packed >> np.take(8 * choice, sixth)
+    return result

@@ -39,22 +39,24 @@ def blur_along(images: Images, angles: Float, motion: Motion) -> Images:
     radians = np.deg2rad(angles)[:, None]
     down = np.ceil(taps * np.sin(radians) - 0.5).astype(int)
     right = np.ceil(taps * np.cos(radians) - 0.5).astype(int)
-    top, left = min(down.min(), 0), min(right.min(), 0)
-    rows = np.clip(np.arange(top, n + max(down.max(), 0)), 0, n - 1)
-    columns = np.clip(np.arange(left, n + max(right.max(), 0)), 0, n - 1)
-    padded = images[:, rows][:, :, columns]
+    top, bottom = max(-down.min(), 0), max(down.max(), 0)
+    left, beyond = max(-right.min(), 0), max(right.max(), 0)
+    padded = np.pad(images, ((0, 0), (top, bottom), (left, beyond), (0, 0)), mode="edge")
     windows = as_strided(  # windows[i, y, x] is the n × n window of image i whose corner is (y, x)
         padded,
-        (count, len(rows) - n + 1, len(columns) - n + 1, n, n, channels),
+        (count, top + bottom + 1, left + beyond + 1, n, n, channels),
         (*padded.strides[:3], *padded.strides[1:]),
         writeable=False,
     )
     total = np.zeros(images.shape, dtype=np.float32)
+    product = np.empty_like(total)
     image = np.arange(count)
     for tap, weight in enumerate(weights):
-        total += windows[image, down[:, tap] - top, right[:, tap] - left] * weight
-    sixteen_bit = (total * np.float32(257) + np.float32(0.5)).astype(np.uint16)
-    return (sixteen_bit // 257).astype(np.uint8)
+        np.multiply(windows[image, top + down[:, tap], left + right[:, tap]], weight, out=product)
+        total += product
+    total *= 257
+    total += np.float32(0.5)
+    return (total.astype(np.uint16) // 257).astype(np.uint8)
 
 
 def _weights(motion: Motion) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, xlogy
 
 from ttabench.data.corruptions import constants
-from ttabench.data.corruptions.arrays import UNIT, Float, Images
+from ttabench.data.corruptions.arrays import UNIT, Float, Images, select
 from ttabench.data.corruptions.constants import at
 
 
@@ -48,8 +48,7 @@ def draw_impulses(rng: Generator, count: int, size: int, severity: int) -> Impul
 
 def impulse_noise(images: Images, impulses: Impulses, severity: int) -> Images:
     """Each value, channels apart, becomes 0 or 255 where an impulse hits it."""
-    extremes = np.where(impulses.white, np.uint8(255), np.uint8(0))
-    return np.where(impulses.replaced, extremes, images)
+    return select(impulses.replaced, -impulses.white.view(np.uint8), images)
 
 
 def draw_bits(rng: Generator, count: int, size: int, severity: int) -> NDArray[np.uint32]:
@@ -67,7 +66,7 @@ def shot_noise(images: Images, bits: NDArray[np.uint32], severity: int) -> Image
     column = bits.astype(np.uint8)
     cell = images * np.uint16(256) + column
     keep = (bits >> 8) < np.take(threshold, cell)
-    return np.where(keep, column, np.take(alias, cell))
+    return select(keep, column, np.take(alias, cell))
 
 
 def shot_noise_of_counts(counts: NDArray[np.int64], size: int, severity: int) -> Images:

@@ -9,7 +9,18 @@ from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
 
-from ttabench.data.corruptions import blur, digital, elastic, frost, hsv, motion, noise, spatter, weather
+from ttabench.data.corruptions import (
+    blur,
+    digital,
+    elastic,
+    frost,
+    glass,
+    hsv,
+    motion,
+    noise,
+    spatter,
+    weather,
+)
 from ttabench.data.corruptions.arrays import Images
 from ttabench.data.corruptions.frost_textures import FrostTextures, procedural_frost_textures
 
@@ -45,7 +56,7 @@ RANDOM: dict[str, Corruption[Any]] = {
     "gaussian_noise": Corruption(noise.draw_normal, noise.gaussian_noise),
     "shot_noise": Corruption(noise.draw_bits, noise.shot_noise),
     "impulse_noise": Corruption(noise.draw_impulses, noise.impulse_noise),
-    "glass_blur": Corruption(blur.draw_shifts, blur.glass_blur),
+    "glass_blur": Corruption(glass.draw_shifts, glass.glass_blur),
     "motion_blur": Corruption(motion.draw_angles, motion.motion_blur),
     "snow": Corruption(weather.draw_flakes, weather.snow),
     "fog": Corruption(weather.draw_turbulence, weather.fog),

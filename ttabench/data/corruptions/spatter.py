@@ -11,8 +11,8 @@ from ttabench.data.corruptions.arrays import Float, Images, batch_first, batch_l
 from ttabench.data.corruptions.constants import at
 from ttabench.data.corruptions.filters import gaussian_filter
 
-MUD = np.array([63, 42, 20]) / 255
-WATER = np.array([175, 238, 238]) / 255
+MUD = np.array([63, 42, 20], dtype=np.float32) / np.float32(255)
+WATER = np.array([175, 238, 238], dtype=np.float32) / np.float32(255)
 RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 
@@ -35,15 +35,16 @@ def spatter(images: Images, field: Float, severity: int) -> Images:
         mask = gaussian_filter((liquid > c.threshold).astype(np.float32), c.strength)
         mask[mask < 0.8] = 0
         x *= (1 - mask)[:, :, None]
-        x += (mask[:, :, None] * MUD[:, None]).astype(np.float32)
+        x += mask[:, :, None] * MUD[:, None]
         return to_images(x)
     # An eighth bit overflows as it does in the cast of C: 256 → 0.
     levels = batch_first((liquid * 255).astype(np.int32).astype(np.uint8))
     mask = batch_last(levels * np.stack([_highlights(level) for level in levels]))
     peak = mask.max(axis=(0, 1))
-    mask *= np.float32(c.strength) / np.where(peak == 0, 1, peak)
+    mask /= np.where(peak == 0, 1, peak)
+    mask *= np.float32(c.strength)
     mask[:, :, peak == 0] = 0
-    x += mask[:, :, None] * WATER[:, None].astype(np.float32)
+    x += mask[:, :, None] * WATER[:, None]
     return to_images(x)
 
 

@@ -48,8 +48,7 @@ def snow(images: Images, flakes: Flakes, severity: int) -> Images:
     field = zoom @ field
     field[field < c.threshold] = 0
     fallen = blur_along(batch_first(to_grey_levels(field))[..., None], flakes.angles, c.motion)
-    streaks = unit_images(fallen, np.float32)[:, :, 0]
-    streaks += streaks[::-1, ::-1].copy()
+    streaks = unit_images(fallen)
 
     x = unit_images(images, np.float32)
     grey = np.float32(0.299) * x[:, :, 0] + np.float32(0.587) * x[:, :, 1] + np.float32(0.114) * x[:, :, 2]
@@ -58,8 +57,7 @@ def snow(images: Images, flakes: Flakes, severity: int) -> Images:
     white *= np.float32(1 - c.mix)
     x *= np.float32(c.mix)
     x += white
-    x += streaks[:, :, None]
-    return to_images(x)
+    return to_images(x + streaks + streaks[::-1, ::-1])
 
 
 def draw_turbulence(rng: Generator, count: int, size: int, severity: int) -> Float:
@@ -75,7 +73,7 @@ def fog(images: Images, turbulence: Float, severity: int) -> Images:
     n = images.shape[1]
     strength, decay = at(constants.FOG, n, severity)
     field = fractal_field(batch_last(turbulence), n, decay)
-    x = unit_images(images)
+    x = unit_images(images, field.dtype.type)
     largest = x.max(axis=(0, 1, 2))
     x += (strength * field)[:, :, None]
     x *= largest
@@ -90,7 +88,7 @@ def fractal_field(turbulence: Float, n: int, decay: float) -> Float:
     is divided by `decay` from level to level.
     """
     count = turbulence.shape[-1]
-    field = np.zeros((n, n, count))
+    field = np.zeros((n, n, count), dtype=turbulence.dtype)
     used, amplitude = 0, 100.0
     for step in _halvings(n):
         k = n // step
