@@ -60,10 +60,10 @@ def load_weights(net: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> 
         raise UserError(
             f"{origin} is of another architecture: it {which}" + (f" ({more} more differ)." if more else ".")
         )
-    for name, tensor in tensors.items():
-        if tensor.shape != wanted[name].shape:
+    for name, ours in wanted.items():
+        if name in tensors and tensors[name].shape != ours.shape:
             raise UserError(
-                f"{origin} does not fit: {name} has shape {tuple(tensor.shape)}, "
-                f"the architecture {tuple(wanted[name].shape)}."
+                f"{origin} does not fit: {name} has shape {tuple(tensors[name].shape)}, "
+                f"the architecture {tuple(ours.shape)}."
             )
     net.load_state_dict(dict(tensors), strict=False)

@@ -1,0 +1,325 @@
+"""Training and checkpoints: determinism, resuming, identity, damaged files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from ttabench.data.base import Dataset, Labelled
+from ttabench.errors import UnusableModel, UserError
+from ttabench.models import checkpoints, recipes, training
+from ttabench.models.checkpoints import find, load
+from ttabench.models.plans import plan
+from ttabench.models.recipes import Recipe, recipe_for
+from ttabench.models.training import Progress, accuracy, learning_rate, train
+from ttabench.models.weights import content_hash
+
+TINY = Recipe(
+    name="fast", epochs=3, batch_size=16, optimizer="adamw", lr=2e-3, weight_decay=0.05, clip=1.0,
+    label_smoothing=0.1, shift=1, flip=True, randaugment=5, mixup=0.5, cutmix=0.5, mix_until=0.5,
+    threads=1,
+)  # fmt: skip
+
+
+class Bars(Dataset):
+    """Two classes that differ in where a bright bar lies."""
+
+    name = "bars-c"
+    num_classes = 2
+    image_size = 32
+    mean = (0.5, 0.5, 0.5)
+    std = (0.25, 0.25, 0.25)
+    corruptions = ()
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def _images(self, count: int, seed: int) -> Labelled:
+        draw = np.random.default_rng(seed)
+        labels = np.arange(count, dtype=np.int64) % 2
+        images: NDArray[np.uint8] = draw.integers(0, 60, (count, 32, 32, 3), dtype=np.uint8)
+        images[labels == 0, 12:20] += 150
+        images[labels == 1, :, 12:20] += 150
+        return Labelled(images, labels)
+
+    def fingerprint(self) -> str:
+        return f"{self.seed:064d}"
+
+    def train(self) -> Labelled:
+        return self._images(48, self.seed)
+
+    def test(self) -> Labelled:
+        return self._images(20, self.seed + 1)
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        raise NotImplementedError
+
+
+@pytest.fixture(autouse=True)
+def _tiny_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("ttabench.models.plans.recipe_for", lambda *_: TINY)
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+
+
+def with_recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    monkeypatch.setattr("ttabench.models.plans.recipe_for", lambda *_: replace(TINY, **changes))  # type: ignore[arg-type]
+
+
+def stop_in(epoch: int) -> Callable[[Progress], None]:
+    def on_progress(progress: Progress) -> None:
+        if progress.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return on_progress
+
+
+def test_training_learns_and_what_it_returns_is_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_recipe(monkeypatch, epochs=6, flip=False, mixup=0.0, cutmix=0.0, randaugment=0)
+    bars = Bars()
+    assert find("resnet18_w8", bars) is None
+    trained = train("resnet18_w8", bars)
+    loaded = load("resnet18_w8", bars)
+    assert trained.clean_accuracy == accuracy(loaded.classifier, bars.test()) == 100.0
+    assert trained.sha256 == loaded.sha256 == content_hash(loaded.classifier)
+    assert find("resnet18_w8", bars) == loaded.path
+    assert not loaded.classifier.training
+    assert [point["epoch"] for point in loaded.note["curve"]] == [1, 2, 3, 4, 5, 6]
+    assert loaded.recipe["epochs"] == 6
+
+
+@pytest.mark.parametrize("arch", ["resnet18_w8", "cvt_2_4"])
+def test_training_depends_on_its_seed_and_on_no_global_state(arch: str) -> None:
+    bars = Bars()
+    torch.manual_seed(1)
+    first = train(arch, bars).sha256
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    assert train(arch, bars).sha256 == first
+    load(arch, bars)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert train(arch, bars, seed=1).sha256 != first
+
+
+@pytest.mark.parametrize("arch", ["resnet18_w8", "cvt_2_4"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_killed_training_continues_bit_for_bit(
+    arch: str, optimizer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_recipe(monkeypatch, optimizer=optimizer)
+    bars = Bars()
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "uninterrupted"))
+    expected = train(arch, bars)
+
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "killed"))
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(arch, bars, on_progress=stop_in(epoch=3))
+    assert find(arch, bars) is None
+    epochs: list[int] = []
+    continued = train(arch, bars, on_progress=lambda progress: epochs.append(progress.epoch))
+    assert set(epochs) == {3}
+    assert continued.sha256 == expected.sha256
+    same = ("epoch", "loss", "train_accuracy")
+    assert [[p[k] for k in same] for p in continued.note["curve"]] == [
+        [p[k] for k in same] for p in expected.note["curve"]
+    ]
+    left = {file.suffix for file in (tmp_path / "killed/models/bars-c").iterdir()}
+    assert left == {".json", ".md", ".safetensors"}
+
+
+def test_a_damaged_training_state_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = Bars()
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        train("resnet18_w8", bars, on_progress=stop_in(epoch=2))
+    state = plan("resnet18_w8", bars).path.with_suffix(".training.pt")
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(UserError, match="cannot be continued"):
+        train("resnet18_w8", bars)
+
+
+def test_progress_counts_up_to_the_end() -> None:
+    seen: list[Progress] = []
+    train("resnet18_w8", Bars(), on_progress=seen.append)
+    assert [p.epoch for p in seen if p.step % 3 == 0] == [1, 2, 3]
+    assert (seen[-1].step, seen[-1].steps, seen[-1].seconds_left) == (9, 9, 0.0)
+    assert all(0 <= p.accuracy <= 100 and p.loss > 0 for p in seen)
+
+
+def test_bfloat16_is_used_where_asked_for_and_recorded() -> None:
+    full = train("cvt_2_4", Bars())
+    half = train("cvt_2_4", Bars(), precision="bfloat16")
+    assert (full.note["precision"], half.note["precision"]) == ("float32", "bfloat16")
+    assert half.sha256 != full.sha256
+
+
+def test_a_loss_that_is_not_finite_stops_training() -> None:
+    bars = Bars()
+    bars.std = (0.0, 0.0, 0.0)
+    with pytest.raises(UnusableModel, match="loss of resnet18_w8 is nan"):
+        train("resnet18_w8", bars)
+    assert find("resnet18_w8", bars) is None
+
+
+# ---- what is found, and what is not
+
+
+def test_another_recipe_split_seed_or_normalisation_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    train("resnet18_w8", Bars())
+    assert find("resnet18_w8", Bars()) is not None
+    assert find("resnet18_w8", Bars(), seed=1) is None
+    assert find("resnet18_w8", Bars(), epochs=4) is None
+    assert find("resnet18_w8", Bars(seed=7)) is None  # other images under the same name
+    shifted = Bars()
+    shifted.mean = (0.4, 0.5, 0.5)
+    assert find("resnet18_w8", shifted) is None
+    with_recipe(monkeypatch, lr=1e-3)
+    assert find("resnet18_w8", Bars()) is None
+    with pytest.raises(UserError, match="has not been trained on bars-c; run ttabench train"):
+        load("resnet18_w8", Bars())
+
+
+def test_the_identity_covers_weights_and_normalisation_but_not_layout() -> None:
+    classifier = train("resnet18_w8", Bars()).classifier
+    identity = content_hash(classifier)
+    assert content_hash(classifier.to(memory_format=torch.contiguous_format)) == identity
+    with torch.no_grad():
+        classifier.linear.bias[0] = torch.nextafter(classifier.linear.bias[0], torch.tensor(9.0))
+    assert (moved := content_hash(classifier)) != identity
+    classifier.normalize.mean[0, 0] += 0.01
+    assert content_hash(classifier) not in (identity, moved)
+
+
+# ---- damaged and foreign files
+
+
+@pytest.fixture
+def stored() -> Path:
+    return train("resnet18_w8", Bars(), epochs=1).path
+
+
+def load_stored() -> None:
+    load("resnet18_w8", Bars(), epochs=1)
+
+
+def test_truncated_weights_are_refused(stored: Path) -> None:
+    stored.write_bytes(stored.read_bytes()[:-100])
+    with pytest.raises(UserError, match="truncated or no safetensors file"):
+        load_stored()
+
+
+def test_one_flipped_bit_is_noticed(stored: Path) -> None:
+    data = bytearray(stored.read_bytes())
+    data[-1000] ^= 1
+    stored.write_bytes(data)
+    with pytest.raises(UserError, match="holds other weights"):
+        load_stored()
+
+
+def test_weights_of_another_architecture_are_refused(stored: Path) -> None:
+    stored.write_bytes(train("cvt_2_4", Bars(), epochs=1).path.read_bytes())
+    with pytest.raises(UserError, match=r"is of another architecture: it lacks conv1\.weight"):
+        load_stored()
+
+
+def test_weights_of_another_width_are_refused(stored: Path) -> None:
+    stored.write_bytes(train("resnet18_w16", Bars(), epochs=1).path.read_bytes())
+    with pytest.raises(UserError, match=r"conv1\.weight has shape \(16, 3, 3, 3\)"):
+        load_stored()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"weights": "../x", "sha256": "", "clean_accuracy": 1}'])
+def test_a_damaged_description_is_named(stored: Path, text: str) -> None:
+    plan("resnet18_w8", Bars(), epochs=1).path.write_text(text)
+    with pytest.raises(UserError, match=r"\.json is damaged; delete it and train again"):
+        find("resnet18_w8", Bars(), epochs=1)
+
+
+def test_weights_deleted_by_hand_are_missing_not_damaged(stored: Path) -> None:
+    stored.unlink()
+    assert find("resnet18_w8", Bars(), epochs=1) is None
+
+
+def test_a_full_disk_leaves_what_was_there(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {file: file.read_bytes() for file in stored.parent.iterdir()}
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        train("resnet18_w8", Bars(), epochs=1, precision="bfloat16")
+    assert {file: file.read_bytes() for file in stored.parent.iterdir()} == before
+
+
+def test_two_trainings_at_once_never_mix_their_files(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second writes everything between the first's weights and the first's description."""
+    what = plan("resnet18_w8", Bars(), epochs=1)
+    write = checkpoints.write_atomically
+    ours, theirs = what.build(), what.build()
+
+    def interrupted(path: Path, data: bytes) -> None:
+        if path == what.path:
+            monkeypatch.setattr(checkpoints, "write_atomically", write)
+            checkpoints.save(what, theirs, facts)
+        write(path, data)
+
+    facts = {k: v for k, v in json.loads(what.path.read_text()).items() if k not in ("weights", "sha256")}
+    monkeypatch.setattr(checkpoints, "write_atomically", interrupted)
+    checkpoints.save(what, ours, facts)
+    loaded = load("resnet18_w8", Bars(), epochs=1)
+    assert loaded.sha256 == content_hash(ours) != content_hash(theirs)
+
+
+# ---- for people
+
+
+def test_card_and_curve_tell_what_was_trained(stored: Path) -> None:
+    loaded = load("resnet18_w8", Bars(), epochs=1)
+    card = plan("resnet18_w8", Bars(), epochs=1).path.with_suffix(".md").read_text()
+    assert loaded.sha256 in card
+    assert f"{loaded.clean_accuracy:.2f} % of 20 test images" in card
+    assert checkpoints.curve("resnet18_w8", Bars(), epochs=1).read_bytes().startswith(b"\x89PNG")
+
+
+# ---- schedules and recipes
+
+
+def test_learning_rate_rises_to_its_peak_and_falls_to_its_end() -> None:
+    recipe = replace(TINY, lr=1.0, final_lr=0.1, warmup=0.25)
+    rates = [learning_rate(recipe, step, 100) for step in range(100)]
+    assert max(rates) == rates[25] == 1.0
+    assert rates[:26] == sorted(rates[:26])
+    assert rates[25:] == sorted(rates[25:], reverse=True)
+    assert 0 < rates[0] < 0.05
+    assert rates[-1] == pytest.approx(0.1, abs=1e-3)
+
+
+def test_every_architecture_has_its_recipes() -> None:
+    from ttabench.models.names import MEMBERS
+
+    for member in MEMBERS.values():
+        for dataset in ("digits-c", "cifar10-c", "cifar100-c", "tinyimagenet-c"):
+            assert recipe_for(member, dataset).name == recipes.FAST
+        assert recipe_for(member, "cifar10-c", "paper").epochs > 100
+        assert not recipe_for(member, "digits-c").flip  # a mirrored 2 is no 2
+    with pytest.raises(UserError, match="did you mean 'paper'"):
+        recipe_for(MEMBERS["resnet20"], "cifar10-c", "papre")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["resnet18", "cct", "cvt", "vit_lite"])
+def test_digits_are_learnt_to_95_percent(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ttabench.data.digits import Digits
+
+    monkeypatch.setattr("ttabench.models.plans.recipe_for", recipe_for)
+    assert train(arch, Digits()).clean_accuracy >= 95.0
