@@ -1,1 +1,310 @@
 """Replays of the methods with a teacher or a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttabench.method import SourceData
+from ttabench.nn import entropy, set_norm_mode
+from ttabench_methods.cotta import CoTTA
+from ttabench_methods.memory import CSTU, HUS, Item
+from ttabench_methods.rotta import RoTTA
+from ttabench_methods.sotta import SoTTA
+from ttabench_methods.views import View, average_over_views, random_view
+
+from .registry import Replayed, Unsupported, optimizer_settings, replays, stream, tune
+from .trace import Trace, as_images
+
+# ---- augmentation
+
+
+class DetAug:
+    """The deterministic stand-in for the random views: what call k does depends on k alone."""
+
+    def __init__(self) -> None:
+        self.k = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        k, self.k = self.k, self.k + 1
+        x = x.roll((k % 5 - 2, k // 5 % 5 - 2), (2, 3))
+        x = x.flip(3) if k % 2 else x
+        return (x * (1, 0.875, 1.125, 0.75)[k % 4]).clamp(0, 1)
+
+
+def view(trace: Trace, recorded: Iterator[np.ndarray]) -> View:
+    """The views of a trace; those that are `recorded` one after another."""
+    kind = str(trace.meta["augmentation"])
+    if kind.startswith("identity"):
+        return lambda x: x
+    if kind.startswith("deterministic"):
+        return DetAug()
+    if kind.startswith("recorded"):
+        return lambda x: as_images(next(recorded), x.dtype)
+    if kind.startswith("official random"):
+        return random_view
+    raise Unsupported(f"augmentation '{kind}' is not known")
+
+
+@replays("cotta_transform", tolerance=1e-5, dtype=torch.float32)
+def cotta_transform(trace: Trace, dtype: torch.dtype) -> Replayed:
+    x = trace.images(trace.idx, dtype)
+    replayed = Replayed(expected=trace.tensor("out"))
+    for seed in trace["seeds"].tolist():
+        torch.manual_seed(seed)
+        replayed.logits.append(random_view(x)[None])
+    return replayed
+
+
+# ---- CoTTA
+
+
+class MaskedCoTTA(CoTTA):
+    """Restores what the trace's masks say, where it has some."""
+
+    masks: Iterator[bool] | None = None
+
+    def draw_mask(self, parameter: Tensor) -> Tensor:
+        if self.masks is None:
+            return super().draw_mask(parameter)
+        return torch.tensor(list(islice(self.masks, parameter.numel()))).view_as(parameter)
+
+
+def prepared_cotta(trace: Trace, dtype: torch.dtype, threshold: str, **config: Any) -> MaskedCoTTA:
+    method = MaskedCoTTA(
+        trace.classifier(dtype),
+        CoTTA.Config(
+            **optimizer_settings(trace.meta),
+            **config,
+            threshold=trace.meta[threshold],
+            official_quirks=True,
+        ),
+    )
+    method.prepare()
+    tune(method.optimizer, trace.meta)
+    views = trace.arrays.get("aug_batches", ())
+    method.view = view(trace, (x for batch in views for x in batch))
+    if "mask_bits" in trace:
+        if list(method.parameters) != [f"net.{name}" for name in trace["mask_order"]]:
+            raise Unsupported("its masks are in another order than the parameters")
+        bits = np.unpackbits(trace["mask_bits"])[: int(trace["mask_total"])]
+        method.masks = iter(bits.astype(bool).tolist())
+    return method
+
+
+@replays("cotta")
+def cotta(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    method = prepared_cotta(
+        trace, dtype, "ap", smoothing=meta["mt_alpha"], restore=meta["rst_m"], views=meta["n_aug"]
+    )
+    torch.manual_seed(0)
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        replayed.add(method.adapt(x), method.student)
+    return replayed
+
+
+@replays("sottarepo_cotta")
+def sottarepo_cotta(trace: Trace, dtype: torch.dtype) -> Replayed:
+    """A group is scored on views of its own, before those of the update."""
+    meta = trace.meta
+    method = prepared_cotta(
+        trace, dtype, "aug_threshold", smoothing=meta["ema_factor"], restore=meta["restoration_factor"]
+    )
+    replayed = Replayed()
+    for x in trace.groups(dtype):
+        logits = average_over_views(method.model, x, method.view, method.config.views)
+        method.adapt(x)
+        replayed.add(logits, method.student)
+    return replayed
+
+
+# ---- RoTTA
+
+
+class WatchedRoTTA(RoTTA):
+    """Notes what is in the memory at every update."""
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.seen: list[float] = []
+
+    def update(self) -> None:
+        self.seen += [item.arrival for item in self.memory.items()]
+        super().update()
+
+
+class RoomyCSTU(CSTU):
+    """Takes every image while there is room, also more of a class than its share."""
+
+    def rivals(self, label: int) -> list[int]:
+        return super().rivals(label) if len(self) >= self.capacity else []
+
+
+def prepared_rotta(trace: Trace, dtype: torch.dtype, update_every: int) -> WatchedRoTTA:
+    meta = trace.meta
+    if meta.get("steps", 1) != 1:
+        raise Unsupported(f"{meta['steps']} steps per update; RoTTA makes one")
+    config = RoTTA.Config(
+        **optimizer_settings(meta),
+        alpha=meta["alpha"],
+        nu=meta["nu"],
+        capacity=meta["memory_size"],
+        update_every=update_every,
+        lambda_t=meta["lambda_t"],
+        lambda_u=meta["lambda_u"],
+    )
+    method = WatchedRoTTA(trace.classifier(dtype), config)
+    method.prepare()
+    ends = np.cumsum(trace["aug_count"]) if "aug_count" in trace else ()
+    method.view = view(trace, iter(np.split(trace["aug_batches"], ends) if len(ends) else ()))
+    return method
+
+
+@replays("rotta")
+def rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
+    method = prepared_rotta(trace, dtype, trace.meta["update_frequency"])
+    tune(method.optimizer, trace.meta)
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        replayed.add(method.adapt(x), method.student)
+    replayed.decisions["mem_idx"] = method.seen
+    return replayed
+
+
+@replays("sottarepo_rotta")
+def sottarepo_rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
+    """Its weight decay is ignored there; what it records is the teacher."""
+    method = prepared_rotta(trace, dtype, trace.meta["update_every_x"])
+    memory = method.memory
+    method.memory = RoomyCSTU(memory.capacity, len(memory.classes), memory.lambda_t, memory.lambda_u)
+    replayed = stream(method, trace.groups(dtype))
+    replayed.decisions["mem_idx"] = method.seen
+    return replayed
+
+
+# ---- SoTTA
+
+
+class LeftTrace(Exception):
+    """A recorded draw does not fit: the replay went another way before."""
+
+
+class RecordedHUS(HUS):
+    """Evicts what was drawn in the trace."""
+
+    def __init__(self, memory: HUS, draws: np.ndarray) -> None:
+        super().__init__(memory.capacity, len(memory.classes))
+        self.draws = iter(draws.tolist())
+
+    def insert(self, item: Item, label: int) -> None:
+        self.arrival = item.arrival
+        super().insert(item, label)
+
+    def draw_class(self, largest: list[int]) -> int:
+        return self.next_draw(0, largest)
+
+    def draw_position(self, label: int) -> int:
+        return self.next_draw(1, range(len(self.classes[label])))
+
+    def next_draw(self, kind: int, valid: list[int] | range) -> int:
+        at, recorded, value = next(self.draws, (-1, -1, -1))
+        if (at, recorded) != (self.arrival, kind) or value not in valid:
+            raise LeftTrace
+        return value
+
+
+class RecordedSoTTA(SoTTA):
+    """Goes through the memory in the recorded order, and notes what is in it."""
+
+    steps: Iterator[list[int]]
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.seen: list[float] = []
+
+    def minibatches(self) -> Iterator[list[Item]]:
+        self.seen += [item.arrival for item in self.memory.items()]
+        held = {item.arrival: item for item in self.memory.items()}
+        left = len(held) * self.config.epochs
+        while left > 0:
+            step = next(self.steps, [])
+            if not step or not held.keys() >= set(step):
+                raise LeftTrace
+            yield [held[arrival] for arrival in step]
+            left -= len(step)
+
+
+def prepared_sotta(cls: type[SoTTA], trace: Trace, dtype: torch.dtype, **config: Any) -> Any:
+    meta = trace.meta
+    if meta.get("temperature", 1.0) != 1.0:
+        raise Unsupported(f"a temperature of {meta['temperature']}")
+    settings = cls.Config(
+        **optimizer_settings(meta),
+        **config,
+        threshold=meta["high_threshold"],
+        capacity=meta["memory_size"],
+        rho=meta["rho"],
+        bn_momentum=meta["bn_momentum"],
+        official_quirks=True,
+    )
+    method = cls(trace.classifier(dtype), settings)
+    method.prepare()
+    tune(method.optimizer, meta)
+    method.memory = RecordedHUS(method.memory, trace["rng_draws"])
+    return method
+
+
+@replays("sotta")
+def sotta(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    method = prepared_sotta(
+        RecordedSoTTA,
+        trace,
+        dtype,
+        update_every=meta["update_every_x"],
+        epochs=meta["epoch"],
+        step_size=meta["loader_batch_size"],
+    )
+    ends = np.cumsum(trace["step_len"]) if "step_len" in trace else ()
+    method.steps = (step.tolist() for step in (np.split(trace["step_idx"], ends) if len(ends) else ()))
+    replayed = Replayed()
+    for x in trace.groups(dtype):
+        try:
+            replayed.add(method.adapt(x), method.model)
+        except LeftTrace:
+            break
+    replayed.decisions["mem_idx"] = method.seen
+    return replayed
+
+
+class MedianSoTTA(SoTTA):
+    """MedBN's port: plain entropy, the whole memory as one batch."""
+
+    entropy = staticmethod(entropy)
+
+
+@replays("medbn_sotta")
+def medbn_sotta(trace: Trace, dtype: torch.dtype) -> Replayed:
+    """A batch is remembered, the memory learned from, and the batch scored in train mode."""
+    never = len(trace.idx) + 1
+    method = prepared_sotta(MedianSoTTA, trace, dtype, statistics="median", update_every=never)
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        try:
+            method.adapt(x)
+        except LeftTrace:
+            break
+        set_norm_mode(method.model, train=True)
+        items = method.memory.items()
+        for _ in range(trace.meta["steps"] if items else 0):
+            method.step(torch.stack([item.image for item in items]))
+        replayed.add(method.predict(x), method.model)
+        set_norm_mode(method.model, train=False)
+    return replayed

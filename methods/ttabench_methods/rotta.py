@@ -1,0 +1,111 @@
+"""RoTTA: robust test-time adaptation where the stream is correlated and the domain changes.
+
+| symbol   | name               |                                                                          |
+| -------- | ------------------ | ------------------------------------------------------------------------ |
+| θ_S      | student            | trained: affine parameters of batch norm                                 |
+| θ_T      | model              | the teacher: θ_T ← (1 − ν) θ_T + ν θ_S                                   |
+| α        | alpha              | robust batch norm: (μ, σ²) ← (1 − α)·(μ, σ²) + α·(the batch's)           |
+| N        | capacity           | of the memory: category-balanced, with timeliness and uncertainty (CSTU) |
+| λ_t, λ_u | lambda_t, lambda_u | weights of age and uncertainty in what leaves the memory                 |
+| A        | age                | arrivals since an item entered the memory, over N                        |
+| ν        | nu                 | how far the teacher follows                                              |
+
+After every `update_every` arrivals, also within a batch, the student takes one step on a random view of the
+memory. Both nets see it in train mode, each moving statistics of its own; otherwise what is stored is used.
+Scored: the teacher's forward pass in eval mode, before the batch enters the memory.
+
+Deviations: none; dropout stays off. Batch norm only, as the authors have confirmed.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ttabench import nn as tta
+from ttabench.method import Method, Needs, Paper, SourceData
+from ttabench_methods.memory import CSTU, Item, stabilised_entropy
+from ttabench_methods.views import View, random_view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoTTAConfig:
+    """Defaults: the official configuration for CIFAR-10-C and CIFAR-100-C (batch size 64)."""
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    alpha: float = 0.05
+    nu: float = 0.001
+    capacity: int = 64
+    update_every: int = 64
+    lambda_t: float = 1.0
+    lambda_u: float = 1.0
+
+
+def timeliness(age: Tensor) -> Tensor:
+    """Weight e^(−A) / (1 + e^(−A)) of items of age A in the loss: (n,) → (n,)."""
+    return torch.exp(-age) / (1 + torch.exp(-age))
+
+
+class RoTTA(Method[RoTTAConfig]):
+    """A student learns a slow teacher's view of a balanced, recent memory; robust batch-norm statistics."""
+
+    name = "rotta"
+    paper = Paper(
+        key="yuan2023robust",
+        title="Robust Test-Time Adaptation in Dynamic Scenarios",
+        authors="Yuan, Longhui and Xie, Binhui and Li, Shuang",
+        venue="CVPR",
+        year=2023,
+        url="https://arxiv.org/abs/2303.13899",
+    )
+    needs = Needs(gradient=True, norm_layers=("batch",))
+    Config = RoTTAConfig
+    batch_size = 64
+    scores = "the teacher's forward pass in eval mode, before the batch enters the memory"
+
+    view: View = staticmethod(random_view)
+
+    def setup(self, source: SourceData | None) -> None:
+        cfg = self.config
+        tta.adapt_batch_norm(self.model, weight=cfg.alpha, track=True)
+        self.student = copy.deepcopy(self.model)
+        self.parameters = tta.norm_affine(self.student, "batch")
+        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+        self.memory = CSTU(cfg.capacity, self.model.num_classes, cfg.lambda_t, cfg.lambda_u)
+        self.arrived = 0
+
+    def adapt(self, x: Tensor) -> Tensor:
+        logits = self.predict(x)
+        labels = logits.argmax(1).tolist()
+        for image, label, uncertainty in zip(x, labels, stabilised_entropy(logits).tolist(), strict=True):
+            self.memory.insert(Item(image.clone(), self.arrived, uncertainty), label)
+            self.arrived += 1
+            if self.arrived % self.config.update_every == 0:
+                self.update()
+        return logits
+
+    @torch.enable_grad()
+    def update(self) -> None:
+        """One step of the student on the memory, then the teacher follows."""
+        items = self.memory.items()
+        images = torch.stack([item.image for item in items])
+        age = torch.tensor([self.arrived - item.arrival for item in items], device=images.device)
+        for net in (self.model, self.student):
+            tta.set_norm_mode(net, train=True)
+        with torch.no_grad():
+            target = self.model(images)
+        logits = self.student(self.view(images))
+        loss = timeliness(age / self.config.capacity) * tta.soft_cross_entropy(logits, target)
+        tta.minimise(loss.mean(), self.optimizer)
+        for net in (self.model, self.student):
+            tta.set_norm_mode(net, train=False)
+        tta.average_parameters(self.model, self.student, 1 - self.config.nu)
+
+    def adapted(self) -> str:
+        return tta.describe(self.student, self.parameters)
