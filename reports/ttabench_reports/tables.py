@@ -363,6 +363,6 @@ def write_csv(path: Path, frame: pd.DataFrame) -> Path:
     def rounded(value: Any) -> Any:
         return round(value, 4) if isinstance(value, float) else value
 
-    mixed = frame.select_dtypes(object)
-    frame = frame.assign(**{str(c): mixed[c].map(rounded) for c in mixed}).round(4)
+    mixed = [column for column in frame if frame[column].dtype == object]
+    frame = frame.assign(**{str(c): frame[c].map(rounded) for c in mixed}).round(4)
     return write_text(path, frame.to_csv(index=False, lineterminator="\n"))

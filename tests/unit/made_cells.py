@@ -1,0 +1,67 @@
+"""Tables of cells for the tests of reports: what ``ttabench.store`` hands over, with numbers made up here."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.store import COLUMNS
+
+OFFLINE = ("quantile",)
+
+
+def cells(
+    methods: Sequence[str] = ("source", "tent", "quantile"),
+    archs: Sequence[str] = ("resnet18", "cct"),
+    *,
+    datasets: Sequence[str] = ("digits-c",),
+    corruptions: Sequence[str] = CORRUPTIONS,
+    severities: Sequence[int] = (5,),
+    seeds: Sequence[int] = (0,),
+    accuracy: Callable[[dict[str, Any]], float] | None = None,
+    **fixed: Any,
+) -> pd.DataFrame:
+    """Every combination, all ok; `accuracy` of a row (default: noise around 80), `fixed` column values."""
+    rng = np.random.default_rng(7)
+    rows = []
+    for dataset, severity, arch, method, corruption, seed in itertools.product(
+        datasets, severities, archs, methods, corruptions, seeds
+    ):
+        base = method.partition("[")[0]
+        row = {
+            "method": method, "base": base, "config": json.dumps({"lr": 0.001}),
+            "arch": arch, "dataset": dataset, "corruption": corruption, "severity": severity, "seed": seed,
+            "mode": "offline" if base in OFFLINE else "online", "order": "iid",
+            "batch_size": 128 if base in OFFLINE else 200, "epochs": 0, "reset": "per_corruption",
+            "contamination": "", "limit": 0, "precision": "float32", "history": "",
+            "n_images": 360, "clean_accuracy": 98.0, "accuracy": float(rng.normal(80, 5)), "seconds": 1.5,
+            "status": "ok", "reason": "", "adapted": "", "alarm": "", "stale": False,
+            "checkpoint": f"weights-of-{arch}", "fingerprint": f"data-of-{dataset}", "written": 1.7e9,
+        } | fixed  # fmt: skip
+        row["cell_id"] = f"{len(rows):064x}"
+        rows.append(row | ({"accuracy": accuracy(row)} if accuracy else {}))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def where(frame: pd.DataFrame, **values: Any) -> pd.Series[bool]:
+    """Which rows have all these values."""
+    mask = pd.Series(True, index=frame.index)
+    for name, value in values.items():
+        mask &= frame[name] == value
+    return mask
+
+
+def spoil(frame: pd.DataFrame, status: str, reason: str, **values: Any) -> pd.DataFrame:
+    """`frame` with these cells failed or n/a."""
+    frame = frame.copy()
+    mask = where(frame, **values)
+    assert mask.any()
+    frame.loc[mask, ["status", "reason"]] = [status, reason]
+    frame.loc[mask, "accuracy"] = np.nan
+    return frame

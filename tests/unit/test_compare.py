@@ -1,0 +1,200 @@
+"""The gate on accuracy: what fails it, what does not, and what it says."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from tests.unit.made_cells import cells, spoil, where
+from ttabench.cell import Result
+from ttabench.errors import UserError
+from ttabench.store import Store
+from ttabench_reports.compare import compare, load, render
+from ttabench_reports.tables import write_cells
+
+
+def shifted(frame: pd.DataFrame, points: float, **values: object) -> pd.DataFrame:
+    frame = frame.copy()
+    mask = where(frame, **values)
+    assert mask.any()
+    frame.loc[mask, "accuracy"] += points
+    return frame
+
+
+def said(outcome: object, width: int = 120) -> str:
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(render(outcome))  # type: ignore[arg-type]
+    return capture.get()
+
+
+def test_equal_results_pass_whatever_their_order() -> None:
+    frame = cells(seeds=(0, 1))
+    outcome = compare(frame, frame.sample(frac=1, random_state=0), max_drop=0)
+    assert not outcome.failed
+    assert set(outcome.cells["verdict"]) == {"same"}
+    assert set(outcome.means["verdict"]) == {"same"}
+    assert outcome.warnings == ()
+    assert "ok: 180 the same" in said(outcome)
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.5, 0.999, 1.001, 2.0, 40.0])
+@pytest.mark.parametrize("bound", [0.0, 0.9995, 1.0, 30.0])
+def test_a_cell_fails_exactly_beyond_the_bound(drop: float, bound: float) -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog", "snow"), accuracy=lambda row: 75.0)
+    outcome = compare(frame, shifted(frame, -drop, corruption="fog"), max_drop=bound)
+    assert outcome.failed == (drop > bound)
+
+
+def test_a_fall_of_exactly_the_bound_passes() -> None:
+    frame = cells(("tent",), ("cct",), accuracy=lambda row: 75.3)
+    assert not compare(frame, shifted(frame, -1.0, corruption="fog"), max_drop=1.0).failed
+
+
+def test_a_rise_passes() -> None:
+    frame = cells()
+    outcome = compare(frame, shifted(frame, 5.0, method="tent"), max_drop=0)
+    assert not outcome.failed
+    assert outcome.count("moved") == 30
+
+
+def test_cells_are_bounded_even_where_the_mean_holds() -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog", "snow"))
+    moved = shifted(shifted(frame, -3.0, corruption="fog"), 3.0, corruption="snow")
+    outcome = compare(frame, moved)
+    assert outcome.failed
+    assert outcome.count("fell") == 1
+    assert set(outcome.means["verdict"]) == {"same"}
+
+
+def test_means_weigh_cells_equally() -> None:
+    frame = cells(("tent",), ("cct",), seeds=(0, 1, 2), accuracy=lambda row: 80.0)
+    frame = frame[~((frame["seed"] > 0) & (frame["corruption"] != "fog"))]  # fog three times, the others once
+    outcome = compare(frame, shifted(frame, -1.7, corruption="fog"), max_drop=2.0)
+    (mean,) = outcome.means.to_dict("records")
+    assert mean["change"] == pytest.approx(-1.7 * 3 / 17)
+    assert (mean["cells"], mean["of"]) == (17, 17)
+
+
+def test_missing_cells_fail_and_new_ones_do_not() -> None:
+    frame = cells()
+    fewer = frame[~where(frame, arch="cct", method="tent", corruption="fog")]
+    outcome = compare(frame, fewer)
+    assert outcome.failed
+    assert outcome.count("missing") == 1
+    assert "tent · cct · digits-c · fog-5 · seed 0" in said(outcome)
+    grown = compare(fewer, frame)
+    assert not grown.failed
+    assert grown.count("new") == 1
+
+
+def test_a_cell_that_lost_its_number_fails() -> None:
+    frame = cells()
+    for status in ("failed", "n/a"):
+        outcome = compare(
+            frame, spoil(frame, status, "the logits hold NaN", arch="cct", method="tent", corruption="fog")
+        )
+        assert outcome.failed
+        assert outcome.count("lost") == 1
+        assert f"→ {status} (the logits hold NaN)" in said(outcome)
+
+
+def test_what_had_no_number_may_stay_so_or_gain_one() -> None:
+    frame = cells()
+    without = spoil(frame, "n/a", "no batch norm", arch="cct", method="tent")
+    assert not compare(without, without).failed
+    gained = compare(without, frame)
+    assert not gained.failed
+    assert gained.count("gained") == 15
+    assert not np.isinf(gained.means["change"]).any()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "warning"),
+    [
+        ("fingerprint", "other", "not the same data: digits-c."),
+        ("checkpoint", "other", "not the same weights: cct on digits-c, resnet18 on digits-c."),
+        ("n_images", 100, "not the same number of images: digits-c."),
+        ("config", '{"lr": 0.002}', "not the same settings: tent: lr 0.001 → 0.002."),
+    ],
+)
+def test_unlike_inputs_are_warned_of(column: str, value: object, warning: str) -> None:
+    outcome = compare(cells(("tent",)), cells(("tent",), **{column: value}))
+    assert warning in outcome.warnings
+    assert warning in said(outcome)
+    assert not outcome.failed
+
+
+def test_another_protocol_matches_nothing_and_is_named() -> None:
+    outcome = compare(cells(("tent",)), cells(("tent",), batch_size=64))
+    assert outcome.failed
+    assert outcome.count("missing") == outcome.count("new") == 30
+    assert "not the same protocol: tent: batch_size 200 → 64." in outcome.warnings
+
+
+def test_the_latest_of_twins_counts_and_is_said() -> None:
+    frame = cells()
+    old = cells(checkpoint="old", written=1.0e9, accuracy=lambda row: 1.0)
+    outcome = compare(frame, pd.concat([frame, old]))
+    assert not outcome.failed
+    assert "the candidate has 90 cells more than once" in outcome.warnings[0]
+
+
+def test_a_csv_and_a_folder_compare_with_each_other(tmp_path: Path, result: Result, other: Result) -> None:
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    writer = store.writer()
+    for one in (result, other):
+        writer.append(one)
+    writer.close()
+    path = write_cells(store.frame(), tmp_path / "cells.csv")
+    for pair in ((tmp_path / "results", path), (path, str(tmp_path / "results"))):
+        outcome = compare(*pair, max_drop=0)
+        assert not outcome.failed
+        assert outcome.count("same") == 2
+        assert outcome.warnings == ()
+
+
+def test_csv_keeps_na_apart_from_missing_text(tmp_path: Path) -> None:
+    frame = spoil(cells(), "n/a", "no batch norm", arch="cct", method="tent")
+    back = load(write_cells(frame, tmp_path / "cells.csv"))
+    assert (back["status"] == "n/a").sum() == 15
+
+
+def test_what_is_no_table_of_cells_is_refused(tmp_path: Path) -> None:
+    good = write_cells(cells(), tmp_path / "good.csv")
+
+    def refused(name: str, content: bytes, message: str) -> None:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            compare(good, tmp_path / name)
+
+    refused("empty.csv", b"", "cannot be read as CSV")
+    refused("binary.csv", bytes(range(256)), "cannot be read as CSV|no column")
+    refused("foreign.csv", b"a,b\n1,2\n", "no column method, arch, dataset")
+    refused("header.csv", good.read_bytes().splitlines()[0] + b"\n", "no cells")
+    lines = good.read_text().replace(",5,0,online", ",five,0,online")
+    refused("words.csv", lines.encode(), "severity is 'five'; expected a whole number")
+    with pytest.raises(UserError, match="does not exist"):
+        compare(good, tmp_path / "nowhere.csv")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="not a results folder"):
+        compare(tmp_path / "folder", good)
+
+
+@pytest.mark.parametrize("bound", [-1.0, float("nan"), float("inf")])
+def test_a_bound_is_a_number_of_points(bound: float) -> None:
+    with pytest.raises(UserError, match="--max-drop"):
+        compare(cells(), cells(), max_drop=bound)
+
+
+def test_many_falls_are_counted_not_all_listed() -> None:
+    frame = cells(seeds=(0, 1, 2))
+    text = said(compare(frame, shifted(frame, -5.0, method="tent")), width=100)
+    assert "and 70 more" in text
+    assert "FAILED: 180 the same, 90 fell" in text
+    assert max(map(len, text.splitlines())) <= 100

@@ -1,0 +1,95 @@
+"""The terminal's tables fit, lose no digit silently, and need no colour."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from tests.unit.made_cells import cells, spoil, where
+from ttabench.data.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench_reports import naming, tables, terminal
+
+
+def shown(frame: pd.DataFrame, width: int) -> str:
+    console = Console(width=width, force_terminal=False, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(terminal.render(frame))
+    return capture.get()
+
+
+@pytest.fixture(scope="module")
+def troubled() -> pd.DataFrame:
+    frame = cells(("source", "tent", "tent[norms=all,lr=0.0005]", "quantile"), seeds=(0, 1))
+    frame = spoil(frame, "n/a", "no batch norm", arch="cct", method="tent")
+    return spoil(frame, "failed", "the logits hold NaN", arch="cct", method="quantile", corruption="fog")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+def test_it_fits_and_cuts_nothing(troubled: pd.DataFrame, width: int) -> None:
+    text = shown(troubled, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for column in (*CORRUPTIONS, "mean"):
+        assert naming.short(column) in text
+    for table in tables.tables(troubled):
+        for row in table.rows:
+            if row.measured and row.value("mean") == row.value("mean"):
+                assert naming.number(row.value("mean")) in text
+
+
+def test_accuracies_keep_their_decimal_at_120_columns() -> None:
+    frame = cells()
+    text = shown(frame, 120)
+    for value in frame["accuracy"]:
+        assert naming.number(value) in text
+
+
+def test_every_row_has_a_number_or_a_word_in_every_column(troubled: pd.DataFrame) -> None:
+    lines = [
+        line for line in shown(troubled, 200).splitlines() if re.match(r"^  ?(source|tent|quantile)", line)
+    ]
+    assert len(lines) == 8
+    for line in lines:
+        assert len(line.split()) == 1 + len(CORRUPTIONS) + 1, line
+
+
+def test_reasons_and_marks_are_below_the_table(troubled: pd.DataFrame) -> None:
+    text = shown(troubled, 120)
+    for shown_as, reason in (
+        (r"tent(\w) +n/a +n/a", "n/a: no batch norm"),
+        (r" fail(\w) ", "failed: the logits hold NaN"),
+    ):
+        mark = re.search(shown_as, text)
+        assert mark is not None, shown_as
+        assert f"\n{mark[1]} {reason}\n" in text
+    assert "quantile†" in text
+    assert "† offline" in text
+    assert "tent[norms=all,lr=0.0005]" in text  # square brackets are no markup
+    assert "online, batch size 200" in text
+
+
+def test_no_escape_codes_without_a_terminal(troubled: pd.DataFrame) -> None:
+    assert "\x1b" not in shown(troubled, 120)
+
+
+def test_extra_corruptions_come_below() -> None:
+    text = shown(cells(corruptions=(*CORRUPTIONS, *EXTRA_CORRUPTIONS)), 120)
+    assert text.index(" jpg") < text.index("spe")
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_many_tables_become_their_means() -> None:
+    frame = cells(severities=(1, 2, 3, 4, 5), datasets=("digits-c", "cifar10-c"))
+    frame = spoil(frame, "n/a", "no batch norm", arch="cct", method="tent")
+    text = shown(frame, 100)
+    assert "gau" not in text
+    assert len([line for line in text.splitlines() if re.search(r"source|tent|quantile", line)]) == 60
+    mean = frame[where(frame, arch="cct", method="quantile", severity=3, dataset="digits-c")][
+        "accuracy"
+    ].mean()
+    assert naming.number(mean) in text
+    assert "n/a" in text
