@@ -1,0 +1,8 @@
+"""Quantile matching, and the geometric quantiles it stands on."""
+
+from .config import QuantileConfig
+from .geometric import quantile_index, quantile_loss
+from .method import Quantile
+from .solver import geometric_quantile
+
+__all__ = ["Quantile", "QuantileConfig", "geometric_quantile", "quantile_index", "quantile_loss"]

@@ -1,0 +1,110 @@
+"""The memory bank (Section 4.2): low-variance estimates of quantile indices from small batches.
+
+Symbols of the paper ↔ names here: h_r(xᵢ; θ) the unit vector from feature i to point r; S, the mean of h
+at the snapshot, `Bank.mean`; f_θ(xᵢ) as last seen `Bank.features`; B the images at `positions`; β `beta`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .geometric import unit_sum
+
+__all__ = ["Bank", "StreamBank", "best_beta", "control_variate"]
+
+OPTIMAL = -1.0
+
+
+def control_variate(a: Tensor, s: Tensor, mean_s: Tensor, beta: float | Tensor = 1.0) -> Tensor:
+    """a + β(S − s): batch means `a` of h now and `s` of h at the snapshot, S `mean_s` (Section 4.2)."""
+    return a + beta * (mean_s - s)
+
+
+def best_beta(points: Tensor, now: Tensor, then: Tensor, mean_s: Tensor) -> Tensor:
+    """β* = σ_as/σ_s² per point (Q, 1), from a batch's features now and at the snapshot, both (b, k).
+
+    σ_as = c − A·S is the batch's own; σ_s² = 1 − ‖S‖² is exact. The cosines in c are of triangles whose sides
+    are known, so that nothing of size Q × b × k is needed.
+    """
+    to_now, to_then = torch.cdist(points, now), torch.cdist(points, then)
+    apart = (now - then).square().sum(-1)
+    product = (2 * to_now * to_then).clamp_min(torch.finfo(now.dtype).tiny)
+    c = ((to_now.square() + to_then.square() - apart) / product).mean(-1)
+    a, s = (unit_sum(points, z)[0] / len(z) for z in (now, then))
+    covariance = c - (a * s).sum(-1)
+    return (covariance / (1 - mean_s.square().sum(-1)).clamp_min(1e-6)).clamp(0, 1).unsqueeze(-1)
+
+
+class Bank:
+    """The last seen features of n images, and the mean S of h over them for each of Q points.
+
+    points     (Q, k), where indices are matched.
+    features   (n, k) at the start, all seen at the same θ; kept on their own device, e.g. the CPU.
+    every_step S follows each refreshed feature; else only :meth:`rebase` moves it, at an epoch's end (paper).
+    beta       1 (the paper), 0 (no bank), or `OPTIMAL` for β* of each batch.
+    """
+
+    def __init__(
+        self, points: Tensor, features: Tensor, *, every_step: bool = False, beta: float = 1.0
+    ) -> None:
+        self.points, self.features = points, features.clone()
+        self.every_step, self.beta = every_step, beta
+        self.rebase()
+
+    def rebase(self) -> None:
+        """S anew, from the features as last seen."""
+        total = torch.zeros_like(self.points, dtype=self.features.dtype)
+        for part in torch.split(self.features, 1024):
+            total += unit_sum(self.points, part.to(self.points.device))[0]
+        self.mean = total / len(self.features)
+
+    def estimate(self, positions: Tensor, features: Tensor) -> Tensor:
+        """Estimated indices (Q, k) at the current θ; the gradient is that of the batch's `features` (b, k).
+
+        Unbiased over batches drawn from the n images. The bank then keeps `features` at `positions` (b,).
+        """
+        now = unit_sum(self.points, features)[0] / len(features)
+        with torch.no_grad():
+            at = positions.to(self.features.device)
+            then = self.features[at].to(features)
+            old = unit_sum(self.points, then)[0] / len(then)
+            beta = best_beta(self.points, features, then, self.mean) if self.beta == OPTIMAL else self.beta
+        estimate = control_variate(now, old, self.mean, beta)
+        self.features[at] = features.detach().to(self.features)
+        if self.every_step:
+            self.mean = self.mean + (now.detach() - old) * (len(features) / len(self.features))
+        return estimate
+
+
+class StreamBank:
+    """The most recent `capacity` features of a stream, and the sum of h over them for each of Q points.
+
+    Each image comes once, so there is no snapshot to correct by: the estimate is the mean over old and new.
+    """
+
+    def __init__(self, points: Tensor, capacity: int) -> None:
+        self.points = points
+        self.features = points.new_zeros(capacity, points.shape[1])
+        self.total = torch.zeros_like(points)
+        self.seen = 0
+
+    @property
+    def size(self) -> int:
+        return min(self.seen, len(self.features))
+
+    def estimate(self, features: Tensor) -> Tensor:
+        """Estimated indices (Q, k) over bank and batch; the gradient is that of the batch (b, k) mean."""
+        new = unit_sum(self.points, features)[0]
+        batch = new / len(features)
+        value = (self.total + new.detach()) / (self.size + len(features))
+        return batch + (value - batch).detach()
+
+    def push(self, features: Tensor) -> None:
+        """Keep the last features (b, k) in place of the oldest."""
+        kept = features.detach()[-len(self.features) :].to(self.features)
+        at = (self.seen + torch.arange(len(kept), device=kept.device)) % len(self.features)
+        self.total = self.total - unit_sum(self.points, self.features[at[at < self.size]])[0]
+        self.features[at] = kept
+        self.total = self.total + unit_sum(self.points, kept)[0]
+        self.seen += len(kept)

@@ -1,0 +1,122 @@
+"""Geometric quantiles (Chaudhuri 1996): the quantile index of a point, and the loss that matches indices.
+
+Symbols of the paper ↔ names here: U_F(z) `quantile_index`, z `points`, sample X₁…Xₙ `x`,
+L_quant `quantile_loss`. The inverse of the index, Q(u), is in :mod:`.solver`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+__all__ = ["quantile_index", "quantile_loss", "unit_sum"]
+
+_PAIRS = 1 << 20  # point–sample pairs at a time: 4 MB of float32 weights
+_CLOSE = 1 << 12  # close pairs at a time, each a vector of its own
+
+
+def quantile_index(points: Tensor, x: Tensor, weights: Tensor | None = None) -> Tensor:
+    """U_F(z) = E_X[(z − X)/‖z − X‖] of the sample `x`, the mean unit vector from sample to point.
+
+    points (…, Q, k), x (…, n, k), of the same leading shape; weights (…, Q, n) ≥ 0 for a weighted sample,
+    constant to the gradient. Returns (…, Q, k), in float32 or better, of length at most 1; NaN where no
+    sample is left. A sample equal to its point is left out of both the sum and the count: the second case of
+    the inverse map (Theorem 1). Differentiable once, in memory of a few Q × n matrices.
+    """
+    total, count = unit_sum(points, x, weights)
+    return total / count.unsqueeze(-1)
+
+
+def quantile_loss(points: Tensor, x: Tensor, index: Tensor) -> Tensor:
+    """L_quant = mean over the Q points of ‖U_x(z) − u_z‖²; `index` (…, Q, k) holds the u_z. Returns (…,)."""
+    return (quantile_index(points, x) - index).square().sum(-1).mean(-1)
+
+
+def unit_sum(points: Tensor, x: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The sum Σᵢ aᵢ(z − Xᵢ)/‖z − Xᵢ‖ (…, Q, k) behind the index, and the count Σᵢ aᵢ (…, Q) of Xᵢ ≠ z."""
+    dtype = torch.promote_types(torch.promote_types(points.dtype, x.dtype), torch.float32)
+    with torch.autocast(points.device.type, enabled=False):
+        points, x = points.to(dtype), x.to(dtype)
+        # Unit vectors know no origin; distances from inner products lose fewest digits around the mean.
+        origin = x.detach().mean(-2, keepdim=True) if x.shape[-2] else 0.0
+        points, x = points - origin, x - origin
+        if weights is not None:
+            weights = weights.expand(*points.shape[:-1], x.shape[-2])
+        rows = max(1, _PAIRS // max(1, points.shape[-2]))
+        total, count = torch.zeros_like(points), points.new_zeros(points.shape[:-1])
+        for start in range(0, x.shape[-2], rows):
+            part = slice(start, start + rows)
+            a = None if weights is None else weights[..., part].to(dtype)
+            some, n = _UnitSum.apply(points, x[..., part, :], a)  # type: ignore[no-untyped-call]
+            total, count = total + some, count + n
+    return total, count
+
+
+class _UnitSum(torch.autograd.Function):
+    """With wᵢ = aᵢ/‖z − Xᵢ‖ the sum is z·Σwᵢ − Σ wᵢXᵢ: two matrix products, nothing of size Q × n × k.
+
+    Close pairs, where both the distance and this difference would cancel, are taken out and done one by one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, x: Tensor, a: Tensor | None) -> tuple[Tensor, Tensor]:
+        squares = z.square().sum(-1).unsqueeze(-1) + x.square().sum(-1).unsqueeze(-2)
+        d2 = torch.add(squares, z @ x.mT, alpha=-2)
+        # Rounding leaves ε·squares in d²; beyond this threshold its relative error is below ε^¾.
+        close = d2 <= torch.finfo(d2.dtype).eps ** 0.25 * squares
+        inverse = d2.rsqrt_().masked_fill_(close, 0.0)
+        w = inverse if a is None else inverse * a
+        total = z * w.sum(-1, keepdim=True) - w @ x
+        count = z.new_full(z.shape[:-1], x.shape[-2]) if a is None else a.sum(-1)
+        pairs = close.nonzero()
+        for q, i in _places(pairs):
+            distance, unit = _unit(z[q] - x[i])
+            share = torch.ones_like(distance) if a is None else a[(*q, i[-1])]
+            total.index_put_(q, share.unsqueeze(-1) * unit, accumulate=True)
+            count.index_put_(q, -share * (distance == 0), accumulate=True)
+        ctx.save_for_backward(z, x, inverse, w, pairs, *(() if a is None else (a,)))
+        ctx.mark_non_differentiable(count)
+        return total, count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, _count: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """∂unit/∂z = (I − unit·unitᵀ)/‖z − X‖ = −∂unit/∂X, contracted with g (…, Q, k)."""
+        z, x, inverse, w, pairs, *rest = ctx.saved_tensors
+        along = (z * g).sum(-1, keepdim=True) - g @ x.mT  # (z − X)·g
+        p = along.mul_(inverse).mul_(inverse).mul_(w)
+        by_z = by_x = None
+        if ctx.needs_input_grad[0]:
+            by_z = g * w.sum(-1, keepdim=True) - z * p.sum(-1, keepdim=True) + p @ x
+        if ctx.needs_input_grad[1]:
+            by_x = p.mT @ z - w.mT @ g - x * p.sum(-2).unsqueeze(-1)
+        for q, i in _places(pairs):
+            distance, unit = _unit(z[q] - x[i])
+            share = (rest[0][(*q, i[-1])] if rest else 1.0) / distance.where(distance > 0, torch.inf)
+            across = share.unsqueeze(-1) * (g[q] - unit * (unit * g[q]).sum(-1, keepdim=True))
+            if by_z is not None:
+                by_z.index_put_(q, across, accumulate=True)
+            if by_x is not None:
+                by_x.index_put_(i, -across, accumulate=True)
+        return by_z, by_x, None
+
+
+_Place = tuple[Tensor, ...]
+
+
+def _places(pairs: Tensor) -> list[tuple[_Place, _Place]]:
+    """Where the point and where the sample of each pair are: indices (…, q) and (…, i), in chunks."""
+    places = []
+    for chunk in torch.split(pairs, _CLOSE) if len(pairs) else ():
+        *lead, q, i = chunk.unbind(-1)
+        places.append(((*lead, q), (*lead, i)))
+    return places
+
+
+def _unit(difference: Tensor) -> tuple[Tensor, Tensor]:
+    """Length and direction; the direction of nothing is 0."""
+    distance = torch.linalg.vector_norm(difference, dim=-1)
+    return distance, difference / distance.where(distance > 0, torch.inf).unsqueeze(-1)

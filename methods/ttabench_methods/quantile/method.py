@@ -1,0 +1,160 @@
+"""Quantile matching: a decorruptor in front of a frozen classifier, trained to match geometric quantiles.
+
+Danda, Challa, Mehendale, Saha. Matching High-Dimensional Geometric Quantiles for Test-Time Adaptation of
+Transformers and Convolutional Networks Alike.
+
+| symbol | name        |                                                                                    |
+| ------ | ----------- | ---------------------------------------------------------------------------------- |
+| T_θ    | decorruptor | images to images, the identity at θ₀                                               |
+| f      | features    | what enters the classifier's last layer                                            |
+| f(x_r) | points      | source features, class-balanced and confident (HUS), where indices are matched     |
+| u_r    | index       | quantile indices of the points among the source features                           |
+| u_r^θ  | estimate    | the same among the features of decorrupted images, from a batch and the memory bank |
+| N      | epochs      |                                                                                    |
+
+Scored: offline, the frozen decorruptor and classifier after all epochs; online, the pass after the update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ttabench.method import Batches, Method, Needs, Paper, SourceData
+
+from .bank import OPTIMAL, Bank, StreamBank
+from .config import QuantileConfig
+from .decorruptor import Decorruptor
+from .geometric import quantile_index
+from .regulariser import channel_penalty
+from .sampling import high_confidence_uniform
+from .stopping import EarlyStopping
+
+BETA = {"one": 1.0, "optimal": OPTIMAL}
+
+
+class Quantile(Method[QuantileConfig]):
+    """Match the quantile indices of decorrupted target features to the source's (Algorithm 1)."""
+
+    name = "quantile"
+    paper = Paper(
+        key="danda2025quantile",
+        title="Matching High-Dimensional Geometric Quantiles for Test-Time Adaptation of Transformers and "
+        "Convolutional Networks Alike",
+        authors="Danda, Sravan and Challa, Aditya and Mehendale, Shlok and Saha, Snehanshu",
+        venue="preprint",
+        year=2025,
+    )
+    needs = Needs(gradient=True, source_data="features")
+    Config = QuantileConfig
+    mode = "offline"
+    batch_size = 512
+    scores = "offline: after all epochs; online: the forward pass after the update"
+
+    @classmethod
+    def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
+        # Paper, Table 3: 1,000 points in all, or about 10 per class where that is more.
+        return {"quantiles_per_class": max(10, 1000 // num_classes)}
+
+    def setup(self, source: SourceData | None) -> None:
+        if source is None:
+            raise ValueError("quantile matching needs the features of source data")
+        config = self.config
+        clean = source.features(self.model, config.source_features)
+        chosen = high_confidence_uniform(self.model.head(clean), config.quantiles_per_class, config.confident)
+        spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
+        self.unit = spread.clamp_min(0.1 * spread.mean())  # a feature that is constant on the source
+        self.points = clean[chosen] / self.unit
+        self.index = quantile_index(self.points, clean / self.unit)
+        self.decorruptor = Decorruptor(config.size).to(clean.device)
+        self.optimizer = torch.optim.Adam(self.decorruptor.parameters(), config.lr)
+        self.stream = StreamBank(self.points, config.recent)
+        self.losses: list[float] = []
+
+    @torch.enable_grad()
+    def fit(self, batches: Batches, epochs: int = 0) -> None:
+        """Algorithm 1 in mini-batches; the parameters of the epoch with the lowest loss are kept."""
+        epochs = epochs or self.config.epochs
+        bank = self._fill(batches)
+        self.losses = [float(self._loss(bank.mean))]
+        stopping = EarlyStopping(self.decorruptor, self.config.patience, self.losses[0])
+        for epoch in range(epochs):
+            seen = 0
+            for positions, x in self._minibatches(batches):
+                self._anneal((epoch + seen / batches.count) / epochs)
+                decorrupted = self.decorruptor(x)
+                estimate = bank.estimate(positions, self._features(decorrupted))
+                self._descend(self._loss(estimate) + self._penalty(decorrupted))
+                seen += len(x)
+            bank.rebase()
+            self.losses.append(float(self._loss(bank.mean)))
+            if stopping.stop(self.losses[-1]):
+                break
+        stopping.restore()
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        """One update on a batch of the stream, matched together with the recent features."""
+        decorrupted = self.decorruptor(x)
+        estimate = self.stream.estimate(self._features(decorrupted))
+        self._descend(self._loss(estimate) + self._penalty(decorrupted))
+        with torch.no_grad():
+            z, logits = self.model.features_and_logits(self.decorruptor(x))
+        self.stream.push(z.float() / self.unit)
+        return logits
+
+    def predict(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = self.model(self.decorruptor(x))
+        return logits
+
+    def adapted(self) -> str:
+        number = sum(p.numel() for p in self.decorruptor.parameters())
+        return f"{self.config.size} decorruptor before the classifier ({number:,} parameters)"
+
+    def alarms(self) -> dict[str, Any]:
+        return {"quantile_loss": [round(loss, 6) for loss in self.losses]} if self.losses else {}
+
+    # ---- the pieces
+
+    def _features(self, x: Tensor) -> Tensor:
+        return self.model.features(x).float() / self.unit
+
+    def _loss(self, estimate: Tensor) -> Tensor:
+        """Mean over the points of ‖u_r − u_r^θ‖²."""
+        return (estimate - self.index).square().sum(1).mean()
+
+    def _penalty(self, x: Tensor) -> Tensor:
+        """The regulariser; standard values are what the classifier normalises with, if it does."""
+        mean, std = self.model.normalize.mean, self.model.normalize.std
+        return self.config.regulariser * channel_penalty(x, mean, std)
+
+    def _fill(self, batches: Batches) -> Bank:
+        with torch.no_grad():
+            features = torch.cat([self._features(self.decorruptor(x)) for x in batches])
+        if self.config.bank_on_cpu:
+            features = features.cpu()
+        return Bank(
+            self.points, features,
+            every_step=self.config.bank == "step",
+            beta=0.0 if self.config.bank == "none" else BETA[self.config.beta],
+        )  # fmt: skip
+
+    def _minibatches(self, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+        """One pass in random order, cut into about equal parts of at most `minibatch` images."""
+        for positions, x in batches.shuffled():
+            parts = math.ceil(len(x) / self.config.minibatch)
+            yield from zip(positions.tensor_split(parts), x.tensor_split(parts), strict=True)
+
+    def _anneal(self, progress: float) -> None:
+        self.optimizer.param_groups[0]["lr"] = self.config.lr * (1 + math.cos(math.pi * progress)) / 2
+
+    def _descend(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self.decorruptor.parameters(), self.config.clip)
+        self.optimizer.step()
