@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import data_fakes as fakes
 import pytest
 
+from tests.unit import data_fakes as fakes
 from ttabench.data import download as downloading
 from ttabench.data.catalog import listing
 from ttabench.data.cifar import CifarC

@@ -6,11 +6,11 @@ import json
 import os
 from pathlib import Path
 
-import data_fakes as fakes
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.unit import data_fakes as fakes
 from ttabench.data import catalog
 from ttabench.data import generate as generating
 from ttabench.data.arrays import open_npz, save_npz

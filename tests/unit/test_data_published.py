@@ -8,10 +8,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import data_fakes as fakes
 import numpy as np
 import pytest
 
+from tests.unit import data_fakes as fakes
 from ttabench.data import catalog
 from ttabench.data.base import Dataset
 from ttabench.data.cifar import CifarC

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_fakes import clean_images, write_batch
 
+from tests.unit.data_fakes import clean_images, write_batch
 from ttabench.data.cifar_batches import read_batches
 from ttabench.data.unpickle import load_batch
 from ttabench.errors import UserError

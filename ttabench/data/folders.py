@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from ttabench.data.images import Fit, class_folders, decoded, image_files, label
 from ttabench.data.ondisk import OnDisk
 from ttabench.data.published import TINY_FIXED_RECORD, Published
 from ttabench.errors import UserError
+
+Files: TypeAlias = tuple[list[Path], list[int]]
 
 
 def find_corruptions(folder: Path) -> dict[str, Path]:
@@ -33,6 +37,8 @@ class FolderC(OnDisk):
     Images come class by class, by file name within a class. Each severity is decoded once into a
     memory-mapped array in the cache (see :func:`ttabench.data.images.decoded`).
     """
+
+    clean_fit: ClassVar[Fit] = "exact"
 
     def __init__(self, facts: Published, root: Path) -> None:
         """Raises UserError where the corrupted images or the clean test set are not below `root`."""
@@ -73,6 +79,26 @@ class FolderC(OnDisk):
     def _class_names(self) -> list[str]:
         return class_folders(self._clean / "val")
 
+    @abstractmethod
+    def test_files(self) -> Files:
+        """The clean test images, class by class, and their labels."""
+
+    @abstractmethod
+    def train_files(self) -> Files:
+        """The clean training images, class by class, and their labels."""
+
+    def test(self) -> Labelled:
+        return self._load("clean/val", self.test_files(), self._facts.test, self.clean_fit)
+
+    def train(self) -> Labelled:
+        if not (self._clean / "train").is_dir():
+            hint = self._facts.by_hand or f"run `ttabench data fetch {self.name}`"
+            raise UserError(f"{self._clean / 'train'} is missing; {hint}.")
+        return self._load("clean/train", self.train_files(), self.train_count(), self.clean_fit)
+
+    def train_count(self) -> int:
+        return self._facts.train
+
     def corrupted(self, corruption: str, severity: int) -> Labelled:
         self.check_asked(corruption, severity)
         folder = self._by_corruption[corruption] / str(severity)
@@ -85,15 +111,14 @@ class FolderC(OnDisk):
                 f"{folder} does not have the {self.num_classes} classes of {self.name} but {len(names)} "
                 f"folders; {hint}."
             )
-        return self._load(f"corrupted/{corruption}/{severity}", *labelled_files(folder, self.classes))
+        files = labelled_files(folder, self.classes)
+        return self._load(f"corrupted/{corruption}/{severity}", files, self._facts.test, "exact")
 
-    def _load(
-        self, piece: str, files: list[Path], labels: list[int], fit: Fit = "exact", count: int | None = None
-    ) -> Labelled:
-        wanted = self._facts.test if count is None else count
-        if len(files) != wanted:
+    def _load(self, piece: str, found: Files, count: int, fit: Fit) -> Labelled:
+        files, labels = found
+        if len(files) != count:
             raise UserError(
-                f"{self.pieces()[piece]} holds {len(files)} images; expected {wanted}; fetch it again."
+                f"{self.pieces()[piece]} holds {len(files)} images; expected {count}; fetch it again."
             )
         key = self.folder_hash(piece)
         return Labelled(decoded(files, key, self.image_size, fit), np.asarray(labels, np.int64))
@@ -107,15 +132,14 @@ class TinyImageNetC(FolderC):
     images do not.
     """
 
-    def train(self) -> Labelled:
-        files, labels = labelled_files(self._clean / "train", self.classes, "images")
-        return self._load("clean/train", files, labels, count=self._facts.train)
+    def train_files(self) -> Files:
+        return labelled_files(self._clean / "train", self.classes, "images")
 
-    def test(self) -> Labelled:
+    def test_files(self) -> Files:
         """``val`` as published (images and a list of annotations), or sorted into class folders."""
         folder = self._clean / "val"
         if not (folder / "images").is_dir():
-            return self._load("clean/val", *labelled_files(folder, self.classes))
+            return labelled_files(folder, self.classes)
         index = {name: i for i, name in enumerate(self.classes)}
         class_of = self._annotations(folder / "val_annotations.txt")
         try:
@@ -124,7 +148,7 @@ class TinyImageNetC(FolderC):
             raise UserError(
                 f"{folder / 'val_annotations.txt'} does not know {problem}; fetch it again."
             ) from None
-        return self._load("clean/val", [f for _, f in rows], [label for label, _ in rows])
+        return [file for _, file in rows], [label for label, _ in rows]
 
     def _class_names(self) -> list[str]:
         listed = self._clean / "wnids.txt"
@@ -147,7 +171,19 @@ class ImageNetC(FolderC):
     decoded, :meth:`train` gives `train_per_class` images of each class, evenly spaced by name.
     """
 
+    clean_fit = "imagenet"
     train_per_class = 20
+
+    def test_files(self) -> Files:
+        return labelled_files(self._clean / "val", self.classes)
+
+    def train_files(self) -> Files:
+        index = {wnid: i for i, wnid in enumerate(self.classes)}
+        labels = [index[name.split("/")[0]] for name in self._train_names]
+        return [self._clean / "train" / name for name in self._train_names], labels
+
+    def train_count(self) -> int:
+        return len(self._train_names)
 
     def selection(self, piece: str) -> Sequence[str]:
         return self._train_names if piece == "clean/train" else ()
@@ -160,16 +196,3 @@ class ImageNetC(FolderC):
             chosen = np.linspace(0, len(own) - 1, min(self.train_per_class, len(own))).astype(int)
             names += [f"{wnid}/{own[i].name}" for i in chosen]
         return names
-
-    def train(self) -> Labelled:
-        folder = self._clean / "train"
-        if not folder.is_dir():
-            raise UserError(f"{folder} is missing; {self._facts.by_hand}.")
-        index = {wnid: i for i, wnid in enumerate(self.classes)}
-        labels = [index[name.split("/")[0]] for name in self._train_names]
-        files = [folder / name for name in self._train_names]
-        return self._load("clean/train", files, labels, "imagenet", len(files))
-
-    def test(self) -> Labelled:
-        files, labels = labelled_files(self._clean / "val", self.classes)
-        return self._load("clean/val", files, labels, "imagenet")

@@ -36,7 +36,10 @@ def class_folders(folder: Path) -> list[str]:
 
 def image_files(folder: Path) -> list[Path]:
     """The images in a folder, sorted by name; hidden files and other kinds are left out."""
-    names = (e.name for e in os.scandir(folder) if e.is_file())
+    try:
+        names = [e.name for e in os.scandir(folder) if e.is_file()]
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be read ({problem.strerror}).") from None
     return [folder / n for n in sorted(names) if n.lower().endswith(SUFFIXES) and not n.startswith(".")]
 
 
