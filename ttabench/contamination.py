@@ -30,7 +30,7 @@ def foreign_images(contamination: str, like: NDArray[np.uint8], seed: int) -> ND
     ``noise(ε)`` is uniform noise; ``DATASET(ε)`` draws from that dataset's clean test images, which
     must have the size of `like`. Raises UserError.
     """
-    kind, fraction = parse_call(contamination)
+    kind, fraction = parse_call(contamination) or ("", 0.0)
     count = round(len(like) * fraction / (1 - fraction))
     draw = np.random.Generator(np.random.PCG64(seed))
     if kind == "noise":

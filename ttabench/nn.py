@@ -5,9 +5,10 @@ A method file imports from here and from `ttabench.method`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +16,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
-from ttabench.method import SourceData
+from ttabench.method import Architecture, Method, Needs, SourceData
 
 __all__ = [
     "AdaptiveBatchNorm",
     "Classifier",
+    "NormAdapter",
     "adapt_batch_norm",
     "average_parameters",
     "describe",
@@ -89,17 +91,13 @@ def norm_affine(model: nn.Module, norms: str = "all", skip: Collection[str] = ()
 
 
 def norm_needs(norms: str, statistics: str = "batch") -> tuple[str, ...]:
-    """The kinds of norm layer a method needs one of, which adapts `norms` ("batch" or "all").
+    """The kinds of norm layer of which a method that adapts `norms` ("batch" or "all") needs one.
 
-    Statistics other than "batch" say something about batch norm only, so they need it. Raises UserError
-    on other values.
+    Statistics other than "batch" say something about batch norm only, so they need it.
     """
-    for field, value, valid in (("norms", norms, "all"), ("statistics", statistics, "median")):
-        if value not in ("batch", valid):
-            raise UserError(f"{field} is '{value}'; expected batch or {valid}.")
-    return (
-        ("batch",) if norms == "batch" or statistics != "batch" else ("batch", "group", "layer", "instance")
-    )
+    if norms == "all" and statistics == "batch":
+        return ("batch", "group", "layer", "instance")
+    return ("batch",)
 
 
 def set_norm_mode(model: nn.Module, *, train: bool) -> None:
@@ -181,7 +179,7 @@ def moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
     """Centre and spread (C,), (C,) of (B, C, …) per channel, over everything else.
 
     "batch": mean and biased variance. "median": the lower median m and the mean of (x − m)²
-    (MedBN, Park et al., CVPR 2024, Eqs. 5, 6); the median's gradient goes to the selected element.
+    (MedBN, Park et al., CVPR 2024); the median's gradient goes to the selected element.
     """
     if statistics not in ("batch", "median"):
         raise UserError(f"statistics is '{statistics}'; expected batch or median.")
@@ -198,7 +196,7 @@ class AdaptiveBatchNorm(_BatchNorm):
 
     statistics  "batch" or "median".
     weight      w in [0, 1]. With 1, what is stored is neither read nor kept.
-    prior       N > 0: w = n / (N + n) for a batch of n images (Schneider et al., NeurIPS 2020, Eq. 2).
+    prior       N > 0: w = n / (N + n) for a batch of n images (Schneider et al., NeurIPS 2020).
     track       in train mode the mixture replaces what is stored, in eval mode what is stored is used
                 (RobustBN: Yuan et al., CVPR 2023). Otherwise both modes do the same and nothing moves.
     """
@@ -229,23 +227,28 @@ class AdaptiveBatchNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         if self.running_mean is None and self.statistics == "batch":
-            # torch.batch_norm, unlike nn.functional.batch_norm, takes a single value per channel.
-            return torch.batch_norm(
-                input, self.weight, self.bias, None, None, True, 0.0, self.eps, torch.backends.cudnn.enabled
-            )
+            return self._fused(input, own=True)
+        if self.track and not self.training:
+            return self._fused(input, own=False)
         mean, var = self._statistics(input)
         shape = (1, -1, *(1,) * (input.dim() - 2))
-        scale = (var + self.eps).rsqrt() if self.weight is None else self.weight * (var + self.eps).rsqrt()
-        out = (input.to(scale.dtype) - mean.view(shape)) * scale.view(shape)
+        scale = (var + self.eps).rsqrt()
+        if self.weight is not None:
+            scale = self.weight * scale
+        out = (input - mean.view(shape)) * scale.view(shape)
         return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
 
+    def _fused(self, x: Tensor, own: bool) -> Tensor:
+        """Unlike nn.functional.batch_norm, torch.batch_norm takes a single value per channel."""
+        stored = (None, None) if own else (self.running_mean, self.running_var)
+        cudnn = torch.backends.cudnn.enabled
+        return torch.batch_norm(x, self.weight, self.bias, *stored, own, 0.0, self.eps, cudnn)
+
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if self.running_mean is None or self.running_var is None:
-            return moments(widen(x), self.statistics)
-        if self.track and not self.training:
-            return self.running_mean, self.running_var
-        w = len(x) / (self.prior + len(x)) if self.prior else self.mix
         mean, var = moments(widen(x), self.statistics)
+        if self.running_mean is None or self.running_var is None:
+            return mean, var
+        w = len(x) / (self.prior + len(x)) if self.prior else self.mix
         mean, var = (1 - w) * self.running_mean + w * mean, (1 - w) * self.running_var + w * var
         if self.track:
             self.running_mean, self.running_var = mean.detach(), var.detach()
@@ -349,7 +352,7 @@ def moving_average(average: Tensor | None, new: Tensor, momentum: float = 0.9) -
 def average_parameters(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
     """teacher ← momentum · teacher + (1 − momentum) · student, all parameters, no buffers."""
     for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
-        slow.copy_(momentum * slow + (1 - momentum) * fast)
+        slow.lerp_(fast, 1 - momentum)  # exact where they agree, so what is frozen does not drift
 
 
 # ---- source data
@@ -360,3 +363,52 @@ def source_batches(source: SourceData | None, batch_size: int, limit: int) -> It
     if source is None:
         raise UserError("this method needs clean source images: call prepare(source) with some.")
     return source.batches(batch_size, limit, shuffle=True)
+
+
+# ---- what TENT and its successors share
+
+
+class NormConfig(Protocol):
+    """The settings a :class:`NormAdapter` reads: ``norms`` is "batch" or "all"."""
+
+    @property
+    def norms(self) -> str: ...
+    @property
+    def statistics(self) -> str: ...
+    @property
+    def optimizer(self) -> str: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+
+
+C = TypeVar("C", bound=NormConfig)
+
+
+class NormAdapter(Method[C]):
+    """A method that learns the affine parameters of norm layers, with batch statistics in every pass.
+
+    Models without batch norm get ``norms="all"``, as in the official code of SAR for TENT and EATA.
+    """
+
+    parameters: dict[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer
+
+    @classmethod
+    def needs_of(cls, config: C) -> Needs:
+        return replace(cls.needs, norm_layers=norm_needs(config.norms, config.statistics))
+
+    @classmethod
+    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
+        return {} if "batch" in arch.norm_layers else {"norms": "all"}
+
+    def collect(self, skip: Collection[str] = ()) -> None:
+        """Batch statistics on; `parameters` found, but for layers in `skip`; `optimizer` around them."""
+        cfg = self.config
+        use_batch_statistics(self.model, cfg.statistics)
+        self.parameters = norm_affine(self.model, cfg.norms, skip)
+        self.optimizer = make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+
+    def adapted(self) -> str:
+        return describe(self.model, self.parameters)

@@ -46,14 +46,12 @@ class Protocol:
         for name, least in (("batch_size", 1), ("epochs", 0), ("limit", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
-        if self.order != "iid":
-            kind, amount = parse_call(self.order)
-            if kind != "dirichlet" or amount <= 0:
-                raise ValueError(f"order is {self.order!r}; expected iid or dirichlet(δ) with δ > 0")
-        if self.contamination:
-            _, amount = parse_call(self.contamination)
-            if not 0 < amount < 1:
-                raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
+        kind, amount = parse_call(self.order) or ("", 0.0)
+        if self.order != "iid" and (kind != "dirichlet" or amount <= 0):
+            raise ValueError(f"order is {self.order!r}; expected iid or dirichlet(δ) with δ > 0")
+        _, amount = parse_call(self.contamination) or ("", 0.0)
+        if self.contamination and not 0 < amount < 1:
+            raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
         if self.mode == "offline" and self.reset == "episodic":
             raise ValueError("offline mode sees all images at once, so it cannot be episodic")
         if self.mode == "online" and self.epochs:
@@ -85,9 +83,7 @@ class Protocol:
         return ", ".join(parts)
 
 
-def parse_call(text: str) -> tuple[str, float]:
-    """``"dirichlet(0.1)"`` → ``("dirichlet", 0.1)``. Raises ValueError on anything else."""
-    match = re.fullmatch(r"([a-z][a-z0-9_\-]*)\(([0-9.eE+\-]+)\)", text)
-    if not match:
-        raise ValueError(f"{text!r} is not of the form name(number)")
-    return match[1], float(match[2])
+def parse_call(text: str) -> tuple[str, float] | None:
+    """``"dirichlet(0.1)"`` → ``("dirichlet", 0.1)``; None for anything else."""
+    match = re.fullmatch(r"([a-z][a-z0-9_\-]*)\(([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\)", text)
+    return (match[1], float(match[2])) if match else None

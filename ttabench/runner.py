@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-import torch
-
 from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
 from ttabench.data.base import Dataset
@@ -61,8 +59,7 @@ def targets(grid: Grid, datasets: dict[str, Dataset]) -> list[Target]:
             loaded = checkpoints.load(arch, data)
             classifier, checkpoint = loaded.classifier, loaded.sha256
         else:
-            with torch.device("meta"):  # its shape is all that planning needs
-                classifier, checkpoint = _untrained(arch, data), ""
+            classifier, checkpoint = _untrained(arch, data), ""
         found.append(
             Target(arch, classifier.architecture(), checkpoint, name, data.fingerprint(), data.num_classes)
         )
@@ -82,8 +79,6 @@ def _untrained(arch: str, data: Dataset) -> Classifier:
 
 def agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "failed") -> Agenda:
     """Sort cells by what the store already holds. `overwrite` is one of :data:`OVERWRITE`."""
-    if overwrite not in OVERWRITE:
-        raise unknown("value of --overwrite", overwrite, OVERWRITE)
     held = {} if store is None or overwrite == "always" else store.latest()
     sorted_out = Agenda()
     for item in planned:
@@ -154,6 +149,13 @@ def _died(event: Died, store: Store) -> tuple[Result, ...]:
         writer.append(result)
     writer.close()
     return results
+
+
+def pick_overwrite(text: str) -> str:
+    """Raises UserError unless `text` is one of :data:`OVERWRITE`."""
+    if text not in OVERWRITE:
+        raise unknown("value of --overwrite", text, OVERWRITE)
+    return text
 
 
 def pick_workers(text: str, device: str, count: int) -> int:

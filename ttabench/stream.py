@@ -31,7 +31,7 @@ def arrange(order: str, labels: NDArray[np.int64], seed: int) -> NDArray[np.int6
     draw = np.random.Generator(np.random.PCG64(seed))
     if order == "iid":
         return draw.permutation(len(labels))
-    _, concentration = parse_call(order)
+    _, concentration = parse_call(order) or ("", 1.0)
     classes = np.unique(labels)
     slots: list[list[NDArray[np.int64]]] = [[] for _ in classes]
     for label in classes:

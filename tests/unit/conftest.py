@@ -1,8 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
+import torch
 
 from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
@@ -28,3 +32,53 @@ def result(cell: Cell) -> Result:
 @pytest.fixture
 def other(result: Result) -> Result:
     return replace(result, cell=replace(result.cell, corruption="snow"), accuracy=50.0)
+
+
+@pytest.fixture
+def classifiers() -> None:
+    """Untrained classifiers where a sweep of digits-c looks for trained ones: quick, and enough for plumbing."""
+    from ttabench.data.digits import Digits
+    from ttabench.env import machine, versions
+    from ttabench.models.checkpoints import find, save
+    from ttabench.models.plans import plan
+
+    data = Digits()
+    for arch in ("resnet18", "cct"):
+        if find(arch, data):
+            continue
+        torch.manual_seed(0)
+        wanted = plan(arch, data)
+        described = {
+            "clean_accuracy": 10.0, "test_images": 600, "epochs": 0, "seconds": 0.0, "device": "cpu",
+            "machine": machine(), "threads": 1, "precision": "float32", "parameters": 1,
+            "versions": versions(), "curve": [{"epoch": 0, "loss": 0.0, "train_accuracy": 10.0}],
+        }  # fmt: skip
+        save(wanted, wanted.build(), described)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run the command line in this process, as its entry point does."""
+    from ttabench.cli import main
+
+    def run(*arguments: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["ttabench", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return run

@@ -26,7 +26,7 @@ def show_plan(grid: Grid, out: Path, overwrite: str) -> None:
     """``--dry-run``: every cell and what would happen to it."""
     planned, datasets = _plan(grid)
     store = Store.at(out) if (out / "sweep.json").exists() else None
-    agenda = runner.agenda(planned, store, overwrite)
+    agenda = runner.agenda(planned, store, runner.pick_overwrite(overwrite))
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
     console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -47,9 +47,10 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
     console = Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)
     executor: Executor
     planned, datasets = _plan(grid)  # mistakes in the command come out before anything is written
+    workers = runner.pick_workers(str(options["workers"]), device, len(planned))
+    overwrite = runner.pick_overwrite(options["overwrite"])
     store = Store.create(out, grid.to_json(), extend=extend)
-    agenda = runner.agenda(planned, store, options["overwrite"])
-    workers = runner.pick_workers(str(options["workers"]), device, max(1, len(agenda.todo)))
+    agenda = runner.agenda(planned, store, overwrite)
     executor = local.run if workers else inline.run
     if agenda.todo and (missing := runner.untrained(grid, datasets)):
         console.print(
@@ -57,7 +58,7 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
         )
         train_all([TrainJob(arch, dataset, device) for arch, dataset in missing], executor, workers)
         planned = plan(grid, runner.targets(grid, datasets))
-        agenda = runner.agenda(planned, store, options["overwrite"])
+        agenda = runner.agenda(planned, store, overwrite)
     runner.record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
     jobs = runner.jobs(agenda.todo, planned, store, device)
@@ -100,10 +101,12 @@ def _counts(agenda: runner.Agenda) -> str:
 
 def _show(display: Display, event: Progress) -> None:
     if event.scored:
-        note = f"{100 * event.right / event.scored:.1f} % so far"
+        display.running(
+            event.cell, event.seen, event.total, f"{100 * event.right / event.scored:.1f} % so far"
+        )
     else:
-        note = "adapting"
-    display.running(event.cell, event.seen, event.total, note)
+        passes, at = divmod(event.seen, event.total)
+        display.running(event.cell, at, event.total, f"adapting, pass {passes + 1}")
 
 
 def _tell(display: Display, result: Result) -> None:

@@ -63,7 +63,8 @@ def _datasets() -> None:
     from ttabench.cli._table import table
     from ttabench.data import catalog
 
-    table(["dataset", "what"], catalog.listing())
+    rows = [(e.name, e.state, f"{e.size / 1e6:,.0f} MB" if e.size else "", e.note) for e in catalog.listing()]
+    table(["dataset", "state", "on disk", "note"], rows)
 
 
 def _corruptions() -> None:

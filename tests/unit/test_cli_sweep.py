@@ -1,0 +1,314 @@
+"""The sweep as a user meets it: running, resuming, failing, being interrupted, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.conftest import Said
+from ttabench import worker
+from ttabench.store import Store, load_frame
+from ttabench_methods.tent import Tent
+
+Run = Callable[..., Said]
+SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
+ONE = ("--methods", "bn_stats", "--corruptions", "fog")
+HERE = ("--workers", "0")
+
+pytestmark = pytest.mark.usefixtures("classifiers")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+def test_a_sweep_fills_the_store_and_prints_the_table(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert said.code == 0, said.err
+    cells = load_frame(out)
+    assert len(cells) == 4
+    assert set(cells["status"]) == {"ok"}
+    assert set(cells["method"]) == {"source", "tent"}
+    assert (cells["n_images"] == 50).all()
+    assert "tent on resnet18 adapts 20 BatchNorm2d" in said.out
+    assert "4 cells" in said.err
+
+
+def test_the_same_command_again_recomputes_nothing(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ttabench("sweep", *SMALL, *HERE, "--out", out)
+    before = load_frame(out)
+    monkeypatch.setattr(worker, "work", lambda *_: pytest.fail("recomputed"))
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert said.code == 0
+    assert "0 to run, 4 done" in said.err
+    assert load_frame(out).equals(before)
+
+
+def test_what_is_missing_is_run_and_only_that(ttabench: Run, out: Path) -> None:
+    ttabench("sweep", *SMALL, *HERE, "--out", out)
+    shard = next(p for p in (out / "cells").glob("*.jsonl") if p.read_bytes().count(b'"result"') == 4)
+    shard.write_bytes(b"\n".join(shard.read_bytes().split(b"\n")[:3]) + b"\n")  # environment + 2 results
+    assert len(load_frame(out)) == 2
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert "2 to run, 2 done" in said.err
+    assert len(load_frame(out)) == 4
+
+
+def test_numbers_do_not_depend_on_the_number_of_workers_or_on_what_ran_before(
+    ttabench: Run, tmp_path: Path
+) -> None:
+    ttabench("sweep", *SMALL, *HERE, "--out", tmp_path / "a")
+    ttabench("sweep", *SMALL, "--workers", "2", "--out", tmp_path / "b")
+    alone = (*SMALL[:4], "--corruptions", "snow", "--limit", "50")
+    ttabench("sweep", *alone, *HERE, "--out", tmp_path / "c")
+    a, b, c = (Store.at(tmp_path / x).latest() for x in "abc")
+    assert a.keys() == b.keys()
+    assert c.keys() < a.keys()
+    for key, record in a.items():
+        for other in (b, c):
+            if key in other:
+                assert other[key].result.correct == record.result.correct
+                assert other[key].result.details == record.result.details
+
+
+def test_a_changed_setting_is_another_cell(ttabench: Run, out: Path) -> None:
+    ttabench("sweep", *SMALL, *HERE, "--out", out)
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01")
+    assert said.code == 2
+    assert "holds another sweep" in said.err
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01", "--extend")
+    assert said.code == 0
+    assert "2 to run, 2 done" in said.err  # source is what it was
+    assert set(load_frame(out)["method"]) == {"source", "tent", "tent[lr=0.01]"}
+
+
+def test_a_model_that_returns_nan_fails_its_cell_and_no_other(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Tent.adapt
+    calls = []
+
+    def sometimes(self: Tent, x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        logits = real(self, x)
+        return logits * float("nan") if len(calls) == 1 else logits
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tent, "adapt", sometimes)
+        said = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert said.code == 1
+    assert "NaN logits" in said.err
+    cells = load_frame(out).set_index(["method", "corruption"])
+    assert cells.loc[("tent", "fog"), "status"] == "failed"
+    assert "NaN" in cells.loc[("tent", "fog"), "reason"]
+    assert cells.loc[("tent", "snow"), "status"] == "ok"
+    assert "NaN" in ttabench("status", out).out
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--overwrite", "never")
+    assert (said.code, "1 failed" in said.err) == (1, True)
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out)  # by default what failed is tried again
+    assert said.code == 0
+    assert "1 to run, 3 done" in said.err
+
+
+def test_fail_fast_stops(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tent, "adapt", lambda self, x: x)
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--fail-fast")
+    assert said.code == 1
+    assert len(load_frame(out)) == 3  # two of source, one failed
+
+
+def test_not_applicable_is_recorded_with_its_reason(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", *ONE, "--archs", "cct", "--limit", "20", *HERE, "--out", out)
+    assert said.code == 0
+    cells = load_frame(out).set_index("method")
+    assert cells.loc["bn_stats", ["status", "reason"]].tolist() == ["n/a", "no batch norm"]
+    assert "no batch norm" in said.out
+
+
+def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", *ONE, "--archs", "resnet18,cct", "--out", out, "--dry-run")
+    assert said.code == 0
+    assert not out.exists()
+    assert "skip   bn_stats · cct" in said.out
+    assert "no batch norm" in said.out
+    assert "4 cells: 3 to run, 0 done, 1 n/a" in said.out
+    ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert ttabench("sweep", *SMALL, "--out", out, "--dry-run").out.count("done ") == 4
+
+
+def test_dry_run_says_what_would_be_trained(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", "--archs", "vit_lite", "--methods", "tent", "--out", out, "--dry-run")
+    assert "train  vit_lite on digits-c" in said.out
+
+
+def test_continual_state_survives_and_the_history_is_part_of_the_cell(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counting(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.batches = getattr(self, "batches", 0) + 1  # the n-th batch is said to be of class n − 1
+        return torch.eye(10)[[self.batches - 1]].expand(len(x), -1)
+
+    monkeypatch.setattr(Tent, "adapt", counting)
+    found = {}
+    for reset in ("per_corruption", "continual"):
+        ttabench("sweep", *SMALL, *HERE, "--batch-size", "10", "--reset", reset, "--out", tmp_path / reset)
+        records = Store.at(tmp_path / reset).latest().values()
+        found[reset] = {r.result.cell.corruption: r.result for r in records if r.result.cell.method == "tent"}
+    fresh, worn = found["per_corruption"], found["continual"]
+    assert fresh["fog"].correct == worn["fog"].correct == fresh["snow"].correct
+    assert fresh["snow"].correct != worn["snow"].correct
+    assert worn["snow"].cell.history == ("fog-5",)
+
+
+def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        'methods = ["tent"]\narchs = "resnet18"\ncorruptions = ["fog", "snow"]\nlimit = 9\n'
+        "workers = 0\n[set.tent]\nlr = [0.01, 0.1]\n"
+    )
+    said = ttabench("sweep", "--config", file, "--out", out, "--corruptions", "fog")
+    assert said.code == 0, said.err
+    cells = load_frame(out)
+    assert set(cells["method"]) == {"source", "tent[lr=0.01]", "tent[lr=0.1]"}
+    assert set(cells["corruption"]) == {"fog"}
+    file.write_text('metods = ["tent"]')
+    assert "did you mean 'methods'" in ttabench("sweep", "--config", file).err
+    file.write_text("methods = [")
+    assert "not valid TOML" in ttabench("sweep", "--config", file).err
+    assert "cannot be read" in ttabench("sweep", "--config", tmp_path / "none.toml").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'?"),
+        (("--archs", "resnet81"), "did you mean 'resnet18'?"),
+        (("--datasets", "digit-c"), "did you mean 'digits-c'?"),
+        (("--corruptions", "frog"), "did you mean 'fog'?"),
+        (("--severities", "0"), "severities are 1 to 5"),
+        (("--severities", "6"), "severities are 1 to 5"),
+        (("--severities", "five"), "expected whole numbers"),
+        (("--set", "tent.ler=1"), "did you mean 'lr'?"),
+        (("--set", "tent.lr=fast"), "expected a number"),
+        (("--set", "tent.norms=bath"), "did you mean 'batch'?"),
+        (("--set", "nonsense"), "method.key=value"),
+        (("--mode", "ofline"), "did you mean 'offline'?"),
+        (("--reset", "never"), "per_corruption"),
+        (("--order", "sorted"), "iid or dirichlet"),
+        (("--limit", "-1"), "0 or larger"),
+        (("--limit", "few"), "expected whole numbers"),
+        (("--batch-size", "1,2"), "one whole number"),
+        (("--workers", "many"), "expected auto or a whole number"),
+        (("--device", "gpu"), "cannot be used"),
+        (("--overwrite", "perhaps"), "never"),
+        (("--precision", "float16"), "float16"),
+        (("--contamination", "noise"), "NAME(ε)"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    ttabench: Run, out: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out, *arguments)
+    assert said.code == 2
+    assert message in said.err
+    assert said.err.startswith("ttabench: ")
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err + said.out
+    assert not out.exists()
+
+
+def test_folders_that_will_not_do(ttabench: Run, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("precious")
+    (tmp_path / "file").write_text("")
+    for folder in ("thesis", "file", "file/below"):
+        said = ttabench("sweep", *SMALL, *HERE, "--out", tmp_path / folder)
+        assert (said.code, said.err.count("\n")) == (2, 1), said.err
+        assert "--out" in said.err
+
+
+def test_a_foreign_store_file_is_named(ttabench: Run, out: Path) -> None:
+    ttabench("sweep", *SMALL, *HERE, "--out", out)
+    (out / "cells" / "notes.jsonl").write_text("hello\n")
+    for verb in (("sweep", *SMALL, *HERE, "--out", out), ("report", out), ("status", out)):
+        said = ttabench(*verb)
+        assert said.code == 2
+        assert "notes.jsonl, line 1, is not a record of ttabench" in said.err
+
+
+def test_a_full_disk_ends_the_sweep_with_one_sentence(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.write, []
+
+    def nearly_full(fd: int, data: bytes) -> int:
+        calls.append(1)
+        return real(fd, data[:10] if len(calls) == 4 else data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", nearly_full)
+        said = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert said.code == 2
+    assert "what was stored is kept" in said.err
+    stored = len(load_frame(out))
+    assert stored >= 1
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert said.code == 0
+    assert f"{4 - stored} to run, {stored} done" in said.err
+
+
+def background(out: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *more]
+    command += ["--archs", "resnet18", "--methods", "source", "--severities", "1,2,3,4,5", "--out", str(out)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+
+def stored(out: Path) -> int:
+    return len(load_frame(out)) if (out / "sweep.json").exists() else 0
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "nothing happened"
+        time.sleep(0.05)
+
+
+def test_ctrl_c_loses_nothing(out: Path, ttabench: Run) -> None:
+    process = background(out, "--workers", "2")
+    wait_for(lambda: stored(out) >= 3)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in err
+    assert "Traceback" not in err
+    kept = stored(out)
+    assert 3 <= kept < 75
+    assert json.loads((out / "sweep.json").read_text())
+
+
+def test_a_killed_worker_does_not_take_the_sweep_with_it(out: Path) -> None:
+    process = background(out, "--workers", "2")
+    wait_for(lambda: stored(out) >= 2)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [c for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    os.kill(int(workers[0]), signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert stored(out) == 75
+    assert set(load_frame(out)["status"]) == {"ok"}

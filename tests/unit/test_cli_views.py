@@ -1,0 +1,150 @@
+"""The other verbs as a user meets them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.unit.conftest import Said
+from ttabench import registry
+from ttabench.cell import Result
+from ttabench.store import Store
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def results(tmp_path: Path, result: Result, other: Result) -> Path:
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    writer = store.writer()
+    for each in (result, other):
+        writer.append(each)
+    writer.close()
+    return store.root
+
+
+def test_report_writes_the_table_of_cells_and_the_formats(
+    ttabench: Run, results: Path, tmp_path: Path
+) -> None:
+    to = tmp_path / "tables"
+    said = ttabench("report", results, "--format", "csv,latex,plots", "--to", to)
+    assert said.code == 0, said.err
+    written = [Path(line) for line in said.out.split()]
+    assert all(path.is_file() for path in written)
+    assert {path.suffix for path in written} >= {".csv", ".tex", ".png", ".pdf"}
+    cells = pd.read_csv(to / "cells.csv")
+    assert {"method", "arch", "dataset", "corruption", "severity", "seed", "mode", "n_images",
+            "clean_accuracy", "accuracy", "seconds", "status"} <= set(cells.columns)  # fmt: skip
+    assert sorted(cells["accuracy"]) == [50.0, 62.5]
+
+
+def test_report_of_nothing(ttabench: Run, tmp_path: Path, results: Path) -> None:
+    assert "not a results folder" in ttabench("report", tmp_path).err
+    Store.create(tmp_path / "empty", {})
+    assert "holds no results yet" in ttabench("report", tmp_path / "empty").err
+    assert (
+        "unknown report format 'cvs'; did you mean 'csv'?"
+        in ttabench("report", results, "--format", "cvs").err
+    )
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in ttabench("report", results, "--to", tmp_path / "file").err
+
+
+def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None:
+    ttabench("report", results, "--format", "csv", "--to", tmp_path)
+    baseline = tmp_path / "cells.csv"
+    assert ttabench("compare", baseline, results).code == 0
+    cells = pd.read_csv(baseline)
+    cells.loc[cells["corruption"] == "fog", "accuracy"] += 5
+    cells.to_csv(tmp_path / "better.csv", index=False)
+    assert ttabench("compare", tmp_path / "better.csv", results).code == 1
+    assert ttabench("compare", tmp_path / "better.csv", results, "--max-drop", "5").code == 0
+    assert ttabench("compare", results, tmp_path / "better.csv").code == 0
+    cells.iloc[:1].to_csv(tmp_path / "less.csv", index=False)
+    assert ttabench("compare", results, tmp_path / "less.csv").code == 1
+    assert ttabench("compare", results, tmp_path / "none.csv").code == 2
+
+
+@pytest.mark.parametrize("what", ["methods", "archs", "datasets", "corruptions"])
+def test_list(ttabench: Run, what: str) -> None:
+    said = ttabench("list", what)
+    assert said.code == 0
+    expected = {"methods": "tent", "archs": "vit_lite", "datasets": "digits-c", "corruptions": "spatter"}
+    assert expected[what] in said.out
+
+
+def test_list_of_methods_tells_needs_and_paper(ttabench: Run) -> None:
+    out = ttabench("list", "methods").out
+    for told in ("Wang", "batch norm", "gradients", "offline", "source features"):
+        assert told in out
+
+
+def test_list_of_something_else(ttabench: Run) -> None:
+    said = ttabench("list", "method")
+    assert (said.code, "did you mean 'methods'" in said.err) == (2, True)
+
+
+def test_status_and_doctor(ttabench: Run, results: Path) -> None:
+    said = ttabench("status", results)
+    assert said.code == 0
+    assert "2 ok, 0 failed, 0 n/a" in said.out
+    said = ttabench("doctor")
+    assert said.code == 0, said.out
+    for told in ("torch", "cache", "devices", "all is well"):
+        assert told in said.out
+
+
+def test_help_of_every_verb(ttabench: Run) -> None:
+    whole = ttabench("--help").out
+    for verb in ("sweep", "report", "compare", "train", "list", "status", "doctor"):
+        assert verb in whole
+        assert "Usage" in ttabench(verb, "--help").out
+
+
+def test_the_installed_command_is_the_same_program() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "ttabench"), "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("ttabench 0.")
+
+
+class Point:
+    """An entry point as importlib.metadata has them."""
+
+    def __init__(self, name: str, value: str, owner: str) -> None:
+        self.name, self.value, self.module = name, value, value.partition(":")[0]
+        self.dist = type("Dist", (), {"name": owner})
+
+    def load(self) -> object:
+        raise ImportError("no module named 'unobtainable'")
+
+
+def test_a_broken_plugin_is_warned_about_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = registry.entry_points(registry.METHODS)
+    broken = Point("broken", "elsewhere:Broken", "elsewhere")
+    monkeypatch.setattr(registry, "entry_points", lambda group: {**real, "broken": broken})
+    with pytest.warns(UserWarning, match="'broken' of package elsewhere cannot be imported"):
+        found = registry.methods()
+    assert "tent" in found
+    assert "broken" not in found
+
+
+def test_two_packages_may_not_claim_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [Point("tent", "a:Tent", "a"), Point("tent", "b:Tent", "b")]
+    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: points)
+    with pytest.raises(Exception, match="a and b, both register 'tent'"):
+        registry.entry_points(registry.METHODS)
+
+
+def test_the_source_hash_sees_the_code_a_method_is_made_of() -> None:
+    hashes = {name: registry.source_hash(name) for name in ("source", "tent", "quantile")}
+    assert len(set(hashes.values())) == 3
+    assert registry.source_hash("nobody") == ""
