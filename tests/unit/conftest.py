@@ -36,7 +36,7 @@ def other(result: Result) -> Result:
 
 @pytest.fixture
 def classifiers() -> None:
-    """Untrained classifiers where a sweep of digits-c looks for trained ones: quick, and enough for plumbing."""
+    """Untrained classifiers where a sweep of digits-c looks for trained ones: enough for plumbing."""
     from ttabench.data.digits import Digits
     from ttabench.env import machine, versions
     from ttabench.models.checkpoints import find, save
