@@ -24,6 +24,7 @@ __all__ = [
     "NormAdapter",
     "adapt_batch_norm",
     "average_parameters",
+    "buffers_kept",
     "describe",
     "entropy",
     "make_optimizer",
@@ -412,3 +413,14 @@ class NormAdapter(Method[C]):
 
     def adapted(self) -> str:
         return describe(self.model, self.parameters)
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Inside, forward passes may move running statistics; on leaving, all buffers are back."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])

@@ -9,7 +9,7 @@ NeurIPS 2020.
 | μ_s, σ²_s   | –         | running statistics of the source data                                    |
 | μ_t, σ²_t   | –         | mean and biased variance of the test batch, per channel                  |
 | α           | alpha     | (μ, σ²) = (1 − α)·(μ_s, σ²_s) + α·(μ_t, σ²_t)                            |
-| N           | prior     | α = n/(N + n) for a batch of n images (Schneider et al., Eq. 2)          |
+| N           | prior     | α = n/(N + n) for a batch of n images (Schneider et al.)                 |
 
 Scored: the only forward pass. Nothing is learned and nothing is remembered from batch to batch.
 
@@ -37,6 +37,12 @@ class BNStatsConfig:
 
     alpha: float = 1.0
     prior: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha is {self.alpha}; expected 0 to 1")
+        if self.prior < 0:
+            raise ValueError(f"prior is {self.prior}; expected 0 or more images")
 
 
 class BNStats(Method[BNStatsConfig]):

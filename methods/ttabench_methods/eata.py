@@ -1,4 +1,4 @@
-"""EATA: efficient test-time adaptation without forgetting; ETA is the same without the Fisher penalty.
+"""EATA: efficient test-time adaptation without forgetting.
 
 | symbol | name         |                                                                          |
 | ------ | ------------ | ------------------------------------------------------------------------ |
@@ -11,11 +11,10 @@
 
 Loss: mean of S(x)·E(x) over the samples kept + β Σ ω (θ − θ₀)²; no step where none is kept. Scored: the
 forward pass before the update. A uniform m and a one-hot prediction have the cosine 1/√C: with ε below it
-every confident sample is rejected; a warning and an alarm say so.
+every confident sample is rejected, of which a warning and an alarm tell.
 
 Deviations: Fisher images are training images (official: clean test images). Gradients are averaged over a
-batch before they are squared, as in the official code, for which β was chosen; with `fisher_batch_size=1`
-they are squared per image, as the paper writes it.
+batch before they are squared, as in the official code, which β fits; the paper's ω has a batch of one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -32,7 +31,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from torch.nn.utils import parameters_to_vector
 
 from ttabench import nn as tta
-from ttabench.method import Architecture, Method, Needs, Paper, SourceData
+from ttabench.method import Needs, Paper, SourceData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +49,24 @@ class EATAConfig:
     fisher_images: int = 2000
     fisher_batch_size: int = 64
 
+    def __post_init__(self) -> None:
+        if self.fisher_batch_size < 1:
+            raise ValueError(f"fisher_batch_size is {self.fisher_batch_size}; expected at least 1")
+
 
 def fisher_information(model: nn.Module, parameters: list[nn.Parameter], batches: Iterable[Tensor]) -> Tensor:
     """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², all `parameters` in one vector."""
-    squares = []
+    totals, count = [torch.zeros_like(p) for p in parameters], 0
     for x in batches:
         logits = model(x)
         gradients = torch.autograd.grad(cross_entropy(logits, logits.argmax(dim=1)), parameters)
-        squares.append(parameters_to_vector(gradients).square())
-    return torch.stack(squares).mean(dim=0)
+        for total, gradient in zip(totals, gradients, strict=True):
+            total += gradient.square()
+        count += 1
+    return parameters_to_vector(totals) / count
 
 
-class EATA(Method[EATAConfig]):
+class EATA(tta.NormAdapter[EATAConfig]):
     """Entropy of reliable, non-redundant samples, with the important weights held near the source."""
 
     name = "eata"
@@ -81,8 +86,7 @@ class EATA(Method[EATAConfig]):
 
     @classmethod
     def needs_of(cls, config: EATAConfig) -> Needs:
-        kinds = tta.norm_needs(config.norms, config.statistics)
-        return Needs(gradient=True, source_data="images" if config.fisher_alpha else "", norm_layers=kinds)
+        return replace(super().needs_of(config), source_data="images" if config.fisher_alpha else "")
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -93,29 +97,26 @@ class EATA(Method[EATAConfig]):
             return {"d_margin": 0.1}
         return {"d_margin": 0.4 * math.sqrt(10 / num_classes)} if num_classes < 10 else {}
 
-    @classmethod
-    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        return {} if "batch" in arch.norm_layers else {"norms": "all"}
-
     @torch.enable_grad()
     def setup(self, source: SourceData | None) -> None:
         cfg, least = self.config, self.model.num_classes**-0.5
-        tta.use_batch_statistics(self.model, cfg.statistics)
-        self.parameters = tta.norm_affine(self.model, cfg.norms)
-        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+        self.collect()
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
         self.average: Tensor | None = None
         self.seen = self.kept = 0
-        self.theta0 = parameters_to_vector(self.parameters.values()).detach().clone()
-        self.fisher = torch.zeros_like(self.theta0)
         if cfg.fisher_alpha:
             images = tta.source_batches(source, cfg.fisher_batch_size, cfg.fisher_images)
             self.fisher = fisher_information(self.model, list(self.parameters.values()), images)
+            self.theta0 = self.theta().detach().clone()
         self.alarm = (
             "" if cfg.d_margin >= least else f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all"
         )
         if self.alarm:
             warnings.warn(f"{self.name}: {self.alarm} confident samples", RuntimeWarning, stacklevel=2)
+
+    def theta(self) -> Tensor:
+        """θ: all adapted parameters in one vector (P,)."""
+        return parameters_to_vector(self.parameters.values())
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -128,7 +129,10 @@ class EATA(Method[EATAConfig]):
             self.average = tta.moving_average(self.average, tta.masked_mean(p, kept))
             weight = (self.e0 - h.detach()).exp()
             loss = tta.masked_mean(weight * h, kept)
-            tta.minimise(loss + self.penalty() if self.config.fisher_alpha else loss, self.optimizer)
+            if self.config.fisher_alpha:
+                drift = (self.fisher * (self.theta() - self.theta0).square()).sum()
+                loss = loss + self.config.fisher_alpha * drift
+            tta.minimise(loss, self.optimizer)
         return logits.detach()
 
     def select(self, h: Tensor, p: Tensor) -> Tensor:
@@ -138,27 +142,5 @@ class EATA(Method[EATAConfig]):
             return reliable
         return reliable & (cosine_similarity(self.average[None], p, dim=1).abs() < self.config.d_margin)
 
-    def penalty(self) -> Tensor:
-        """β Σ ω (θ − θ₀)²."""
-        moved = parameters_to_vector(self.parameters.values()) - self.theta0
-        return self.config.fisher_alpha * (self.fisher * moved.square()).sum()
-
-    def adapted(self) -> str:
-        return tta.describe(self.model, self.parameters)
-
     def alarms(self) -> dict[str, Any]:
         return {"alarm": self.alarm, "kept": round(self.kept / max(1, self.seen), 4)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ETAConfig(EATAConfig):
-    fisher_alpha: float = 0.0
-
-
-class ETA(EATA):
-    """EATA without the Fisher penalty, and so without source data."""
-
-    name = "eta"
-    needs = Needs(gradient=True, norm_layers=("batch",))
-    Config = ETAConfig
-    deviations = "none"

@@ -1,25 +1,21 @@
 """SAR: sharpness-aware and reliable entropy minimisation.
 
-| symbol | name           |                                                                             |
-| ------ | -------------- | --------------------------------------------------------------------------- |
-| E(x)   | h, second      | softmax entropy, natural logarithm, at θ and at θ + ε̂                       |
-| E₀     | e0             | `e0_factor` · ln C; samples at or above it are unreliable                   |
-| ρ      | rho            | ε̂ = ρ ∇E/‖∇E‖, over all adapted parameters                                  |
-| e_m    | average        | moving average (0.9) of the loss at θ + ε̂                                   |
-| e₀     | reset_constant | the model is restored where e_m falls below; absolute, chosen on ImageNet   |
+| symbol | name           |                                                                           |
+| ------ | -------------- | ------------------------------------------------------------------------- |
+| E(x)   | h, second      | softmax entropy, natural logarithm, at θ and at θ + ε̂                     |
+| E₀     | e0             | `e0_factor` · ln C; samples at or above it are unreliable                 |
+| ρ      | rho            | ε̂ = ρ ∇E/‖∇E‖, over all adapted parameters                                |
+| e_m    | average        | moving average (0.9) of the loss at θ + ε̂                                 |
+| e₀     | reset_constant | below it the model is restored; an absolute entropy, chosen on ImageNet   |
 
-Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`: last stage, or last quarter
-of the blocks and the final norm). Loss: mean of E over the samples reliable at θ and again at θ + ε̂.
-Scored: the first forward pass, before the update.
+Loss: mean of E over the samples reliable at θ and again at θ + ε̂. Adapted: norm layers but the top ones
+(`nn.top_norms`: last stage, or last quarter of the blocks, and the final norm). Scored: the first forward
+pass, before the update. Where confident samples lie below e₀ from the start, as on CIFAR-10, every batch
+ends in a reset: the first batch, or `clean_images` source images beforehand, give a warning and an alarm.
 
-e₀ = 0.2 is more than a confident model's entropy, on CIFAR-10 often from the first batch on: then every
-batch ends with the source model. A warning says so where `clean_images` source images or the first batch
-show it; the number of resets is stored, with an alarm where most batches end in one.
-
-Deviations: a reset clears the average and the optimiser, and without a reliable sample there is no step.
-With `official_quirks=True`, as in the official code, both survive a reset (so that the next batch resets
-again), a batch without reliable samples still moves by momentum, and the top is found by module names,
-which leaves nothing out on networks other than torchvision's ResNets and timm's ViT-B. Dropout stays off.
+Deviations: a reset clears e_m and the optimiser; without a reliable sample there is no step. As in the
+official code, `official_quirks=True` keeps both (so that the next batch resets again), steps on momentum
+alone, and finds the top by module names, which it has only on torchvision's ResNets and timm's ViT-B.
 """
 
 from __future__ import annotations
@@ -27,22 +23,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Architecture, Method, Needs, Paper, SourceData
+from ttabench.method import Architecture, Needs, Paper, SourceData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SARConfig:
-    """Defaults: the official ImageNet configuration of ResNet50 (batch size 64); none exists for CIFAR.
-
-    clean_images  how many source images `reset_constant` is checked against beforehand; 0 = do not look.
-    """
+    """Defaults: the official ones for ResNet50 on ImageNet (batch size 64); none exist for CIFAR."""
 
     norms: Literal["batch", "all"] = "all"
     statistics: Literal["batch", "median"] = "batch"
@@ -56,7 +49,7 @@ class SARConfig:
     official_quirks: bool = False
 
 
-class SAR(Method[SARConfig]):
+class SAR(tta.NormAdapter[SARConfig]):
     """Entropy of reliable samples, minimised where it is flat, with a way back to the source."""
 
     name = "sar"
@@ -77,8 +70,7 @@ class SAR(Method[SARConfig]):
 
     @classmethod
     def needs_of(cls, config: SARConfig) -> Needs:
-        kinds = tta.norm_needs(config.norms, config.statistics)
-        return Needs(gradient=True, source_data="images" if config.clean_images else "", norm_layers=kinds)
+        return replace(super().needs_of(config), source_data="images" if config.clean_images else "")
 
     @classmethod
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
@@ -87,18 +79,14 @@ class SAR(Method[SARConfig]):
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
-        tta.use_batch_statistics(self.model, cfg.statistics)
-        top = tta.top_norms_by_name(self.model) if cfg.official_quirks else tta.top_norms(self.model)
-        self.parameters = tta.norm_affine(self.model, cfg.norms, skip=top)
+        self.collect(skip=(tta.top_norms_by_name if cfg.official_quirks else tta.top_norms)(self.model))
         self.theta0 = {name: p.detach().clone() for name, p in self.parameters.items()}
-        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
         self.average: Tensor | None = None
         self.batches, self.resets, self.alarm = 0, 0, ""
         if cfg.clean_images:
-            clean = torch.cat(
-                [tta.entropy(self.predict(x)) for x in tta.source_batches(source, 64, cfg.clean_images)]
-            )
+            images = tta.source_batches(source, self.batch_size, cfg.clean_images)
+            clean = torch.cat([tta.entropy(self.predict(x)) for x in images])
             self.warn(clean[clean < self.e0].mean(), "on clean images")
 
     @torch.enable_grad()
@@ -141,14 +129,10 @@ class SAR(Method[SARConfig]):
 
     def warn(self, entropy: Tensor, where: str) -> None:
         if entropy < self.config.reset_constant:
-            self.alarm = f"reset_constant {self.config.reset_constant:g} > entropy {entropy:.3g} {where}"
-            warnings.warn(f"sar: {self.alarm}: it will reset again and again", RuntimeWarning, stacklevel=3)
-
-    def adapted(self) -> str:
-        return tta.describe(self.model, self.parameters)
+            self.alarm = f"reset_constant {self.config.reset_constant:g} > mean entropy {entropy:.3g} {where}"
+            warnings.warn(f"sar: {self.alarm}, so it keeps resetting", RuntimeWarning, stacklevel=3)
 
     def alarms(self) -> dict[str, Any]:
-        often = (
-            f"reset after {self.resets} of {self.batches} batches" if 2 * self.resets > self.batches else ""
-        )
-        return {"alarm": "; ".join(filter(None, (self.alarm, often))), "resets": self.resets}
+        often = 2 * self.resets > self.batches
+        told = (self.alarm, f"reset after {self.resets} of {self.batches} batches" if often else "")
+        return {"alarm": "; ".join(filter(None, told)), "resets": self.resets}

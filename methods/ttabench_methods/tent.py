@@ -16,23 +16,14 @@ train mode). Where there is no batch norm, all norm layers are adapted, as the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ttabench.method import Architecture, Method, Needs, Paper, SourceData
-from ttabench.nn import (
-    describe,
-    entropy,
-    make_optimizer,
-    minimise,
-    norm_affine,
-    norm_needs,
-    use_batch_statistics,
-)
+from ttabench.method import Needs, Paper, SourceData
+from ttabench.nn import NormAdapter, entropy, minimise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +42,12 @@ class TentConfig:
     momentum: float = 0.9
     steps: int = 1
 
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}; expected at least 1")
 
-class Tent(Method[TentConfig]):
+
+class Tent(NormAdapter[TentConfig]):
     """Minimise the mean entropy of each batch over the affine parameters of the norm layers."""
 
     name = "tent"
@@ -68,20 +63,8 @@ class Tent(Method[TentConfig]):
     Config = TentConfig
     deviations = "dropout and stochastic depth stay in eval mode"
 
-    @classmethod
-    def needs_of(cls, config: TentConfig) -> Needs:
-        return Needs(gradient=True, norm_layers=norm_needs(config.norms, config.statistics))
-
-    @classmethod
-    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        return {} if "batch" in arch.norm_layers else {"norms": "all"}
-
     def setup(self, source: SourceData | None) -> None:
-        use_batch_statistics(self.model, self.config.statistics)
-        self.parameters = norm_affine(self.model, self.config.norms)
-        self.optimizer = make_optimizer(
-            self.config.optimizer, self.parameters.values(), self.config.lr, self.config.momentum
-        )
+        self.collect()
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -89,6 +72,3 @@ class Tent(Method[TentConfig]):
             logits: Tensor = self.model(x)
             minimise(entropy(logits).mean(), self.optimizer)
         return logits.detach()
-
-    def adapted(self) -> str:
-        return describe(self.model, self.parameters)

@@ -15,7 +15,8 @@ from torch.nn.utils import parameters_to_vector
 from ttabench.method import Method, SourceData
 from ttabench.nn import adapt_batch_norm, make_optimizer, norm_affine, set_norm_mode
 from ttabench_methods.bn_stats import BNStats
-from ttabench_methods.eata import EATA, ETA
+from ttabench_methods.eata import EATA
+from ttabench_methods.eta import ETA
 from ttabench_methods.medbn import MedBN
 from ttabench_methods.sar import SAR
 from ttabench_methods.source import Source
@@ -74,10 +75,10 @@ def norm(trace: Trace, dtype: torch.dtype) -> Replayed:
 
 @replays("tent")
 def tent(trace: Trace, dtype: torch.dtype) -> Replayed:
-    method = prepared(Tent, trace, dtype, steps=trace.meta["steps"])
+    method = prepared(Tent, trace, dtype, steps=trace.meta.get("steps", 1))
     replayed = Replayed()
     for x in trace.batches(dtype):
-        if trace.meta["episodic"]:
+        if trace.meta.get("episodic"):
             method.reset()
             tune(method.optimizer, trace.meta)
         replayed.add(method.adapt(x), method.model)
@@ -99,7 +100,7 @@ def prepared_eata(trace: Trace, dtype: torch.dtype, **config: Any) -> EATA:
 
 @replays("eata")
 def eata(trace: Trace, dtype: torch.dtype) -> Replayed:
-    method = prepared_eata(trace, dtype, fisher_batch_size=trace.meta["fisher_batch_size"])
+    method = prepared_eata(trace, dtype, fisher_batch_size=trace.meta.get("fisher_batch_size", 64))
     replayed = Replayed()
     for x in trace.batches(dtype):
         before = method.kept
@@ -129,7 +130,7 @@ def replay_sar(method: SAR, batches: Iterator[Tensor]) -> Replayed:
 
 @replays("sar")
 def sar(trace: Trace, dtype: torch.dtype) -> Replayed:
-    method = prepared_sar(SAR, trace, dtype, "margin_e0", trace.meta["reset_threshold"])
+    method = prepared_sar(SAR, trace, dtype, "margin_e0", trace.meta.get("reset_threshold", 0.2))
     return replay_sar(method, trace.batches(dtype))
 
 
@@ -154,7 +155,7 @@ def adapt_then_score(method: Method[Any], trace: Trace, dtype: torch.dtype, time
 
 @replays("medbn_tent")
 def medbn_tent(trace: Trace, dtype: torch.dtype) -> Replayed:
-    method = prepared(Tent, trace, dtype, statistics="median", steps=trace.meta["steps"])
+    method = prepared(Tent, trace, dtype, statistics="median", steps=trace.meta.get("steps", 1))
     return adapt_then_score(method, trace, dtype, 1)
 
 
@@ -171,7 +172,9 @@ class TrackedMedianTent(Tent):
 @replays("medbn_ema_tent")
 def medbn_ema_tent(trace: Trace, dtype: torch.dtype) -> Replayed:
     tracked = type("Tracked", (TrackedMedianTent,), {"weight": trace.meta["bn_momentum"]})
-    return adapt_then_score(prepared(tracked, trace, dtype, steps=trace.meta["steps"]), trace, dtype, 1)
+    return adapt_then_score(
+        prepared(tracked, trace, dtype, steps=trace.meta.get("steps", 1)), trace, dtype, 1
+    )
 
 
 @replays("medbn_eata")
@@ -185,7 +188,7 @@ def medbn_eata(trace: Trace, dtype: torch.dtype) -> Replayed:
         gradients = torch.autograd.grad(loss, list(method.parameters.values()))
         squares.append(parameters_to_vector(gradients).square())
     method.fisher = torch.stack(squares[1:] or squares).sum(dim=0)
-    return adapt_then_score(method, trace, dtype, trace.meta["steps"])
+    return adapt_then_score(method, trace, dtype, trace.meta.get("steps", 1))
 
 
 class SecondLookSAR(SAR):
@@ -198,7 +201,7 @@ class SecondLookSAR(SAR):
 @replays("medbn_sar")
 def medbn_sar(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared_sar(SecondLookSAR, trace, dtype, "e_margin", 0.0, statistics="median")
-    return adapt_then_score(method, trace, dtype, trace.meta["steps"])
+    return adapt_then_score(method, trace, dtype, trace.meta.get("steps", 1))
 
 
 @replays("medbn_layer")
@@ -275,7 +278,7 @@ def sottarepo_eata(trace: Trace, dtype: torch.dtype) -> Replayed:
 
 @replays("sottarepo_sar")
 def sottarepo_sar(trace: Trace, dtype: torch.dtype) -> Replayed:
-    method = prepared_sar(SAR, trace, dtype, "margin_e0", 0.2)
+    method = prepared_sar(SAR, trace, dtype, "margin_e0", trace.meta.get("reset_threshold", 0.2))
     for group in method.optimizer.param_groups:
         group["weight_decay"] = 0.0  # the setting is ignored there
     with patch("ttabench.nn.entropy", floored_entropy):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from .registry import REPLAYS, Entry, Replayed, Unsupported
+from .registry import REPLAYS, Replayed, Unsupported
 from .trace import Trace
 
 # The only traces that may be reported unsupported.
 OPTIONAL = ("cotta-bn_cnn-E", "cotta_transform", "sottarepo_")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """float64, float32  largest absolute logit difference in each precision (NaN: not run).
     norms             largest difference of a parameter's norm, in float64, after any batch.
@@ -24,10 +25,10 @@ class Verdict:
     """
 
     trace: str
-    float64: float
-    float32: float
-    norms: float
-    bound: float
+    float64: float = math.nan
+    float32: float = math.nan
+    norms: float = math.nan
+    bound: float = math.nan
     status: str
     reason: str = ""
 
@@ -39,45 +40,54 @@ class Verdict:
         )
 
 
-def judge(trace: Trace) -> Verdict:
-    """Replay `trace` in float64 and float32; the verdict is that of float64."""
-    bound = float32_bound(trace)
-    entry = REPLAYS.get(trace.method)
+def judge(trace: Trace, float32: bool = True) -> Verdict:
+    """Replay `trace` in float64, which decides, and in float32, if wanted.
+
+    Whatever goes wrong with one trace is its failure, and does not keep the others from being replayed.
+    """
     try:
-        if entry is None:
-            raise Unsupported(f"no replay for a method called '{trace.method}'")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # traces with settings we warn about
-            runs = {dtype: entry.replay(trace, dtype) for dtype in (torch.float64, torch.float32)}
+        return _judge(trace, float32)
     except Unsupported as why:
-        allowed = trace.name.startswith(OPTIONAL)
-        return Verdict(
-            trace.name, *(float("nan"),) * 3, bound, "unsupported" if allowed else "FAIL", str(why)
-        )
-    wide, narrow = (logit_difference(trace, runs[dtype], dtype) for dtype in runs)
-    norms = norm_difference(trace, runs[torch.float64])
-    deciding = wide if entry.dtype == torch.float64 else narrow
-    reason = _failure(entry, deciding, norms)
-    return Verdict(trace.name, wide, narrow, norms, bound, "FAIL" if reason else "ok", reason)
+        status = "unsupported" if trace.name.startswith(OPTIONAL) else "FAIL"
+        return Verdict(trace=trace.name, status=status, reason=str(why))
+    except Exception as problem:
+        text = str(problem).splitlines()
+        return Verdict(trace=trace.name, status="FAIL", reason=": ".join([type(problem).__name__, *text[:1]]))
 
 
-def _failure(entry: Entry, difference: float, norms: float) -> str:
-    if not difference <= entry.tolerance:
-        return f"logits differ by {difference:.1e}, more than {entry.tolerance:.0e}"
-    return ""
+def _judge(trace: Trace, float32: bool) -> Verdict:
+    entry = REPLAYS.get(trace.method)
+    if entry is None:
+        raise Unsupported(f"no replay for a method called '{trace.method}'")
+    wanted = {torch.float64, entry.dtype} | ({torch.float32} if float32 else set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # traces with settings we warn about
+        runs = {dtype: entry.replay(trace, dtype) for dtype in wanted}
+    differences = {dtype: logit_difference(trace, run, dtype) for dtype, run in runs.items()}
+    deciding = differences[entry.dtype]
+    good = deciding <= entry.tolerance  # and not NaN
+    return Verdict(
+        trace=trace.name,
+        float64=differences[torch.float64],
+        float32=differences.get(torch.float32, math.nan),
+        norms=norm_difference(trace, runs[torch.float64]),
+        bound=float32_bound(trace),
+        status="ok" if good else "FAIL",
+        reason="" if good else f"logits differ by {deciding:.1e}, more than {entry.tolerance:.0e}",
+    )
 
 
 def logit_difference(trace: Trace, run: Replayed, dtype: torch.dtype) -> float:
     """Largest absolute difference; NaN where the run's is not finite or has another shape."""
     ours = torch.cat([logits.double() for logits in run.logits])
     theirs = trace.recorded("logits", dtype) if run.expected is None else run.expected.double()
-    return (ours - theirs).abs().max().item() if ours.shape == theirs.shape else float("nan")
+    return (ours - theirs).abs().max().item() if ours.shape == theirs.shape else math.nan
 
 
 def norm_difference(trace: Trace, run: Replayed) -> float:
     """Largest difference of a parameter's L2 norm, after every batch where recorded, else at the end."""
     if "param_names" not in trace or not run.norms:
-        return float("nan")
+        return math.nan
     names = [str(name) for name in trace["param_names"]]
     ours = np.array([[row[name] for name in names] for row in run.norms])
     worst = np.abs(ours[-1] - trace.recorded("param_l2", torch.float64).numpy()).max()
