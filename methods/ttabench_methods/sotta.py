@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,7 +45,6 @@ class SoTTAConfig:
     weight_decay  0 by the paper; in the official CIFAR runs 5e-4, since a 0 of the script is taken for unset.
     """
 
-    norms: Literal["batch", "all"] = "all"
     statistics: Literal["batch", "median"] = "batch"
     threshold: float = 0.99
     capacity: int = 64
@@ -83,7 +82,7 @@ class SoTTA(Method[SoTTAConfig]):
 
     @classmethod
     def needs_of(cls, config: SoTTAConfig) -> Needs:
-        return Needs(gradient=True, norm_layers=tta.norm_needs(config.norms, config.statistics))
+        return Needs(gradient=True, norm_layers=tta.norm_needs("all", config.statistics))
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -100,7 +99,7 @@ class SoTTA(Method[SoTTAConfig]):
         for _, layer in tta.norm_modules(self.model, "batch"):
             layer.momentum = cfg.bn_momentum
         top = tta.top_norms_by_name(self.model) if cfg.official_quirks else tta.top_norms(self.model)
-        self.parameters = tta.norm_affine(self.model, cfg.norms, skip=top)
+        self.parameters = tta.norm_affine(self.model, skip=top)
         self.optimizer = tta.make_optimizer(
             cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum, cfg.weight_decay
         )
@@ -109,8 +108,7 @@ class SoTTA(Method[SoTTAConfig]):
 
     def adapt(self, x: Tensor) -> Tensor:
         every = self.config.update_every
-        started = self.arrived % every
-        cuts = range(every - started, len(x), every)
+        cuts = range(every - self.arrived % every, len(x), every)  # where a group is complete
         return torch.cat([self.arrive(group) for group in torch.tensor_split(x, tuple(cuts))])
 
     def arrive(self, x: Tensor) -> Tensor:
@@ -129,7 +127,8 @@ class SoTTA(Method[SoTTAConfig]):
     def update(self) -> None:
         """Entropy-sharpness minimisation over the memory (Eqs. 2 to 4)."""
         if self.arrived == self.config.update_every and not self.admitted:
-            warnings.warn(f"sotta: {self.alarm()}: nothing is learned", RuntimeWarning, stacklevel=2)
+            alarm = self.alarms()["alarm"]
+            warnings.warn(f"sotta: {alarm}: nothing is learned yet", RuntimeWarning, stacklevel=2)
         tta.set_norm_mode(self.model, train=True)
         for items in self.minibatches():
             self.step(torch.stack([item.image for item in items]))
@@ -146,26 +145,15 @@ class SoTTA(Method[SoTTAConfig]):
     def step(self, x: Tensor) -> None:
         self.optimizer.zero_grad()
         torch.autograd.backward(self.entropy(self.model(x)).mean())
-        second = nullcontext() if self.config.official_quirks else self.statistics_kept()
+        second = nullcontext() if self.config.official_quirks else tta.buffers_kept(self.model)
         with tta.sharpness(self.parameters.values(), self.config.rho), second:
             torch.autograd.backward(self.entropy(self.model(x)).mean())
         self.optimizer.step()
-
-    @contextmanager
-    def statistics_kept(self) -> Iterator[None]:
-        """What the batch-norm layers store is the same on leaving as at entry."""
-        before = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        yield
-        for name, buffer in self.model.named_buffers():
-            buffer.copy_(before[name])
-
-    def alarm(self) -> str:
-        if self.admitted or not self.arrived:
-            return ""
-        return f"threshold {self.config.threshold:g} admits none of {self.arrived} images"
 
     def adapted(self) -> str:
         return tta.describe(self.model, self.parameters)
 
     def alarms(self) -> dict[str, Any]:
-        return {"alarm": self.alarm(), "admitted": round(self.admitted / max(1, self.arrived), 4)}
+        none = self.arrived and not self.admitted
+        alarm = f"threshold {self.config.threshold:g} admits none of {self.arrived} images" if none else ""
+        return {"alarm": alarm, "admitted": round(self.admitted / max(1, self.arrived), 4)}

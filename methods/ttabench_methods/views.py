@@ -46,7 +46,7 @@ def uniform(low: float, high: float) -> float:
 def grey(x: Tensor) -> Tensor:
     """Luma: (B, 3, H, W) → (B, 1, H, W)."""
     red, green, blue = x.unbind(1)
-    return (0.2989 * red + 0.587 * green + 0.114 * blue).unsqueeze(1)
+    return (0.2989 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(1)
 
 
 def brightness(x: Tensor, f: float) -> Tensor:
@@ -54,30 +54,32 @@ def brightness(x: Tensor, f: float) -> Tensor:
 
 
 def contrast(x: Tensor, f: float) -> Tensor:
-    return f * x + (1 - f) * grey(x).mean((2, 3), keepdim=True)
+    return (f * x).add_(grey(x).mean((2, 3), keepdim=True), alpha=1 - f)
 
 
 def saturation(x: Tensor, f: float) -> Tensor:
-    return f * x + (1 - f) * grey(x)
+    return (f * x).add_(grey(x), alpha=1 - f)
 
 
 def hue(x: Tensor, f: float) -> Tensor:
-    """Turn the hue by `f` of a full turn; value and chroma, as in HSV, stay."""
+    """Turn the hue by `f` of a full turn, |f| < 1/6; value and chroma, as in HSV, stay."""
     red, green, blue = x.unbind(1)
-    value = x.amax(1)
-    chroma = value - x.amin(1)
-    divisor = chroma.where(chroma > 0, 1)
-    sextant = torch.where(
+    value, least = x.amax(1), x.amin(1)
+    chroma = value - least
+    rise = torch.where(
         value == red,
-        (green - blue) / divisor,
-        torch.where(value == green, 2 + (blue - red) / divisor, 4 + (red - green) / divisor),
+        green - blue,
+        torch.where(value == green, blue - red + 2 * chroma, red - green + 4 * chroma),
     )
-    turned = torch.stack([sextant + (n + 6 * f) for n in (5, 3, 1)], 1).remainder_(6)  # red, green, blue
-    return value.unsqueeze(1) - chroma.unsqueeze(1) * torch.minimum(turned, 4 - turned).clamp_(0, 1)
+    sextant = rise / chroma.clamp(min=1e-12) + 6 * f  # 0 is red, 2 green, 4 blue, 6 red again
+    primaries = torch.arange(0, 6, 2, device=x.device, dtype=x.dtype).view(1, 3, 1, 1)
+    distance = (sextant.unsqueeze(1) - primaries).abs_()
+    share = distance.sub_(3).abs_().sub_(1).clamp_(0, 1)  # 1 up to a sextant away on the circle, 0 from two
+    return share.mul_(chroma.unsqueeze(1)).add_(least.unsqueeze(1))
 
 
 def gamma(x: Tensor, f: float) -> Tensor:
-    return x.clamp(1e-8, 1).pow(f)
+    return x.clamp(1e-8, 1).pow_(f)
 
 
 JITTER: tuple[tuple[Callable[[Tensor, float], Tensor], float, float], ...] = (
