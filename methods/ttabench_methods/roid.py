@@ -1,0 +1,156 @@
+"""ROID: universal test-time adaptation through weight ensembling, diversity weighting and prior correction.
+
+| symbol  | name       |                                                                               |
+| ------- | ---------- | ----------------------------------------------------------------------------- |
+| L_SLR   | slr        | soft likelihood ratio: −Σ_c ŷ_c log(ŷ_c / (1 − ŷ_c)), ŷ clipped at `clip`     |
+| ȳ       | average    | moving average (0.9) of the mean softmax, uniform at first                    |
+| w_div   | diversity  | 1 − cos(ȳ, ŷ), scaled to 0 … 1 over the batch                                 |
+| w_cert  | certainty  | −H(ŷ), scaled to 0 … 1 over the batch                                         |
+| w       | weight     | exp(w_div · w_cert / τ); 0 where w_div is below its mean                      |
+| τ       | temperature |                                                                              |
+| α       | ensemble   | θ ← α θ + (1 − α) θ₀ after every step                                         |
+| p̄, γ    | prior      | mean softmax of the batch, smoothed by γ = max(1/B, 1/C) / max p̄              |
+
+Loss: (Σ w · L_SLR + Σ w · symmetric cross-entropy with one view of the image) / B, the view's sum over the
+images with w > 0. Adapted: affine parameters of the norm layers. Scored: the forward pass before the update,
+times the smoothed prior.
+
+Deviations: probabilities are multiplied by the prior, as Bayes' rule has it; with `official_quirks=True` the
+logits are, as in the official code. Views continue the border outwards, where the official ones reflect it. A
+batch without spread in a weight (one image) counts as 1 everywhere, where the official code divides by 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from ttabench import nn as tta
+from ttabench.method import Method, Needs, Paper, SourceData
+from ttabench_methods.views import MARGIN, affine, colour_jitter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ROIDConfig:
+    """Defaults: the official CIFAR configuration (batch size 200)."""
+
+    norms: Literal["batch", "all"] = "all"
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    temperature: float = 1 / 3
+    clip: float = 0.99
+    ensemble: float = 0.99
+    consistency: bool = True
+    prior_correction: bool = True
+    official_quirks: bool = False
+
+
+def slr(p: Tensor, clip: float) -> Tensor:
+    """Soft likelihood ratio of softmax outputs: (B, C) → (B,). Beyond `clip` there is no gradient."""
+    p = p.clamp(0, clip)
+    return -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)
+
+
+def unit_range(values: Tensor) -> Tensor:
+    """Scaled to 0 … 1 over the batch; 1 where all are the same: (B,) → (B,)."""
+    low, high = values.aminmax()
+    return (values - low) / (high - low) if high > low else torch.ones_like(values)
+
+
+def weights(p: Tensor, average: Tensor, temperature: float) -> Tensor:
+    """w of softmax outputs (B, C), given their moving average (C,): (B,)."""
+    diversity = unit_range(1 - cosine_similarity(average[None], p, dim=1))
+    certainty = unit_range(torch.special.entr(p).sum(dim=1).neg())
+    return (diversity * certainty / temperature).exp().where(diversity >= diversity.mean(), 0)
+
+
+def smoothed_prior(p: Tensor) -> Tensor:
+    """(p̄ + γ) / (1 + γ C) of softmax outputs (B, C): (C,), sums to 1."""
+    prior = p.mean(dim=0)
+    gamma = max(1 / len(p), 1 / p.shape[1]) / prior.max()
+    return (prior + gamma) / (1 + gamma * p.shape[1])
+
+
+@torch.no_grad()
+def view(x: Tensor) -> Tensor:
+    """One random view of a batch (B, 3, H, W) in [0, 1]: colours, affine map, mirror."""
+    x = affine(colour_jitter(x.clamp(0, 1)))[..., MARGIN:-MARGIN, MARGIN:-MARGIN]
+    return x.flip(-1) if torch.rand(1).item() < 0.5 else x
+
+
+class ROID(Method[ROIDConfig]):
+    """Self-training on certain, diverse samples, held near the source by weight ensembling."""
+
+    name = "roid"
+    paper = Paper(
+        key="marsden2024universal",
+        title="Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior "
+        "Correction",
+        authors="Marsden, Robert A. and Döbler, Mario and Yang, Bin",
+        venue="WACV",
+        year=2024,
+        url="https://arxiv.org/abs/2306.00650",
+    )
+    needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
+    Config = ROIDConfig
+    scores = "the forward pass before the update, corrected by the prior"
+    deviations = "the prior corrects probabilities (official code: logits); views continue the border"
+
+    @classmethod
+    def needs_of(cls, config: ROIDConfig) -> Needs:
+        return Needs(gradient=True, norm_layers=tta.norm_needs(config.norms))
+
+    @classmethod
+    def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
+        """ImageNet: official (batch size 64)."""
+        return {"optimizer": "sgd", "lr": 2.5e-4} if num_classes >= 1000 else {}
+
+    def setup(self, source: SourceData | None) -> None:
+        cfg = self.config
+        tta.use_batch_statistics(self.model)
+        self.parameters = tta.norm_affine(self.model, cfg.norms)
+        self.theta0 = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+        classes = self.model.num_classes
+        self.average = torch.full_like(self.model.linear.weight[:, 0], 1 / classes)
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        p = tta.widen(logits).softmax(dim=1)
+        w = weights(p.detach(), self.average, self.config.temperature)
+        self.average = tta.moving_average(self.average, p.mean(dim=0))
+        loss = (w * slr(p, self.config.clip)).sum() / len(x)
+        if self.config.consistency:
+            kept = w > 0
+            seen, twin = logits[kept], self.model(view(x[kept]))
+            symmetric = (tta.soft_cross_entropy(twin, seen) + tta.soft_cross_entropy(seen, twin)) / 2
+            loss = loss + (w[kept] * symmetric).sum() / len(x)
+        tta.minimise(loss, self.optimizer)
+        self.weigh_in_source()
+        return self.correct(logits.detach())
+
+    @torch.no_grad()
+    def weigh_in_source(self) -> None:
+        """θ ← α θ + (1 − α) θ₀."""
+        for name, p in self.parameters.items():
+            p.lerp_(self.theta0[name], 1 - self.config.ensemble)
+
+    def correct(self, logits: Tensor) -> Tensor:
+        """Logits (B, C) weighted by the batch's own prior."""
+        if not self.config.prior_correction:
+            return logits
+        prior = smoothed_prior(tta.widen(logits).softmax(dim=1))
+        return logits * prior if self.config.official_quirks else logits + prior.log()
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self.correct(super().predict(x))
+
+    def adapted(self) -> str:
+        return tta.describe(self.model, self.parameters)
