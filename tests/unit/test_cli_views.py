@@ -101,7 +101,18 @@ def test_status_and_doctor(ttabench: Run, results: Path) -> None:
 
 def test_help_of_every_verb(ttabench: Run) -> None:
     whole = ttabench("--help").out
-    for verb in ("sweep", "report", "compare", "train", "list", "status", "doctor"):
+    for verb in (
+        "sweep",
+        "report",
+        "compare",
+        "train",
+        "data",
+        "list",
+        "status",
+        "conform",
+        "cite",
+        "doctor",
+    ):
         assert verb in whole
         assert "Usage" in ttabench(verb, "--help").out
 
@@ -148,3 +159,42 @@ def test_the_source_hash_sees_the_code_a_method_is_made_of() -> None:
     hashes = {name: registry.source_hash(name) for name in ("source", "tent", "quantile")}
     assert len(set(hashes.values())) == 3
     assert registry.source_hash("nobody") == ""
+
+
+def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
+    said = ttabench("cite", "--methods", "tent,sar,tent[norms=all]")
+    assert said.out.count("@") == 2
+    assert "wang2021tent" in said.out.lower()
+    assert said.out.count("{") == said.out.count("}")
+    assert ttabench("cite", results).out.count("@") == 1
+    assert ttabench("cite").code == 2
+
+
+def test_conform_of_a_method(ttabench: Run) -> None:
+    said = ttabench("conform", "source")
+    assert said.code == 0, said.out
+    assert "FAIL" not in said.out
+    assert "reset" in said.out
+    assert "did you mean 'tent'" in ttabench("conform", "tnet").err
+
+
+def test_data_verbs(ttabench: Run, tmp_path: Path) -> None:
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "mine.npz",
+        images=draw.integers(0, 256, (20, 32, 32, 3), np.uint8),
+        labels=np.arange(20) % 4,
+    )
+    root = ("--root", tmp_path / "data")
+    said = ttabench(
+        "data", "generate", tmp_path / "mine.npz", "--corruptions", "fog", "--workers", "0", *root
+    )
+    assert said.code == 0, said.err
+    assert "mine-c-local" in said.out
+    assert "mine-c-local" in ttabench("data", "list", *root).out
+    assert ttabench("data", "verify", "cifar10-c", *root).code == 1
+    said = ttabench("data", "fetch", "cifar11-c", *root)
+    assert (said.code, "did you mean 'cifar10-c'" in said.err) == (2, True)
+    assert ttabench("data", "fetch", "digits-c").code == 0

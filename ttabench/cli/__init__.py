@@ -31,9 +31,9 @@ def _root(
 
 
 def _register() -> None:
-    from ttabench.cli import compare, doctor, listing, report, status, sweep, train
+    from ttabench.cli import cite, compare, conform, data, doctor, listing, report, status, sweep, train
 
-    for module in (sweep, report, compare, train, listing, status, doctor):
+    for module in (sweep, report, compare, train, data, listing, status, conform, cite, doctor):
         module.register(app)
 
 

@@ -8,7 +8,16 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 EVERY = 20.0  # seconds between two plain lines about the same running item
 
@@ -83,3 +92,44 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Meter:
+    """One thing at a time, at `done` of `total`: a bar on a terminal, a line every few seconds elsewhere.
+
+    Called as ``meter(what, done, total)``; a total of 0 is unknown. unit "bytes" shows sizes and speed.
+    """
+
+    def __init__(self, unit: str, console: Console | None = None) -> None:
+        self.console = console or Console(file=sys.stderr, highlight=False)
+        self._bytes = unit == "bytes"
+        counts = (DownloadColumn(), TransferSpeedColumn()) if self._bytes else (MofNCompleteColumn(),)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            *counts,
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._said = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bars.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what, total=total or None)
+        self._bars.update(self._tasks[what], completed=done, total=total or None)
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self._said >= EVERY / 4:
+            self._said = now
+            scale, unit = (1e6, " MB") if self._bytes else (1, "")
+            of = f"/{total / scale:,.0f}" if total else ""
+            self.console.print(f"{what}: {done / scale:,.0f}{of}{unit}", soft_wrap=True, markup=False)

@@ -1,0 +1,35 @@
+"""``ttabench conform``: does a method keep the contract?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from typer import Argument
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(conform)
+
+
+def conform(
+    methods: Annotated[
+        list[str], Argument(metavar="METHOD…", help="Names, perhaps as in tent\\[norms=all].")
+    ],
+) -> None:
+    """Try methods on tiny nets: reset, causality, batch of one, pickling, precision, memory and more.
+
+    Exit code 1 if a check fails.
+    """
+    from ttabench.conformance import conform as run
+    from ttabench.grid import parse_method
+    from ttabench.registry import method
+
+    failed = 0
+    for text in methods:
+        name, settings = parse_method(text)
+        for check in run(method(name), settings):
+            print(f"{text}: {'ok  ' if check.ok else 'FAIL'} {check.name} ({check.detail})")
+            failed += not check.ok
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,98 @@
+"""``ttabench data``: fetch, verify, list and generate datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+data = typer.Typer(no_args_is_help=True, help="Fetch, verify, list and generate datasets.")
+Root = Annotated[Path | None, Option(help="Where datasets are kept. [$TTABENCH_DATA, else the cache]")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(data, name="data")
+
+
+@data.command()
+def fetch(
+    name: Annotated[str, Argument(help="e.g. cifar10-c")],
+    root: Root = None,
+    mirror: Annotated[str | None, Option(help="A web folder to try first.")] = None,
+    keep: Annotated[bool, Option("--keep", help="Keep the archives.")] = False,
+) -> None:
+    """Download, check, unpack; an interrupted download is continued."""
+    from ttabench.cli._display import Meter
+    from ttabench.data.fetch import fetch as run
+
+    with Meter("bytes") as meter:
+        said = run(name, root, meter, mirror, keep)
+    for line in said:
+        print(line)
+
+
+@data.command()
+def verify(
+    name: Annotated[str, Argument(help="A dataset's name, or the path of a -C folder.")],
+    root: Root = None,
+    deep: Annotated[bool, Option("--deep", help="Compare checksums and decode every image.")] = False,
+) -> None:
+    """Audit what is on disk; exit code 1 if it must not be used."""
+    from ttabench.cli._display import Meter
+    from ttabench.data.verify import verify as run
+
+    with Meter("steps") as meter:
+        findings = run(name, root, deep=deep, on_step=meter)
+    for finding in findings:
+        print(f"{finding.level:<8} {finding.text}")
+    if any(finding.level == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
+@data.command("list")
+def list_(root: Root = None) -> None:
+    """What is here, and how large."""
+    from ttabench.cli._table import table
+    from ttabench.data.catalog import listing
+
+    rows = [
+        (e.name, e.state, f"{e.size / 1e6:,.0f} MB" if e.size else "", e.path, e.note) for e in listing(root)
+    ]
+    table(["dataset", "state", "on disk", "folder", "note"], rows)
+
+
+@data.command()
+def generate(
+    source: Annotated[Path, Argument(help="A clean test set: .npz (images, labels) or class folders.")],
+    name: Annotated[str, Option(help="What to call it. [the file's name]")] = "",
+    train: Annotated[Path | None, Option(help="The training set, likewise.")] = None,
+    size: Annotated[int, Option(help="Resize to 32 or 64. [as it is]")] = 0,
+    corruptions: Annotated[str, Option(help="all, extra, every, or names.")] = "every",
+    severities: Annotated[str, Option(help="1 to 5.")] = "1,2,3,4,5",
+    seed: Annotated[int, Option(min=0)] = 0,
+    frost: Annotated[Path | None, Option(help="Folder with the published frost pictures. [our own]")] = None,
+    workers: Annotated[int | None, Option(help="Processes. [one per core]", min=0)] = None,
+    root: Root = None,
+) -> None:
+    """Make the -C version of a clean test set, ready for a sweep; continues where it was stopped."""
+    from ttabench.cli._display import Meter
+    from ttabench.cli._options import corruption_names, whole_numbers
+    from ttabench.data.generate import generate as run
+
+    with Meter("files") as meter:
+        folder = run(
+            source,
+            name=name,
+            root=root,
+            train=train,
+            size=size,
+            corruptions=corruption_names(corruptions),
+            severities=whole_numbers(severities, "--severities"),
+            seed=seed,
+            frost=frost,
+            workers=workers,
+            on_file=meter,
+        )
+    print(f"{folder} is ready: ttabench sweep --datasets {folder.name}")
