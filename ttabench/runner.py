@@ -12,6 +12,7 @@ from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
 from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.mixed import MIXED
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Died, Executor
 from ttabench.grid import Grid, Planned, Target
@@ -41,7 +42,7 @@ def open_datasets(grid: Grid) -> dict[str, Dataset]:
     opened = {name: open_dataset(name) for name in grid.datasets}
     for name, data in opened.items():
         for corruption in grid.corruptions:
-            if corruption not in data.corruptions:
+            if corruption not in (*data.corruptions, MIXED):
                 raise unknown(f"corruption of {name}", corruption, data.corruptions)
     return opened
 

@@ -15,6 +15,7 @@ import torch
 from ttabench.cell import Cell, Result
 from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.mixed import MIXED, mixed
 from ttabench.errors import UnusableModel, UserError
 from ttabench.evaluate import evaluate
 from ttabench.method import Method
@@ -86,8 +87,12 @@ def work(job: Job, emit: Emit) -> Done:
 
 
 def _run(cell: Cell, method: Method[Any], device: str, emit: Emit) -> Result:
-    data = _dataset(cell.dataset).corrupted(cell.corruption, cell.severity)
-    if (now := _dataset(cell.dataset).fingerprint()) != cell.fingerprint:
+    dataset = _dataset(cell.dataset)
+    if cell.corruption == MIXED:
+        data = mixed(dataset, cell.severity, cell.seed)
+    else:
+        data = dataset.corrupted(cell.corruption, cell.severity)
+    if (now := dataset.fingerprint()) != cell.fingerprint:
         raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
     total = min(cell.protocol.limit or len(data), len(data))
     seen = evaluate(

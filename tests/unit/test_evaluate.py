@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from ttabench.classifier import Classifier
 from ttabench.contamination import interleave
 from ttabench.data.base import Labelled
+from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
 from ttabench.evaluate import clean_accuracy, evaluate
 from ttabench.method import Batches, Method, Needs
@@ -179,6 +181,25 @@ def test_every_order_is_a_permutation_and_a_function_of_the_seed(seed: int, orde
     found = arrange(order, labels, seed)
     assert sorted(found) == list(range(60))
     assert found.tolist() == arrange(order, labels, seed).tolist()
+
+
+def test_a_mixed_stream_deals_every_corruption_its_share() -> None:
+    class Numbered:
+        """A dataset whose images under the n-th corruption are all n."""
+
+        def test(self) -> Labelled:
+            return Labelled(np.zeros((47, 8, 8, 3), np.uint8), np.arange(47))
+
+        def corrupted(self, corruption: str, severity: int) -> Labelled:
+            number = CORRUPTIONS.index(corruption)
+            return Labelled(np.full((47, 8, 8, 3), number, np.uint8), np.arange(47))
+
+    found = mixed(Numbered(), 5, 0)  # type: ignore[arg-type]
+    shares = np.bincount(found.images[:, 0, 0, 0], minlength=len(CORRUPTIONS))
+    assert set(shares) <= {3, 4}
+    assert found.labels.tolist() == list(range(47))
+    again = mixed(Numbered(), 5, 1)  # type: ignore[arg-type]
+    assert (found.images != again.images).any()
 
 
 def test_small_concentration_correlates_neighbours() -> None:

@@ -21,17 +21,17 @@ def whole_numbers(text: str, what: str) -> tuple[int, ...]:
 
 
 def corruption_names(text: str) -> tuple[str, ...]:
-    """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), or names, or a mixture. Raises UserError."""
+    """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``mixed`` or names. Raises UserError."""
     from ttabench.data.corruptions import names
 
     found: list[str] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part in GROUPS:
             found += getattr(names, GROUPS[part])
-        elif part in names.ALL_CORRUPTIONS:
+        elif part in (*names.ALL_CORRUPTIONS, "mixed"):
             found.append(part)
         else:
-            raise unknown("corruption", part, [*names.ALL_CORRUPTIONS, *GROUPS])
+            raise unknown("corruption", part, [*names.ALL_CORRUPTIONS, *GROUPS, "mixed"])
     return tuple(found)
 
 

@@ -45,7 +45,10 @@ def sweep(
     archs: Annotated[str | None, Option(help="Architectures. [resnet18,cct]")] = None,
     datasets: Annotated[str | None, Option(help="Datasets. [digits-c]")] = None,
     corruptions: Annotated[
-        str | None, Option(help="all (the 15), extra (the 4), every (the 19), or names. [all]")
+        str | None,
+        Option(
+            help="all (the 15), extra (the 4), every (the 19), mixed (the 15 in one stream), or names. [all]"
+        ),
     ] = None,
     severities: Annotated[str | None, Option(help="1 to 5. [5]")] = None,
     seeds: Annotated[str | None, Option(help="Whole numbers. [0]")] = None,
