@@ -83,7 +83,7 @@ class Stream:
             yield self._take(np.arange(start, min(start + self.batch_size, self.count)))
 
     def shuffled(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for chosen in torch.randperm(self.count).split(self.batch_size):
+        for chosen in torch.split(torch.randperm(self.count), self.batch_size):
             yield chosen, self._take(chosen.numpy())
 
     def _take(self, chosen: NDArray[np.int64]) -> Tensor:

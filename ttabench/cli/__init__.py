@@ -55,6 +55,6 @@ def main() -> None:
         sys.exit(130)
 
 
-def _warn(message: Warning | str, category: type[Warning], *_where: object) -> None:
+def _warn(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
     if issubclass(category, UserWarning):
         print(f"ttabench: warning: {message}", file=sys.stderr)
