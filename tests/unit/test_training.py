@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from ttabench.data.base import Dataset, Labelled
-from ttabench.errors import UnusableModel, UserError
+from ttabench.errors import UserError
+from ttabench.evaluate import clean_accuracy
 from ttabench.models import checkpoints, recipes, training
 from ttabench.models.checkpoints import find, load
 from ttabench.models.plans import plan
 from ttabench.models.recipes import Recipe, recipe_for
-from ttabench.models.training import Progress, accuracy, learning_rate, train
+from ttabench.models.training import Progress, learning_rate, train
 from ttabench.models.weights import content_hash
 
 TINY = Recipe(
@@ -88,7 +89,7 @@ def test_training_learns_and_what_it_returns_is_what_is_stored(monkeypatch: pyte
     assert find("resnet18_w8", bars) is None
     trained = train("resnet18_w8", bars)
     loaded = load("resnet18_w8", bars)
-    assert trained.clean_accuracy == accuracy(loaded.classifier, bars.test()) == 100.0
+    assert trained.clean_accuracy == clean_accuracy(loaded.classifier, bars.test()) == 100.0
     assert trained.sha256 == loaded.sha256 == content_hash(loaded.classifier)
     assert find("resnet18_w8", bars) == loaded.path
     assert not loaded.classifier.training
@@ -165,7 +166,7 @@ def test_bfloat16_is_used_where_asked_for_and_recorded() -> None:
 def test_a_loss_that_is_not_finite_stops_training() -> None:
     bars = Bars()
     bars.std = (0.0, 0.0, 0.0)
-    with pytest.raises(UnusableModel, match="loss of resnet18_w8 is nan"):
+    with pytest.raises(UserError, match="loss of resnet18_w8 is nan in epoch 1"):
         train("resnet18_w8", bars)
     assert find("resnet18_w8", bars) is None
 

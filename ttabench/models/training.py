@@ -21,17 +21,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttabench.classifier import Classifier
-from ttabench.data.base import Dataset, Labelled
+from ttabench.data.base import Dataset
 from ttabench.env import machine, pick_device, versions
-from ttabench.errors import UnusableModel, UserError
+from ttabench.errors import UserError
+from ttabench.evaluate import clean_accuracy
 from ttabench.models.augment import Sampler, mix
 from ttabench.models.checkpoints import Loaded, load, save, write_atomically
 from ttabench.models.plans import Plan, plan
 from ttabench.models.randaugment import randaugment
 from ttabench.models.recipes import Recipe
 
-__all__ = ["Progress", "accuracy", "train"]
+__all__ = ["Progress", "train"]
 
 SAVE_EVERY = 30.0  # seconds between training states; one is also a sign that this takes long
 TELL_EVERY = 0.1  # seconds between progress reports, at least
@@ -73,7 +73,7 @@ def train(
     precision    "auto" = the recipe's, "float32" or "bfloat16" (autocast).
     on_progress  called at the end of each epoch, and up to ten times a second within.
 
-    Raises UserError on bad names or an unwritable cache, UnusableModel where the loss is not finite.
+    Raises UserError on bad names, an unwritable cache, or a loss that is not finite.
     """
     what = plan(arch, dataset, recipe=recipe, epochs=epochs, seed=seed)
     device = pick_device(device)
@@ -149,8 +149,9 @@ class _Run:
                 )  # fmt: skip
         loss_mean = loss_sum.item() / self.steps_per_epoch
         if not math.isfinite(loss_mean):
-            raise UnusableModel(
-                f"the loss of {self.plan.member.name} is {loss_mean} in epoch {self.epoch + 1} of training"
+            raise UserError(
+                f"the training loss of {self.plan.member.name} is {loss_mean} in epoch {self.epoch + 1}; "
+                "try float32 precision, or another seed."
             )
         self.epoch += 1
         point = {
@@ -160,11 +161,14 @@ class _Run:
         }
         every = max(1, self.recipe.epochs // EVALUATIONS)
         if self.epoch % every == 0 and self.epoch < self.recipe.epochs:
-            point["clean_accuracy"] = accuracy(self.classifier, self.test)
+            point["clean_accuracy"] = self._clean_accuracy()
         self.curve.append(point)
         self.seconds += time.perf_counter() - began
         if time.perf_counter() - self.saved_at >= SAVE_EVERY and self.epoch < self.recipe.epochs:
             self.save_state()
+
+    def _clean_accuracy(self) -> float:
+        return clean_accuracy(self.classifier.eval(), self.test, str(self.device))
 
     def _forward(self) -> Callable[[Tensor], Tensor]:
         if self.recipe.compile and self.device.type == "cuda":
@@ -218,7 +222,7 @@ class _Run:
 
     def finish(self) -> None:
         began = time.perf_counter()
-        clean = accuracy(self.classifier, self.test)
+        clean = self._clean_accuracy()
         self.curve[-1]["clean_accuracy"] = clean
         described = {
             "clean_accuracy": clean, "test_images": len(self.test), "epochs": self.recipe.epochs,
@@ -265,22 +269,6 @@ def resolve_precision(precision: str, recipe: Recipe, device: torch.device) -> s
     if precision not in ("float32", "bfloat16"):
         raise UserError(f"precision is '{precision}'; expected auto, float32 or bfloat16.")
     return precision
-
-
-@torch.no_grad()
-def accuracy(classifier: Classifier, images: Labelled, batch_size: int = 250) -> float:
-    """Percent of the images that `classifier`, in eval mode and float32, gets right, on its own device."""
-    device = next(classifier.parameters()).device
-    was_training = classifier.training
-    classifier.eval()
-    right = 0
-    for start in range(0, len(images), batch_size):
-        part = slice(start, start + batch_size)
-        x = torch.from_numpy(np.ascontiguousarray(images.images[part])).to(device)
-        predicted = classifier(x.permute(0, 3, 1, 2).float() / 255).argmax(1).cpu().numpy()
-        right += int((predicted == images.labels[part]).sum())
-    classifier.train(was_training)
-    return 100 * right / len(images)
 
 
 @contextmanager
