@@ -1,0 +1,162 @@
+"""The random views of CoTTA and RoTTA: what each transform must do, and views in few forward passes."""
+
+from __future__ import annotations
+
+import colorsys
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttabench.conformance.nets import images, nets
+from ttabench.nn import use_batch_statistics
+from ttabench_methods import views
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """What `uniform` returns next, in place of random numbers; all of it has to be drawn."""
+    planned: list[float] = []
+    monkeypatch.setattr(views, "uniform", lambda low, high: planned.pop(0))
+    yield planned
+    assert not planned
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (3, 3, 32, 32), (2, 3, 17, 24)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_view_is_an_image_of_the_same_kind(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.rand(shape, dtype=dtype)
+    for _ in range(10):
+        view = views.random_view(x)
+        assert view.shape == x.shape
+        assert view.dtype == dtype
+        assert view.min() >= 0
+        assert view.max() <= 1
+
+
+def test_one_draw_serves_the_whole_batch() -> None:
+    """Copies of one image differ by the noise only, which is drawn for each pixel: σ = 0.005."""
+    x = images(1, seed=0)
+    for _ in range(5):
+        copies = views.random_view(x.expand(8, -1, -1, -1))
+        spread = (copies - copies.mean(0)).abs()
+        assert 0 < spread.max() < 8 * 0.005
+        assert (copies[0] - x[0]).abs().mean() > 0.01
+
+
+def test_another_call_is_another_view_and_the_seed_decides_it() -> None:
+    x = images(2, seed=0)
+    torch.manual_seed(0)
+    first, second = views.random_view(x), views.random_view(x)
+    torch.manual_seed(0)
+    assert torch.equal(views.random_view(x), first)
+    assert (first - second).abs().mean() > 0.01
+
+
+def test_colour_transforms_at_their_neutral_strength_change_nothing() -> None:
+    x = torch.rand(4, 3, 8, 8, dtype=torch.float64).clamp(min=1e-6)
+    for change, neutral in (
+        (views.brightness, 1),
+        (views.contrast, 1),
+        (views.saturation, 1),
+        (views.hue, 0),
+        (views.gamma, 1),
+    ):
+        torch.testing.assert_close(change(x, neutral), x, atol=1e-12, rtol=0)
+
+
+def test_without_saturation_or_contrast_images_are_grey() -> None:
+    x = torch.rand(4, 3, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(views.saturation(x, 0), views.grey(x).expand_as(x))
+    flat = views.contrast(x, 0)
+    torch.testing.assert_close(flat, flat[:, :1, :1, :1].expand_as(x))
+    white = torch.ones(1, 3, 2, 2, dtype=torch.float64)
+    torch.testing.assert_close(views.grey(white), white[:, :1] * 0.9999)
+
+
+@pytest.mark.parametrize("turn", [-0.06, 0.013, 0.06])
+def test_hue_agrees_with_colorsys(turn: float) -> None:
+    x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
+    x[..., :4] = x[..., :4].round(decimals=1)  # ties between the channels, greys among them
+    turned = views.hue(x, turn)[0].flatten(1).T
+    for before, after in zip(x[0].flatten(1).T.tolist(), turned.tolist(), strict=True):
+        h, s, v = colorsys.rgb_to_hsv(*before)
+        assert after == pytest.approx(colorsys.hsv_to_rgb((h + turn) % 1, s, v), abs=1e-9)
+
+
+def inner(x: Tensor) -> Tensor:
+    """Without the margin that `affine` adds."""
+    return x[..., views.MARGIN : -views.MARGIN, views.MARGIN : -views.MARGIN]
+
+
+def test_affine_map_without_motion_is_the_image_with_its_border_continued(draws: list[float]) -> None:
+    draws += [0.0, 0.0, 0.0, 1.0]
+    x = torch.rand(2, 3, 12, 16, dtype=torch.float64)
+    torch.testing.assert_close(views.affine(x), nn.functional.pad(x, (2, 2, 2, 2), mode="replicate"))
+
+
+def test_affine_map_shifts_to_the_right_and_down_by_whole_pixels(draws: list[float]) -> None:
+    draws += [0.0, 1.4, 0.6, 1.0]
+    x = torch.rand(2, 3, 16, 16, dtype=torch.float64)
+    moved = inner(views.affine(x))
+    torch.testing.assert_close(moved[..., 1:, 1:], x[..., :-1, :-1])
+
+
+def test_affine_map_turns_clockwise_about_the_centre(draws: list[float]) -> None:
+    """At (u, v), y downwards, is the input at (v, −u) for a quarter turn: the bottom comes to the left."""
+    draws += [90.0, 0.0, 0.0, 1.0]
+    x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
+    torch.testing.assert_close(inner(views.affine(x)), torch.rot90(x, -1, (2, 3)))
+
+
+def test_affine_map_enlarges_about_the_centre(draws: list[float]) -> None:
+    draws += [0.0, 0.0, 0.0, 1.1]
+    ramp = torch.linspace(-1, 1, 32, dtype=torch.float64).expand(1, 3, 32, 32)
+    torch.testing.assert_close(inner(views.affine(ramp)), ramp / 1.1)
+
+
+def test_blur_keeps_what_is_flat_and_weighs_like_a_gaussian() -> None:
+    flat = torch.full((1, 3, 9, 9), 0.3, dtype=torch.float64)
+    torch.testing.assert_close(views.blur(flat, 0.5), inner(flat))
+    point = torch.zeros(1, 3, 9, 9, dtype=torch.float64)
+    point[..., 4, 4] = 1
+    spread = views.blur(point, 0.5)[0, 0]
+    assert spread.sum().item() == pytest.approx(1)
+    assert (spread[2, 3] / spread[2, 2]).item() == pytest.approx(math.exp(-2))
+    assert (spread[3, 3] / spread[2, 2]).item() == pytest.approx(math.exp(-4))
+    torch.testing.assert_close(views.blur(point, 0.001), inner(point))
+
+
+# ---- many views in few forward passes
+
+
+@pytest.mark.parametrize("name", ["BN CNN", "GN CNN", "LN ViT"])
+@pytest.mark.parametrize("batch", [1, 7, 100, 300])
+def test_views_together_are_as_views_one_by_one(name: str, batch: int) -> None:
+    model = nets()[name].double()
+    use_batch_statistics(model)
+    x = images(batch, seed=2).double()
+    torch.manual_seed(0)
+    average = views.average_over_views(model, x, views.random_view, 5)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        one_by_one = torch.stack([model(views.random_view(x)) for _ in range(5)]).mean(0)
+    torch.testing.assert_close(average, one_by_one)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100, 300])
+def test_a_forward_pass_takes_a_bounded_number_of_images(batch: int) -> None:
+    model = nets()["BN CNN"]
+    sizes: list[int] = []
+
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        sizes.append(len(inputs[0]))
+
+    model.register_forward_pre_hook(note)
+    views.average_over_views(model, images(batch, seed=2), lambda x: x, 32)
+    assert sum(sizes) == 32 * batch
+    assert max(sizes) <= max(views.IMAGES_PER_FORWARD, batch)
+    assert len(sizes) < 2 * 32 * batch / views.IMAGES_PER_FORWARD + 1 or batch > views.IMAGES_PER_FORWARD / 2
