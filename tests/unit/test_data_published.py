@@ -269,13 +269,13 @@ def test_every_byte_counts(tmp_path: Path) -> None:
 
 
 def _belongs(path: Path, data: Dataset, root: Path) -> bool:
-    facts = data._facts
+    facts = data.facts
     return path.relative_to(root).parts[0] in (facts.clean_folder, facts.corrupted_folder)
 
 
 def _seen(data: Dataset, root: Path) -> str:
     """The fingerprint of a dataset that was opened anew and read completely."""
-    fresh = type(data)(data._facts, root)
+    fresh = type(data)(data.facts, root)
     for piece, path in fresh.pieces().items():
         if path.is_dir():
             fresh.folder_hash(piece)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +13,7 @@ from ttabench.data.base import Labelled
 from ttabench.data.checksums import MD5
 from ttabench.data.cifar_batches import FILES, read_batches
 from ttabench.data.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
-from ttabench.data.findings import Finding, OnStep, error
-from ttabench.data.published import Published
+from ttabench.data.findings import Audit, Finding, error
 from ttabench.errors import UserError
 
 SAMPLE = 200  # images compared with their clean versions, per severity
@@ -29,18 +26,8 @@ GROWING = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CifarAudit:
+class CifarAudit(Audit):
     """Batches, labels and arrays below `root`; with `deep`, also every file's published checksum."""
-
-    facts: Published
-    root: Path
-    deep: bool
-    step: OnStep
-
-    @property
-    def folder(self) -> Path:
-        return self.root / self.facts.corrupted_folder
 
     def corruptions(self) -> list[str]:
         return [c for c in ALL_CORRUPTIONS if (self.folder / f"{c}.npy").is_file()]

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ttabench.data.corruptions.names import SEVERITIES
-from ttabench.data.findings import Finding, OnStep, error
+from ttabench.data.findings import Audit, Finding, error
 from ttabench.data.folders import Files, FolderC, ImageNetC, TinyImageNetC, find_corruptions
 from ttabench.data.images import Fit, class_folders, image_files, read_image
-from ttabench.data.published import TINY_FIXED_RECORD, Published
+from ttabench.data.published import TINY_FIXED_RECORD
 from ttabench.errors import UserError
 
 SAMPLE = 20  # images decoded per corruption and severity, unless the audit is deep
 
 
-@dataclass(frozen=True)
-class FolderAudit:
+class FolderAudit(Audit):
     """Class folders and their images below `root`; decodes a sample of the images or, with `deep`, all."""
-
-    facts: Published
-    root: Path
-    deep: bool
-    step: OnStep
-
-    @property
-    def folder(self) -> Path:
-        return self.root / self.facts.corrupted_folder
 
     def corruptions(self) -> list[str]:
         return list(find_corruptions(self.folder))

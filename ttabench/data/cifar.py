@@ -12,12 +12,12 @@ from ttabench.data.arrays import open_array
 from ttabench.data.base import Labelled
 from ttabench.data.cifar_batches import FILES, read_batches
 from ttabench.data.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
-from ttabench.data.ondisk import OnDisk
+from ttabench.data.ondisk import OfPublished
 from ttabench.data.published import Published
 from ttabench.errors import UserError
 
 
-class CifarC(OnDisk):
+class CifarC(OfPublished):
     """Rows (s−1)·n … s·n of ``<corruption>.npy`` (5n, 32, 32, 3) are the n test images at severity s.
 
     Arrays are memory-mapped, so that only the batches at hand are in memory. `labels.npy` must repeat
@@ -26,64 +26,60 @@ class CifarC(OnDisk):
 
     def __init__(self, facts: Published, root: Path) -> None:
         """Raises UserError where the clean batches or the arrays are not below `root`."""
-        super().__init__()
-        self.name = facts.name
-        self.num_classes = facts.num_classes
-        self.image_size = facts.image_size
-        self.mean, self.std = facts.mean, facts.std
-        self._facts = facts
-        self._clean = root / facts.clean_folder
-        self._folder = root / facts.corrupted_folder
+        super().__init__(facts, root)
         self._train_files, self._test_files = FILES[facts.clean_folder]
-        for needed in (self._folder / "labels.npy", *(self._clean / f for f in self._test_files)):
+        for needed in (
+            self.corrupted_folder / "labels.npy",
+            *(self.clean_folder / f for f in self._test_files),
+        ):
             if not needed.is_file():
                 raise UserError(
                     f"{self.name} is not here: {needed} is missing; run `ttabench data fetch {self.name}`, "
                     "or set TTABENCH_DATA to the folder that holds it."
                 )
-        self.corruptions = tuple(c for c in ALL_CORRUPTIONS if (self._folder / f"{c}.npy").is_file())
+        self.corruptions = tuple(c for c in ALL_CORRUPTIONS if (self.corrupted_folder / f"{c}.npy").is_file())
 
     def pieces(self) -> dict[str, Path]:
         batches = (*self._train_files, *self._test_files)
         arrays = ("labels.npy", *(f"{c}.npy" for c in self.corruptions))
-        clean = {f"clean/{f}": self._clean / f for f in batches if (self._clean / f).is_file()}
-        return clean | {f"corrupted/{f}": self._folder / f for f in arrays}
+        clean = {f"clean/{f}": self.clean_folder / f for f in batches if (self.clean_folder / f).is_file()}
+        return clean | {f"corrupted/{f}": self.corrupted_folder / f for f in arrays}
 
     def train(self) -> Labelled:
-        return self._read(self._train_files, self._facts.train)
+        return self._read(self._train_files, self.facts.train)
 
     def test(self) -> Labelled:
         return self._test
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
         self.check_asked(corruption, severity)
-        path = self._folder / f"{corruption}.npy"
-        images = open_array(path, (5 * self._facts.test, self.image_size, self.image_size, 3), np.uint8)
-        rows = slice((severity - 1) * self._facts.test, severity * self._facts.test)
+        path = self.corrupted_folder / f"{corruption}.npy"
+        images = open_array(path, (5 * self.facts.test, self.image_size, self.image_size, 3), np.uint8)
+        rows = slice((severity - 1) * self.facts.test, severity * self.facts.test)
         return Labelled(images[rows], self._labels[rows])
 
     def _read(self, files: tuple[str, ...], count: int) -> Labelled:
-        found = read_batches(self._clean, files, self.num_classes)
+        found = read_batches(self.clean_folder, files, self.num_classes)
         if len(found) != count:
             raise UserError(
-                f"{self._clean} holds {len(found)} images in {', '.join(files)}; expected {count}."
+                f"{self.clean_folder} holds {len(found)} images in {', '.join(files)}; expected {count}."
             )
         return found
 
     @cached_property
     def _test(self) -> Labelled:
-        return self._read(self._test_files, self._facts.test)
+        return self._read(self._test_files, self.facts.test)
 
     @cached_property
     def _labels(self) -> NDArray[np.int64]:
-        path = self._folder / "labels.npy"
-        labels = open_array(path, (5 * self._facts.test,), None).astype(np.int64)
+        path = self.corrupted_folder / "labels.npy"
+        labels = open_array(path, (5 * self.facts.test,), None).astype(np.int64)
         for severity in SEVERITIES:
-            rows = slice((severity - 1) * self._facts.test, severity * self._facts.test)
+            rows = slice((severity - 1) * self.facts.test, severity * self.facts.test)
             wrong = int((labels[rows] != self._test.labels).sum())
             if wrong:
                 raise UserError(
-                    f"{path} disagrees with the clean test labels on {wrong} of {self._facts.test} images at "
+                    f"{path} disagrees with the clean test labels on {wrong} of {self.facts.test} images at "
                     f"severity {severity}: one of them is in another order; fetch the dataset again."
                 )
         return labels

@@ -38,9 +38,10 @@ def read_batches(folder: Path, files: tuple[str, ...], num_classes: int) -> Labe
             raise UserError(f"{path} has no uint8 'data'; it is not a CIFAR batch.")
         if data.shape != (len(own), 3 * SIDE * SIDE):
             raise UserError(f"{path}: data of shape {data.shape} for {len(own)} labels of 32×32 images.")
-        images.append(data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
+        red, green, blue = data.reshape(-1, 3, SIDE, SIDE).swapaxes(0, 1)
+        images.append(np.stack((red, green, blue), axis=-1))
         labels.append(np.asarray(own, np.int64))
-    together = Labelled(np.ascontiguousarray(np.concatenate(images)), np.concatenate(labels))
+    together = Labelled(np.concatenate(images), np.concatenate(labels))
     if together.labels.min() < 0 or together.labels.max() >= num_classes:
         raise UserError(f"{folder} has labels up to {together.labels.max()}; expected {num_classes} classes.")
     return together

@@ -13,7 +13,7 @@ import numpy as np
 from ttabench.data.base import Labelled
 from ttabench.data.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.data.images import Fit, class_folders, decoded, image_files, labelled_files
-from ttabench.data.ondisk import OnDisk
+from ttabench.data.ondisk import OfPublished
 from ttabench.data.published import TINY_FIXED_RECORD, Published
 from ttabench.errors import UserError
 
@@ -31,7 +31,7 @@ def find_corruptions(folder: Path) -> dict[str, Path]:
     return found
 
 
-class FolderC(OnDisk):
+class FolderC(OfPublished):
     """``<corruption>/<severity>/<class>/*``; class i is the i-th class folder by name.
 
     Images come class by class, by file name within a class. Each severity is decoded once into a
@@ -42,18 +42,12 @@ class FolderC(OnDisk):
 
     def __init__(self, facts: Published, root: Path) -> None:
         """Raises UserError where the corrupted images or the clean test set are not below `root`."""
-        super().__init__()
-        self.name = facts.name
-        self.num_classes = facts.num_classes
-        self.image_size = facts.image_size
-        self.mean, self.std = facts.mean, facts.std
-        self._facts = facts
-        self._clean = root / facts.clean_folder
-        self._by_corruption = find_corruptions(root / facts.corrupted_folder)
+        super().__init__(facts, root)
+        self._by_corruption = find_corruptions(self.corrupted_folder)
         self.corruptions = tuple(self._by_corruption)
         for needed, there in (
-            (root / facts.corrupted_folder, bool(self.corruptions)),
-            (self._clean / "val", (self._clean / "val").is_dir()),
+            (self.corrupted_folder, bool(self.corruptions)),
+            (self.clean_folder / "val", (self.clean_folder / "val").is_dir()),
         ):
             if not there:
                 by_hand = f" ({facts.by_hand})" if facts.by_hand else ""
@@ -63,7 +57,7 @@ class FolderC(OnDisk):
                 )
 
     def pieces(self) -> dict[str, Path]:
-        found = {f"clean/{split}": self._clean / split for split in ("train", "val")}
+        found = {f"clean/{split}": self.clean_folder / split for split in ("train", "val")}
         for corruption, folder in self._by_corruption.items():
             found |= {f"corrupted/{corruption}/{s}": folder / str(s) for s in SEVERITIES}
         return {name: path for name, path in found.items() if path.is_dir()}
@@ -73,11 +67,11 @@ class FolderC(OnDisk):
         """WordNet ids, sorted."""
         names = self._class_names()
         if len(names) != self.num_classes:
-            raise UserError(f"{self._clean} has {len(names)} classes; expected {self.num_classes}.")
+            raise UserError(f"{self.clean_folder} has {len(names)} classes; expected {self.num_classes}.")
         return tuple(names)
 
     def _class_names(self) -> list[str]:
-        return class_folders(self._clean / "val")
+        return class_folders(self.clean_folder / "val")
 
     @abstractmethod
     def test_files(self) -> Files:
@@ -88,16 +82,16 @@ class FolderC(OnDisk):
         """The clean training images, class by class, and their labels."""
 
     def test(self) -> Labelled:
-        return self._load("clean/val", self.test_files(), self._facts.test, self.clean_fit)
+        return self._load("clean/val", self.test_files(), self.facts.test, self.clean_fit)
 
     def train(self) -> Labelled:
-        if not (self._clean / "train").is_dir():
-            hint = self._facts.by_hand or f"run `ttabench data fetch {self.name}`"
-            raise UserError(f"{self._clean / 'train'} is missing; {hint}.")
+        if not (self.clean_folder / "train").is_dir():
+            hint = self.facts.by_hand or f"run `ttabench data fetch {self.name}`"
+            raise UserError(f"{self.clean_folder / 'train'} is missing; {hint}.")
         return self._load("clean/train", self.train_files(), self.train_count(), self.clean_fit)
 
     def train_count(self) -> int:
-        return self._facts.train
+        return self.facts.train
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
         self.check_asked(corruption, severity)
@@ -112,7 +106,7 @@ class FolderC(OnDisk):
                 f"folders; {hint}."
             )
         files = labelled_files(folder, self.classes)
-        return self._load(f"corrupted/{corruption}/{severity}", files, self._facts.test, "exact")
+        return self._load(f"corrupted/{corruption}/{severity}", files, self.facts.test, "exact")
 
     def _load(self, piece: str, found: Files, count: int, fit: Fit) -> Labelled:
         files, labels = found
@@ -133,11 +127,11 @@ class TinyImageNetC(FolderC):
     """
 
     def train_files(self) -> Files:
-        return labelled_files(self._clean / "train", self.classes, "images")
+        return labelled_files(self.clean_folder / "train", self.classes, "images")
 
     def test_files(self) -> Files:
         """``val`` as published (images and a list of annotations), or sorted into class folders."""
-        folder = self._clean / "val"
+        folder = self.clean_folder / "val"
         if not (folder / "images").is_dir():
             return labelled_files(folder, self.classes)
         index = {name: i for i, name in enumerate(self.classes)}
@@ -151,7 +145,7 @@ class TinyImageNetC(FolderC):
         return [file for _, file in rows], [label for label, _ in rows]
 
     def _class_names(self) -> list[str]:
-        listed = self._clean / "wnids.txt"
+        listed = self.clean_folder / "wnids.txt"
         return sorted(listed.read_text().split()) if listed.is_file() else super()._class_names()
 
     @staticmethod
@@ -175,12 +169,12 @@ class ImageNetC(FolderC):
     train_per_class = 20
 
     def test_files(self) -> Files:
-        return labelled_files(self._clean / "val", self.classes)
+        return labelled_files(self.clean_folder / "val", self.classes)
 
     def train_files(self) -> Files:
         index = {wnid: i for i, wnid in enumerate(self.classes)}
         labels = [index[name.split("/")[0]] for name in self._train_names]
-        return [self._clean / "train" / name for name in self._train_names], labels
+        return [self.clean_folder / "train" / name for name in self._train_names], labels
 
     def train_count(self) -> int:
         return len(self._train_names)
@@ -192,7 +186,7 @@ class ImageNetC(FolderC):
     def _train_names(self) -> list[str]:
         names = []
         for wnid in self.classes:
-            own = image_files(self._clean / "train" / wnid)
+            own = image_files(self.clean_folder / "train" / wnid)
             chosen = np.linspace(0, len(own) - 1, min(self.train_per_class, len(own))).astype(int)
             names += [f"{wnid}/{own[i].name}" for i in chosen]
         return names

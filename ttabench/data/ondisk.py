@@ -10,6 +10,7 @@ from typing import ClassVar
 from ttabench.data.base import Dataset
 from ttabench.data.corruptions.names import SEVERITIES
 from ttabench.data.fingerprint import combine, file_sha256, files_sha256, folder_sha256
+from ttabench.data.published import Published
 from ttabench.errors import UserError, unknown
 
 
@@ -42,17 +43,18 @@ class OnDisk(Dataset):
         """
         hashes = {}
         for name, path in self.pieces().items():
-            if not path.is_dir():
-                hashes[name] = file_sha256(path)
-                continue
-            if name not in self._folders:
-                self._hash_folder(name, quick=True)
-            hashes[name] = self._folders[name]
+            try:
+                hashes[name] = self._folder_known(name) if path.is_dir() else file_sha256(path)
+            except OSError as problem:
+                raise UserError(f"{path} can no longer be read ({problem.strerror}).") from None
         return combine({f"{self.kind} {self.version}": combine(hashes)})
 
     def folder_hash(self, name: str) -> str:
         """The hash of a folder about to be read; a change shows in :meth:`fingerprint` from here on."""
         return self._hash_folder(name, quick=False)
+
+    def _folder_known(self, name: str) -> str:
+        return self._folders.get(name) or self._hash_folder(name, quick=True)
 
     def _hash_folder(self, name: str, *, quick: bool) -> str:
         path, only = self.pieces()[name], self.selection(name)
@@ -65,3 +67,17 @@ class OnDisk(Dataset):
             raise unknown(f"corruption of {self.name}", corruption, self.corruptions)
         if severity not in SEVERITIES:
             raise UserError(f"{self.name} has no severity {severity}; severities are 1 to 5.")
+
+
+class OfPublished(OnDisk):
+    """A published dataset; `facts` says what there should be."""
+
+    def __init__(self, facts: Published, root: Path) -> None:
+        super().__init__()
+        self.facts = facts
+        self.name = facts.name
+        self.num_classes = facts.num_classes
+        self.image_size = facts.image_size
+        self.mean, self.std = facts.mean, facts.std
+        self.clean_folder = root / facts.clean_folder
+        self.corrupted_folder = root / facts.corrupted_folder

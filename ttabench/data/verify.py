@@ -10,7 +10,7 @@ from ttabench.data.audit_folders import FolderAudit
 from ttabench.data.base import Dataset
 from ttabench.data.catalog import data_root, dataset
 from ttabench.data.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS, SEVERITIES
-from ttabench.data.findings import Finding, OnStep, error
+from ttabench.data.findings import Audit, Finding, OnStep, error
 from ttabench.data.published import PUBLISHED, Published
 from ttabench.errors import UserError
 
@@ -42,7 +42,7 @@ def verify_published(
     folder = root / facts.corrupted_folder
     if not folder.is_dir():
         return [error(f"{folder} is not here; run `ttabench data fetch {facts.name}`.")]
-    kind = CifarAudit if facts.layout == "cifar" else FolderAudit
+    kind: type[Audit] = CifarAudit if facts.layout == "cifar" else FolderAudit
     audit = kind(facts, root, deep, on_step or _quietly)
     found = set(audit.corruptions())
     return [*audit.run(), *_missing(found, folder)]
