@@ -1,0 +1,88 @@
+"""CMA-ES: covariance matrix adaptation evolution strategy (Hansen, The CMA Evolution Strategy, 2016).
+
+| symbol       | name       |                                                                           |
+| ------------ | ---------- | ------------------------------------------------------------------------- |
+| m, σ, C      | mean, sigma, covariance | of the Gaussian that candidates are drawn from               |
+| λ, μ_eff     | population, mass | candidates per generation; 1 / Σ w_i²                               |
+| w_i          | weights    | of the better half, log(λ/2 + ½) − log i, normalised                      |
+| p_σ, p_c     | path_sigma, path_c | evolution paths                                                   |
+| B D Bᵀ = C^½ | root       | renewed only every few generations, as a d × d eigenproblem is dear       |
+
+Equation numbers are those of Hansen's tutorial (arXiv 1604.00772). Only positive weights; in float64, on the
+device of the start point.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["CMAES"]
+
+
+class CMAES:
+    """Minimises a function of d numbers from its values alone: ask, evaluate, tell.
+
+    start  m at first, (d,). sigma  σ at first, > 0. population  λ ≥ 2, or 0 for 4 + ⌊3 ln d⌋.
+    """
+
+    def __init__(self, start: Tensor, sigma: float, population: int = 0) -> None:
+        d = start.numel()
+        self.mean, self.sigma = start.double(), sigma
+        self.population = population or 4 + int(3 * math.log(d))
+        half = self.population // 2
+        weights = math.log((self.population + 1) / 2) - torch.arange(1, half + 1).double().log()
+        self.weights = (weights / weights.sum()).to(start.device)
+        mass = 1 / float(self.weights.square().sum())
+        self.mass = mass
+        self.c_sigma = (mass + 2) / (d + mass + 5)
+        self.damping = 1 + 2 * max(0.0, math.sqrt((mass - 1) / (d + 1)) - 1) + self.c_sigma
+        self.c_path = (4 + mass / d) / (d + 4 + 2 * mass / d)
+        self.c_one = 2 / ((d + 1.3) ** 2 + mass)
+        self.c_mu = min(1 - self.c_one, 2 * (mass - 2 + 1 / mass) / ((d + 2) ** 2 + mass))
+        self.path_sigma, self.path_c = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
+        self.covariance = torch.eye(d, dtype=torch.double, device=start.device)
+        self.root = self.inverse_root = self.covariance
+        self.every = max(1, int(1 / (10 * d * (self.c_one + self.c_mu))))
+        self.generation = 0
+
+    def ask(self) -> Tensor:
+        """λ candidates (λ, d), drawn from N(m, σ² C)."""
+        normal = torch.randn(self.population, len(self.mean), dtype=torch.double, device=self.mean.device)
+        return self.mean + self.sigma * normal @ self.root
+
+    def tell(self, candidates: Tensor, values: Tensor) -> None:
+        """Move to the better half of the candidates (λ, d), given their values (λ,)."""
+        d = len(self.mean)
+        best = candidates[values.argsort()[: len(self.weights)]]
+        steps = (best - self.mean) / self.sigma
+        step = self.weights @ steps  # (41)
+        self.mean = self.mean + self.sigma * step  # (42)
+        keep = 1 - self.c_sigma
+        self.path_sigma = keep * self.path_sigma + math.sqrt((1 - keep**2) * self.mass) * (
+            self.inverse_root @ step
+        )  # (43)
+        length = float(self.path_sigma.norm())
+        expected = math.sqrt(d) * (1 - 1 / (4 * d) + 1 / (21 * d**2))
+        self.sigma *= math.exp(self.c_sigma / self.damping * (length / expected - 1))  # (44)
+        self.generation += 1
+        short = length / math.sqrt(1 - keep ** (2 * self.generation)) < (1.4 + 2 / (d + 1)) * expected
+        keep = 1 - self.c_path
+        self.path_c = keep * self.path_c + short * math.sqrt((1 - keep**2) * self.mass) * step  # (45)
+        lost = 0.0 if short else self.c_one * (1 - keep**2)
+        self.covariance = (
+            (1 - self.c_one - self.c_mu + lost) * self.covariance
+            + self.c_one * torch.outer(self.path_c, self.path_c)
+            + self.c_mu * (steps.T * self.weights) @ steps
+        )  # (47)
+        if self.generation % self.every == 0:
+            self.decompose()
+
+    def decompose(self) -> None:
+        """C^½ and C^−½."""
+        values, vectors = torch.linalg.eigh((self.covariance + self.covariance.T) / 2)
+        scale = values.clamp(min=1e-20).sqrt()
+        self.root = (vectors * scale) @ vectors.T
+        self.inverse_root = (vectors / scale) @ vectors.T
