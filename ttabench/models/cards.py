@@ -11,28 +11,39 @@ __all__ = ["card", "curve"]
 
 def card(note: Mapping[str, Any]) -> str:
     """A model card (Markdown) from what is written beside the weights."""
-    recipe = ", ".join(f"{k} {v}" for k, v in note["recipe"].items() if v and k != "name")
-    versions = ", ".join(f"{name} {version}" for name, version in note["versions"].items())
     rows = {
         "Clean accuracy": f"{note['clean_accuracy']:.2f} % of {note['test_images']:,} test images",
         "Parameters": f"{note['parameters']:,}",
         "Weights": f"`{note['weights']}`",
         "SHA-256 (weights and normalisation)": f"`{note['sha256']}`",
         "Input": f"RGB in 0 … 1; mean {_numbers(note['mean'])}, std {_numbers(note['std'])} inside the model",
+        **(_training(note) if "plan" in note else _origin(note)),
+        "Versions": ", ".join(f"{name} {version}" for name, version in note["versions"].items()),
+    }
+    table = "".join(f"| {name} | {value} |\n" for name, value in rows.items())
+    about = (
+        "A source classifier for test-time adaptation: trained on clean images only, never on corrupted "
+        "ones. The weights of the last epoch are kept; none were selected by their test accuracy."
+        if "plan" in note
+        else "A source classifier for test-time adaptation, trained elsewhere."
+    )
+    return f"# {note['arch']} on {note['dataset']}\n\n{about}\n\n| | |\n| --- | --- |\n{table}"
+
+
+def _training(note: Mapping[str, Any]) -> dict[str, Any]:
+    recipe = ", ".join(f"{k} {v}" for k, v in note["recipe"].items() if v and k != "name")
+    return {
         "Training images (hash)": f"`{note['training_data'][:16]}`",
         "Recipe": f"{note['recipe']['name']}: {recipe}",
         "Seed": note["seed"],
         "Trained": f"{note['seconds']:.0f} s on {note['device']} "
         f"({note['machine']}, {note['threads']} threads, {note['precision']})",
-        "Versions": versions,
     }
-    table = "".join(f"| {name} | {value} |\n" for name, value in rows.items())
-    return (
-        f"# {note['arch']}, trained on {note['dataset']}\n\n"
-        "A source classifier for test-time adaptation: trained on clean images only, never on corrupted "
-        "ones. The weights of the last epoch are kept; none were selected by their test accuracy.\n\n"
-        f"| | |\n| --- | --- |\n{table}"
-    )
+
+
+def _origin(note: Mapping[str, Any]) -> dict[str, Any]:
+    claimed = "nothing" if note["claimed"] is None else f"{note['claimed']:.2f} %"
+    return {"Comes from": f"`{note['origin']}`, which claims {claimed}", "Warning": note["warning"] or "none"}
 
 
 def _numbers(values: Any) -> str:

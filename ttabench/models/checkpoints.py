@@ -2,8 +2,9 @@
 
 A checkpoint is two files in ``<cache>/models/<dataset>/``:
 
-``<member>-<recipe>-<plan>.json``    what was trained and how; names the weights file and its hash.
-``<member>-<hash>.safetensors``      the weights.
+``<member>-<recipe>-<plan>.json``      what was trained and how; names the weights file and its hash;
+``<name>-brought-<hash>.json``         the same of a classifier trained elsewhere.
+``<member or name>-<hash>.safetensors``   the weights.
 
 and, made from the JSON file, a model card (``.md``) and on request the learning curve (``.png``).
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -24,14 +26,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttabench.data.base import Dataset
+from ttabench.env import cache_dir
 from ttabench.errors import UserError
 from ttabench.models import cards
+from ttabench.models.names import resolve
 from ttabench.models.plans import Plan, plan
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
 
-__all__ = ["Loaded", "curve", "find", "load", "note", "save", "write_atomically"]
+__all__ = ["Loaded", "curve", "find", "keep", "load", "note", "recall", "save", "write_atomically"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,26 +78,53 @@ def load(arch: str, dataset: Dataset, **options: Any) -> Loaded:
 
     Raises UserError where it has not been trained, or its files are damaged or somebody else's.
     """
-    import torch
-
-    from ttabench.models.weights import content_hash, load_weights, read_safetensors
-
     what = plan(arch, dataset, **options)
     described = _read(what.path)
     if described is None:
         raise _untrained(what)
-    path = what.folder / described["weights"]
+    return _open(described, what.path, dataset)
+
+
+def recall(arch: str, dataset: Dataset, sha256: str) -> Loaded | None:
+    """The classifier of exactly this identity, trained here or brought; None where the cache lacks it.
+
+    `arch` is a general name, a member's, or the name something was brought under.
+    """
+    for path in sorted(_folder(dataset.name).glob("*.json")):
+        described = _read(path)
+        if described and described["sha256"] == sha256 and _is_called(arch, described["arch"], dataset):
+            return _open(described, path, dataset)
+    return None
+
+
+def _is_called(arch: str, kept: str, dataset: Dataset) -> bool:
+    try:
+        return arch == kept or kept == resolve(arch, dataset=dataset.name, image_size=dataset.image_size).name
+    except UserError:
+        return False
+
+
+def _open(described: Mapping[str, Any], path: Path, dataset: Dataset) -> Loaded:
+    import torch
+
+    from ttabench.classifier import Normalize
+    from ttabench.models.bridges import construct
+    from ttabench.models.weight_files import read_weights
+    from ttabench.models.weights import content_hash, load_weights
+
+    weights = path.parent / described["weights"]
     with torch.random.fork_rng(devices=[]):  # fresh weights, soon replaced, must cost the caller no draws
-        classifier = what.build()
-    load_weights(classifier.net, read_safetensors(path), str(path))
+        classifier = construct(described["arch"], dataset)
+    classifier.normalize = Normalize(tuple(described["mean"]), tuple(described["std"]))
+    load_weights(classifier.net, read_weights(weights), str(weights))
     if (found := content_hash(classifier)) != described["sha256"]:
         raise UserError(
-            f"{path} holds other weights than {what.path.name} says ({found[:12]}… instead of "
+            f"{weights} holds other weights than {path.name} says ({found[:12]}… instead of "
             f"{described['sha256'][:12]}…); delete both and train again."
         )
     return Loaded(
         classifier=classifier, sha256=found, clean_accuracy=described["clean_accuracy"],
-        recipe=described["recipe"], note=described, path=path,
+        recipe=described["recipe"], note=described, path=weights,
     )  # fmt: skip
 
 
@@ -117,21 +148,50 @@ def _untrained(what: Plan) -> UserError:
 
 def save(what: Plan, classifier: Classifier, described: Mapping[str, Any]) -> None:
     """Write the weights, then, beside them, `described` with the hash and all of the plan."""
+    full = {
+        "plan": what.digest, "recipe": asdict(what.recipe), "seed": what.seed, "training_data": what.data,
+        **described,
+    }  # fmt: skip
+    _write(what.path, what.member.name, what.dataset, classifier, full)
+
+
+def keep(arch: str, dataset: Dataset, classifier: Classifier, described: Mapping[str, Any]) -> Loaded:
+    """Write a classifier that was trained elsewhere; returns it as it was stored."""
+    from ttabench.models.weights import content_hash
+
+    path = _folder(dataset.name) / f"{_file_name(arch)}-brought-{content_hash(classifier)[:12]}.json"
+    full = _write(path, arch, dataset.name, classifier, {"recipe": {"name": "brought"}, **described})
+    return _open(full, path, dataset)
+
+
+def _write(
+    path: Path, arch: str, dataset: str, classifier: Classifier, described: Mapping[str, Any]
+) -> dict[str, Any]:
     from safetensors.torch import save as serialise
 
     from ttabench.models.weights import content_hash
 
     sha256 = content_hash(classifier)
-    tensors = {name: t.detach().cpu().contiguous() for name, t in classifier.net.state_dict().items()}
-    weights = f"{what.member.name}-{sha256[:16]}.safetensors"
-    write_atomically(what.folder / weights, serialise(tensors))
+    # Clones, because safetensors refuses tensors that share memory.
+    tensors = {k: t.detach().cpu().contiguous().clone() for k, t in classifier.net.state_dict().items()}
+    weights = f"{_file_name(arch)}-{sha256[:16]}.safetensors"
+    write_atomically(path.parent / weights, serialise(tensors))
     full = {
-        "arch": what.member.name, "dataset": what.dataset, "weights": weights, "sha256": sha256,
-        "plan": what.digest, "recipe": asdict(what.recipe), "seed": what.seed, "training_data": what.data,
-        "mean": what.mean, "std": what.std, **described,
+        "arch": arch, "dataset": dataset, "weights": weights, "sha256": sha256,
+        "mean": classifier.normalize.mean.flatten().tolist(),
+        "std": classifier.normalize.std.flatten().tolist(), **described,
     }  # fmt: skip
-    write_atomically(what.path.with_suffix(".md"), cards.card(full).encode())
-    write_atomically(what.path, (json.dumps(full, indent=1) + "\n").encode())
+    write_atomically(path.with_suffix(".md"), cards.card(full).encode())
+    write_atomically(path, (json.dumps(full, indent=1) + "\n").encode())
+    return full
+
+
+def _file_name(arch: str) -> str:
+    return re.sub(r"[^\w.-]", "_", arch)
+
+
+def _folder(dataset: str) -> Path:
+    return cache_dir() / "models" / dataset
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -1,20 +1,17 @@
-"""Tensors by name: reading them, fitting them into a network, and their identity."""
+"""Tensors by name: fitting them into a network, and their identity."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 
-__all__ = ["content_hash", "load_weights", "read_safetensors"]
+__all__ = ["content_hash", "load_weights"]
 
 
 def content_hash(classifier: Classifier) -> str:
@@ -31,18 +28,6 @@ def content_hash(classifier: Classifier) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file. Raises UserError where it is truncated or of another format."""
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; train again.") from None
-    except (SafetensorError, OSError) as problem:
-        raise UserError(
-            f"{path} is truncated or no safetensors file ({problem}); delete it and train again."
-        ) from None
 
 
 def load_weights(net: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:

@@ -1,0 +1,358 @@
+"""Models from outside: weight files, Python paths, timm names, and the guard on clean accuracy."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ttabench.classifier import Classifier
+from ttabench.data.base import Dataset, Labelled
+from ttabench.errors import UserError
+from ttabench.models.bridges import construct
+from ttabench.models.bring import bring
+from ttabench.models.catalog import build
+from ttabench.models.checkpoints import load, recall
+from ttabench.models.weight_files import read_weights
+
+
+class Squares(Dataset):
+    """Four classes: which quarter of the image is bright."""
+
+    name = "squares-c"
+    num_classes = 4
+    image_size = 32
+    mean = (0.5, 0.5, 0.5)
+    std = (0.5, 0.5, 0.5)
+    corruptions = ()
+
+    def fingerprint(self) -> str:
+        return "0" * 64
+
+    def train(self) -> Labelled:
+        return self.test()
+
+    def test(self) -> Labelled:
+        labels = np.arange(40, dtype=np.int64) % 4
+        images = np.zeros((40, 32, 32, 3), np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[16 * (label // 2) :, 16 * (label % 2) :][:16, :16] = 200
+        return Labelled(images, labels)
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        raise NotImplementedError
+
+
+class Quarters(nn.Module):
+    """Averages each quarter; classes are told apart exactly."""
+
+    def __init__(self, num_classes: int = 4) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, num_classes)
+        with torch.no_grad():
+            self.fc.weight.copy_(torch.eye(num_classes, 4))
+            self.fc.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.fc(nn.functional.adaptive_avg_pool2d(x.mean(1, keepdim=True), 2).flatten(1))
+        return logits
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A user's module ``mynets`` in the folder the command is run from."""
+    (tmp_path / "mynets.py").write_text(
+        "from ttabench.classifier import Classifier\n"
+        "from test_bring import Quarters\n"
+        "def build(num_classes): return Quarters(num_classes)\n"
+        "def wrapped(): return Classifier(Quarters(), last='fc', mean=(.1,) * 3, std=(.2,) * 3)\n"
+        "def wide(**facts): return Quarters(num_classes=facts['num_classes'] + 1)\n"
+        "def headless(): import torch; return torch.nn.Flatten()\n"
+        "def text(): return 'net'\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parent)])
+    monkeypatch.delitem(sys.modules, "mynets", raising=False)
+
+
+def small() -> Classifier:
+    torch.manual_seed(0)
+    return build("cvt_2_4", dataset="any", num_classes=4, image_size=32, mean=(0.5,) * 3, std=(0.5,) * 3)
+
+
+# ---- weight files
+
+
+def save_npz(tensors: dict[str, Tensor], path: Path) -> None:
+    np.savez(path, **{name: tensor.numpy() for name, tensor in tensors.items()})
+
+
+SAVERS: dict[str, Callable[[dict[str, Tensor], Path], object]] = {
+    "plain.safetensors": lambda t, p: save_file({k: v.contiguous() for k, v in t.items()}, p),
+    "plain.npz": save_npz,
+    "plain.pth": torch.save,
+    "parallel.pt": lambda t, p: torch.save({f"module.{k}": v for k, v in t.items()}, p),
+    "training.tar": lambda t, p: torch.save({"epoch": 3, "state_dict": t, "optimizer": {"lr": 0.1}}, p),
+    "compiled.ckpt": lambda t, p: torch.save(
+        {"model": {f"module._orig_mod.{k}": v for k, v in t.items()}, "best": 91.0}, p
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAVERS)
+def test_weights_are_read_from_every_usual_file(name: str, tmp_path: Path) -> None:
+    wanted = small().net.state_dict()
+    SAVERS[name](wanted, tmp_path / name)
+    found = read_weights(tmp_path / name)
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[k], wanted[k]) for k in wanted)
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (Path("owned"),))
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".npz"])
+def test_a_hostile_pickle_is_refused_and_not_run(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / f"weights{suffix}"
+    if suffix == ".pt":
+        torch.save({"state_dict": Hostile()}, file)
+    else:
+        np.savez(file, weight=np.array([Hostile()], dtype=object))
+    with pytest.raises(UserError):
+        read_weights(file)
+    assert not (tmp_path / "owned").exists()
+    pickle.loads(pickle.dumps(Hostile()))  # it would have worked
+    assert (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.pt", b"<!DOCTYPE html><html>403", "is a web page, not weights"),
+        ("a.safetensors", b"\x08\x00", "truncated or no safetensors file"),
+        ("a.npz", b"PK\x03\x04 not all of it", "truncated or no npz file"),
+        ("a.pth", b"", "truncated or no pth file"),
+        ("a.zip", b"", "none of the formats known: .safetensors, .npz"),
+    ],
+)
+def test_a_file_that_is_no_weights_is_explained(name: str, content: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=says):
+        read_weights(tmp_path / name)
+
+
+def test_a_missing_file_and_one_without_tensors_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no file"):
+        read_weights(tmp_path / "none.pt")
+    torch.save({"epoch": 3}, tmp_path / "empty.pt")
+    with pytest.raises(UserError, match="holds no tensors"):
+        read_weights(tmp_path / "empty.pt")
+
+
+# ---- checkpoints of our architectures
+
+
+def test_a_checkpoint_is_measured_kept_and_recalled_when_its_file_is_gone(tmp_path: Path) -> None:
+    net, file, squares = small().net, tmp_path / "mine.pth", Squares()
+    torch.save(net.state_dict(), file)
+    brought = bring("cvt_2_4", squares, checkpoint=file)
+    file.unlink()
+    again = recall("cvt_2_4", squares, brought.sha256)
+    assert again is not None
+    assert again.clean_accuracy == brought.clean_accuracy
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.equal(again.classifier(x), net((x - 0.5) / 0.5))
+    assert recall("cvt_2_4", squares, "0" * 64) is None
+    assert recall("cct", squares, brought.sha256) is None
+
+
+def test_normalisation_is_part_of_the_identity(tmp_path: Path) -> None:
+    file, squares = tmp_path / "mine.pth", Squares()
+    torch.save(small().net.state_dict(), file)
+    plain = bring("cvt_2_4", squares, checkpoint=file)
+    other = bring("cvt_2_4", squares, checkpoint=file, normalize="imagenet")
+    assert plain.sha256 != other.sha256
+    kept = recall("cvt_2_4", squares, other.sha256)
+    assert kept is not None
+    torch.testing.assert_close(kept.classifier.normalize.mean.flatten(), torch.tensor([0.485, 0.456, 0.406]))
+    with pytest.raises(UserError, match="unknown normalisation 'imagenett'; did you mean 'imagenet'"):
+        bring("cvt_2_4", squares, checkpoint=file, normalize="imagenett")
+
+
+def test_other_class_counts_and_architectures_are_said_in_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "hundred.pth"
+    hundred = build("cvt_2_4", dataset="any", num_classes=100, image_size=32, mean=(0.5,) * 3, std=(0.5,) * 3)
+    torch.save(hundred.net.state_dict(), file)
+    with pytest.raises(UserError, match=r"hundred\.pth has 100 classes, but squares-c has 4\."):
+        bring("cvt_2_4", Squares(), checkpoint=file)
+    torch.save(small().net.state_dict(), file)
+    with pytest.raises(UserError, match="is of another architecture"):
+        bring("resnet20", Squares(), checkpoint=file)
+
+
+def test_our_architecture_without_weights_asks_for_them() -> None:
+    with pytest.raises(UserError, match="resnet20 comes without weights"):
+        bring("resnet20", Squares())
+
+
+# ---- Python paths
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_module_from_a_python_path_is_wrapped_and_measured() -> None:
+    brought = bring("mynets:build", Squares())
+    assert brought.clean_accuracy == 100.0
+    assert brought.note["warning"] == ""
+    assert (brought.classifier.last, brought.classifier.num_features) == ("fc", 4)
+    again = recall("mynets:build", Squares(), brought.sha256)
+    assert again is not None
+    assert again.clean_accuracy == 100.0
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_classifier_from_a_python_path_keeps_its_normalisation() -> None:
+    brought = bring("mynets:wrapped", Squares())
+    torch.testing.assert_close(brought.classifier.normalize.std.flatten(), torch.full((3,), 0.2))
+
+
+@pytest.mark.usefixtures("nets")
+@pytest.mark.parametrize(
+    ("arch", "says"),
+    [
+        ("mynets:biuld", "unknown callable in mynets 'biuld'; did you mean 'build'"),
+        ("mynest:build", "mynest of 'mynest:build' cannot be imported"),
+        ("mynets:number", "is a int; expected a function or class"),
+        ("mynets:text", "returned a str; expected an nn.Module"),
+        ("mynets:wide", "mynets:wide has 5 classes, but squares-c has 4"),
+        ("mynets:headless", "does not end in a linear layer"),
+        ("hub/resnet50", "models from outside are timm/NAME or module:callable"),
+    ],
+)
+def test_wrong_python_paths_are_explained(arch: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        bring(arch, Squares())
+
+
+# ---- timm, played by a stand-in of the few functions that are used
+
+
+@pytest.fixture
+def timm(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    def create_model(name: str, pretrained: bool, num_classes: int = 4) -> nn.Module:
+        if name == "unreachable":
+            raise OSError("cannot reach the hub\nmore")
+        net = Quarters(1000 if name == "thousand" else num_classes)
+        if not pretrained:
+            nn.init.zeros_(net.fc.weight)
+        net.pretrained_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}  # type: ignore[assignment]
+        return net
+
+    module = types.ModuleType("timm")
+    module.list_models = lambda: ["quarters", "thousand", "unreachable"]  # type: ignore[attr-defined]
+    module.is_model = lambda name: name in module.list_models()  # type: ignore[attr-defined]
+    module.create_model = create_model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", module)
+    return module
+
+
+@pytest.mark.usefixtures("timm")
+def test_timm_models_come_with_weights_and_normalisation() -> None:
+    brought = bring("timm/quarters", Squares())
+    assert brought.clean_accuracy == 100.0
+    torch.testing.assert_close(brought.classifier.normalize.std.flatten(), torch.full((3,), 0.25))
+    again = recall("timm/quarters", Squares(), brought.sha256)  # without timm's weights
+    assert again is not None
+    assert again.clean_accuracy == 100.0
+
+
+@pytest.mark.usefixtures("timm")
+@pytest.mark.parametrize(
+    ("arch", "says"),
+    [
+        ("timm/quartres", "unknown timm model 'quartres'; did you mean 'quarters'"),
+        ("timm/thousand", "timm/thousand has 1000 classes, but squares-c has 4"),
+        ("timm/unreachable", r"weights of timm/unreachable cannot be had \(cannot reach the hub\)"),
+    ],
+)
+def test_wrong_timm_models_are_explained(arch: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        bring(arch, Squares())
+
+
+def test_timm_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(UserError, match=r"pip install 'ttabench\[timm\]'"):
+        construct("timm/resnet50", Squares())
+
+
+# ---- the guard
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_claim_that_does_not_hold_is_a_warning() -> None:
+    assert bring("mynets:build", Squares(), claimed=99.5).note["warning"] == ""
+    warning = bring("mynets:build", Squares(), claimed=60.0).note["warning"]
+    assert warning == "clean accuracy is 100.00 %, but 60.00 % is claimed."
+
+
+@pytest.mark.usefixtures("timm")
+def test_guessing_is_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "untrained.pth"
+    torch.save({"fc.weight": torch.zeros(4, 4), "fc.bias": torch.zeros(4)}, file)
+    brought = bring("timm/quarters", Squares(), checkpoint=file)
+    assert brought.note["warning"] == "clean accuracy is 25.00 %, little better than the 25.00 % of guessing."
+
+
+class RealImages(Squares):
+    """The first CIFAR-10 test images, exact ones, and nothing else."""
+
+    name = "cifar10-c"
+    num_classes = 10
+    mean = (0.4914, 0.4822, 0.4465)
+    std = (0.2470, 0.2435, 0.2616)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def test(self) -> Labelled:
+        from PIL import Image
+
+        with Image.open(self.folder / "cifar10" / "test.webp") as mosaic:
+            rows = np.asarray(mosaic.convert("RGB").crop((0, 0, 3200, 64)))
+        tiles = rows.reshape(2, 32, 100, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 32, 32, 3)
+        labels = np.load(self.folder / "cifar10" / "labels.npz", allow_pickle=False)["test"]
+        return Labelled(tiles.copy(), labels[:200].astype(np.int64))
+
+
+def test_real_weights_with_the_wrong_normalisation_are_told_the_right_one(shared: Path) -> None:
+    images, file = RealImages(shared / "data"), shared / "data" / "weights" / "cifar10-resnet20.npz"
+    right = bring("resnet20", images, checkpoint=file, normalize="imagenet", claimed=91.73)
+    assert right.note["warning"] == ""
+    wrong = bring("resnet20", images, checkpoint=file, normalize="none", claimed=91.73)
+    assert wrong.clean_accuracy < right.clean_accuracy - 5
+    assert re.search(
+        r"but 91\.73 % is claimed; it is .* where --normalize .*imagenet \(9.* %\).* does better",
+        wrong.note["warning"],
+    )
+    with pytest.raises(UserError, match="has not been trained"):
+        load("resnet20", images)  # brought is not trained

@@ -1,0 +1,142 @@
+"""Source classifiers from outside: load, measure on clean images, warn, keep.
+
+What is brought in is kept in the cache like what is trained here (see `checkpoints`), so that a sweep
+that goes on later, or in another process, uses the same weights even if the original file changes.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from ttabench.classifier import Classifier, Normalize
+from ttabench.data.base import Dataset, Labelled
+from ttabench.env import versions
+from ttabench.errors import UserError, unknown
+from ttabench.evaluate import clean_accuracy
+from ttabench.models.bridges import construct, is_external
+from ttabench.models.checkpoints import Loaded, keep, recall
+from ttabench.models.plans import data_hash
+from ttabench.models.weight_files import read_weights
+from ttabench.models.weights import content_hash, load_weights
+
+__all__ = ["CLAIMS", "NORMALISATIONS", "bring"]
+
+NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+"""Means and standard deviations of pixels in [0, 1] that people train with."""
+
+CLAIMS = {
+    "cct_7_3x1_32_cifar10_300epochs.pth": 96.53,
+    "cct_7_3x1_32_cifar100_300epochs.pth": 80.92,
+    "cct_7_3x1_32_sine_cifar10_1500epochs.pth": 97.48,
+    "cct_7_3x1_32_sine_cifar100_1500epochs.pth": 82.72,
+    "cct_7_3x1_32_sine_cifar10_5000epochs.pth": 98.00,
+    "cct_7_3x1_32_sine_cifar100_5000epochs.pth": 82.87,
+    "cct_14_7x2_224_imagenet.pth": 80.67,
+    "cct_14_7x2_384_imagenet.pth": 82.71,
+}
+"""Clean accuracy in percent of published files, as their authors state it (Compact Transformers)."""
+
+TOLERANCE = 1.0  # points between measured and claimed accuracy, besides three standard errors
+TRIED = 1000  # images on which other normalisations are tried
+
+
+def bring(
+    arch: str,
+    dataset: Dataset,
+    *,
+    checkpoint: Path | None = None,
+    normalize: str = "",
+    claimed: float | None = None,
+    device: str = "cpu",
+) -> Loaded:
+    """A classifier from outside, measured on the clean test images and kept in the cache.
+
+    arch         see `bridges.construct`.
+    checkpoint   weights file; without one timm's own weights, or those the callable comes with.
+    normalize    a name out of `NORMALISATIONS`; "" = the architecture's own, for ours the dataset's.
+    claimed      the clean accuracy in percent it is said to have; None = what `CLAIMS` knows of the file.
+
+    `note["warning"]` of what is returned is a sentence for the user, or "". Raises UserError where
+    the weights cannot be had or do not fit.
+    """
+    if checkpoint is None and not is_external(arch):
+        raise UserError(f"{arch} comes without weights; name a checkpoint, or train it: ttabench train.")
+    classifier = construct(arch, dataset, pretrained=checkpoint is None)
+    if checkpoint is not None:
+        _fill(classifier, checkpoint, dataset)
+        claimed = CLAIMS.get(checkpoint.name) if claimed is None else claimed
+    if normalize:
+        classifier.normalize = Normalize(*_normalisation(normalize))
+    test = dataset.test()
+    sha256, test_hash = content_hash(classifier), data_hash(test)
+    known = recall(arch, dataset, sha256)
+    if known and known.note.get("test_data") == test_hash and known.note.get("claimed") == claimed:
+        return known
+    accuracy = clean_accuracy(classifier.to(device), test, device)
+    note: dict[str, Any] = {
+        "clean_accuracy": accuracy, "claimed": claimed,
+        "warning": _warning(classifier, test, accuracy, claimed, device),
+        "test_images": len(test), "test_data": test_hash,
+        "origin": checkpoint.name if checkpoint else arch,
+        "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(),
+    }  # fmt: skip
+    return keep(arch, dataset, classifier.cpu(), note)
+
+
+def _fill(classifier: Classifier, checkpoint: Path, dataset: Dataset) -> None:
+    tensors = read_weights(checkpoint)
+    head = tensors.get(f"{classifier.last}.weight")
+    if head is not None and len(head) != dataset.num_classes:
+        raise UserError(
+            f"{checkpoint} has {len(head)} classes, but {dataset.name} has {dataset.num_classes}."
+        )
+    load_weights(classifier.net, tensors, str(checkpoint))
+
+
+def _normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if name not in NORMALISATIONS:
+        raise unknown("normalisation", name, NORMALISATIONS)
+    return NORMALISATIONS[name]
+
+
+def _warning(
+    classifier: Classifier, test: Labelled, accuracy: float, claimed: float | None, device: str
+) -> str:
+    """What is odd about the clean accuracy, and whether another normalisation would explain it."""
+    chance = 100 / classifier.num_classes
+    error = 100 * math.sqrt(max(accuracy, 1) / 100 * (1 - min(accuracy, 99) / 100) / len(test))
+    if claimed is not None and abs(accuracy - claimed) > TOLERANCE + 3 * error:
+        text = f"clean accuracy is {accuracy:.2f} %, but {claimed:.2f} % is claimed"
+    elif claimed is None and accuracy < 2 * chance + 3 * error:
+        text = f"clean accuracy is {accuracy:.2f} %, little better than the {chance:.2f} % of guessing"
+    else:
+        return ""
+    return text + _other_normalisation(classifier, test, device) + "."
+
+
+def _other_normalisation(classifier: Classifier, test: Labelled, device: str) -> str:
+    step = max(1, len(test) // TRIED)
+    some = Labelled(test.images[::step], test.labels[::step])
+    own = classifier.normalize
+    found: dict[str, float] = {}
+    try:
+        before = clean_accuracy(classifier, some, device)
+        for name, (mean, std) in NORMALISATIONS.items():
+            classifier.normalize = Normalize(mean, std).to(device)
+            found[name] = clean_accuracy(classifier, some, device)
+    finally:
+        classifier.normalize = own
+    best = max(found.values())
+    if best <= before + 2:
+        return ""
+    close = sorted((name for name in found if found[name] > best - 1), key=lambda name: -found[name])
+    options = " or ".join(f"{name} ({found[name]:.1f} %)" for name in close)
+    return f"; it is {before:.1f} % on {len(some):,} of the images, where --normalize {options} does better"

@@ -1,0 +1,83 @@
+"""Weights out of files of several formats, without running anything that is in them."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ttabench.errors import UserError
+
+__all__ = ["FORMATS", "read_weights"]
+
+FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".ckpt", ".tar")
+# Under these keys training scripts keep the state dict; an average of weights is not preferred silently.
+HOLDERS = ("state_dict", "model_state_dict", "model", "net", "weights", "params")
+# What wrappers put in front of every name: DataParallel, torch.compile, Lightning and the like.
+PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.")
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors, npz or PyTorch file by name, free of what wrappers add to names.
+
+    Raises UserError where the file is missing, damaged, no weights at all (an HTML page, say), or
+    holds Python objects that only running its pickle could restore.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no file {path}.")
+    if path.suffix not in FORMATS:
+        raise UserError(f"{path.name} is none of the formats known: {', '.join(FORMATS)}.")
+    with path.open("rb") as file:
+        start = file.read(512).lstrip()
+    if start[:1] == b"<" and b"html" in start.lower():
+        raise UserError(f"{path} is a web page, not weights: the download went wrong; fetch it again.")
+    try:
+        if path.suffix == ".safetensors":
+            tensors: Any = load_file(path)
+        elif path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        else:
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise UserError(
+            f"{path} holds Python objects besides tensors, or is damaged; restoring them could run anyone's "
+            "code. Save the state dict alone: safetensors.torch.save_file(model.state_dict(), FILE)."
+        ) from None
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        EOFError,
+        RuntimeError,
+        KeyError,
+        zipfile.BadZipFile,
+    ) as problem:
+        first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise UserError(f"{path} is truncated or no {path.suffix[1:]} file ({first}).") from None
+    return _unwrapped(tensors, path)
+
+
+def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:
+    while isinstance(tensors, Mapping) and (key := next((k for k in HOLDERS if _holds(tensors, k)), "")):
+        tensors = tensors[key]
+    if not isinstance(tensors, Mapping):
+        raise UserError(f"{path} holds a {type(tensors).__name__}; expected tensors by name.")
+    named = {str(name): value for name, value in tensors.items() if isinstance(value, Tensor)}
+    if not named:
+        raise UserError(f"{path} holds no tensors.")
+    while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in named)), ""):
+        named = {name.removeprefix(prefix): value for name, value in named.items()}
+    return named
+
+
+def _holds(tensors: Mapping[Any, Any], key: str) -> bool:
+    return isinstance(tensors.get(key), Mapping)
