@@ -112,7 +112,7 @@ def _warning(
 ) -> str:
     """What is odd about the clean accuracy, and whether another normalisation would explain it."""
     chance = 100 / classifier.num_classes
-    error = 100 * math.sqrt(max(accuracy, 1) / 100 * (1 - min(accuracy, 99) / 100) / len(test))
+    error = _standard_error(accuracy, len(test))
     if claimed is not None and abs(accuracy - claimed) > TOLERANCE + 3 * error:
         text = f"clean accuracy is {accuracy:.2f} %, but {claimed:.2f} % is claimed"
     elif claimed is None and accuracy < 2 * chance + 3 * error:
@@ -120,6 +120,12 @@ def _warning(
     else:
         return ""
     return text + _other_normalisation(classifier, test, device) + "."
+
+
+def _standard_error(accuracy: float, count: int) -> float:
+    """Of an accuracy in percent, in points; never taken for smaller than that of 1 or 99 %."""
+    p = min(max(accuracy, 1), 99) / 100
+    return 100 * math.sqrt(p * (1 - p) / count)
 
 
 def _other_normalisation(classifier: Classifier, test: Labelled, device: str) -> str:
@@ -137,6 +143,7 @@ def _other_normalisation(classifier: Classifier, test: Labelled, device: str) ->
     best = max(found.values())
     if best <= before + 2:
         return ""
-    close = sorted((name for name in found if found[name] > best - 1), key=lambda name: -found[name])
+    margin = 2 * _standard_error(best, len(some))
+    close = sorted((name for name in found if found[name] >= best - margin), key=lambda name: -found[name])
     options = " or ".join(f"{name} ({found[name]:.1f} %)" for name in close)
     return f"; it is {before:.1f} % on {len(some):,} of the images, where --normalize {options} does better"
