@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +36,13 @@ class Memory:
     def items(self) -> list[Item]:
         """Class by class, oldest first."""
         return [item for held in self.classes for item in held]
+
+    def minibatches(self, size: int) -> Iterator[list[Item]]:
+        """All items once, in random order, `size` at a time; the last may be short."""
+        items = self.items()
+        order = torch.randperm(len(items)).tolist()
+        for start in range(0, len(items), size):
+            yield [items[i] for i in order[start : start + size]]
 
     def largest(self) -> list[int]:
         """The classes that hold the most items."""

@@ -7,23 +7,19 @@
 | ρ      | rho         | radius of entropy-sharpness minimisation (ESM): SAM on the entropy               |
 | m      | bn_momentum | of the running statistics of batch norm, which start at the source's            |
 
-Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`: last stage, or last quarter
-of the blocks and the final norm), on the memory, after every `update_every` arrivals.
+Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`), on the memory, after every
+`update_every` arrivals, whatever the batch size. Where no image reaches the threshold, a warning says so.
 Scored: a forward pass in eval mode as an image arrives, with the weights and statistics of the last update.
-Batches may be of any size: nothing changes between updates.
-
-A threshold that no image reaches leaves the source model as it is: a warning and an alarm say so.
 
 Deviations: a step moves the running statistics once, in its first pass, and the images after the last full
 group are scored too. With `official_quirks=True`, as in the official code, both passes of a step move them
-(m is 0.36 in effect), and the top is found by module names, which leaves nothing out on networks other
-than torchvision's ResNets and timm's ViT-B. Dropout stays off.
+(m is 0.36 in effect), and the top is found by module names, as in SAR's. Dropout stays off.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -130,16 +126,10 @@ class SoTTA(Method[SoTTAConfig]):
             alarm = self.alarms()["alarm"]
             warnings.warn(f"sotta: {alarm}: nothing is learned yet", RuntimeWarning, stacklevel=2)
         tta.set_norm_mode(self.model, train=True)
-        for items in self.minibatches():
-            self.step(torch.stack([item.image for item in items]))
-        tta.set_norm_mode(self.model, train=False)
-
-    def minibatches(self) -> Iterator[list[Item]]:
-        items, size = self.memory.items(), self.config.step_size
         for _ in range(self.config.epochs):
-            order = torch.randperm(len(items)).tolist()
-            for start in range(0, len(items), size):
-                yield [items[i] for i in order[start : start + size]]
+            for items in self.memory.minibatches(self.config.step_size):
+                self.step(torch.stack([item.image for item in items]))
+        tta.set_norm_mode(self.model, train=False)
 
     @torch.enable_grad()
     def step(self, x: Tensor) -> None:

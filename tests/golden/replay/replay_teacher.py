@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ttabench.method import SourceData
 from ttabench.nn import entropy, set_norm_mode
 from ttabench_methods.cotta import CoTTA
 from ttabench_methods.memory import CSTU, HUS, Item
@@ -20,6 +19,28 @@ from ttabench_methods.views import View, average_over_views, random_view
 
 from .registry import Replayed, Unsupported, optimizer_settings, replays, stream, tune
 from .trace import Trace, as_images
+
+
+def chunks(trace: Trace, field: str, lengths: str) -> Iterator[np.ndarray]:
+    """`field` cut into pieces of these lengths; none where the trace has no such field."""
+    if field in trace:
+        ends = np.cumsum(trace[lengths])
+        for start, end in zip([0, *ends], ends, strict=False):
+            yield trace[field][start:end]
+
+
+def contents_at_updates(method: RoTTA | SoTTA) -> list[float]:
+    """Will hold the stream positions of all items in memory at every update, one after another."""
+    contents: list[float] = []
+    update = method.update
+
+    def watched() -> None:
+        contents.extend(item.arrival for item in method.memory.items())
+        update()
+
+    method.update = watched  # type: ignore[method-assign]
+    return contents
+
 
 # ---- augmentation
 
@@ -128,18 +149,6 @@ def sottarepo_cotta(trace: Trace, dtype: torch.dtype) -> Replayed:
 # ---- RoTTA
 
 
-class WatchedRoTTA(RoTTA):
-    """Notes what is in the memory at every update."""
-
-    def setup(self, source: SourceData | None) -> None:
-        super().setup(source)
-        self.seen: list[float] = []
-
-    def update(self) -> None:
-        self.seen += [item.arrival for item in self.memory.items()]
-        super().update()
-
-
 class RoomyCSTU(CSTU):
     """Takes every image while there is room, also more of a class than its share."""
 
@@ -147,7 +156,7 @@ class RoomyCSTU(CSTU):
         return super().rivals(label) if len(self) >= self.capacity else []
 
 
-def prepared_rotta(trace: Trace, dtype: torch.dtype, update_every: int) -> WatchedRoTTA:
+def prepared_rotta(trace: Trace, dtype: torch.dtype, update_every: int) -> RoTTA:
     meta = trace.meta
     if meta.get("steps", 1) != 1:
         raise Unsupported(f"{meta['steps']} steps per update; RoTTA makes one")
@@ -160,10 +169,9 @@ def prepared_rotta(trace: Trace, dtype: torch.dtype, update_every: int) -> Watch
         lambda_t=meta["lambda_t"],
         lambda_u=meta["lambda_u"],
     )
-    method = WatchedRoTTA(trace.classifier(dtype), config)
+    method = RoTTA(trace.classifier(dtype), config)
     method.prepare()
-    ends = np.cumsum(trace["aug_count"]) if "aug_count" in trace else ()
-    method.view = view(trace, iter(np.split(trace["aug_batches"], ends) if len(ends) else ()))
+    method.view = view(trace, chunks(trace, "aug_batches", "aug_count"))
     return method
 
 
@@ -171,10 +179,11 @@ def prepared_rotta(trace: Trace, dtype: torch.dtype, update_every: int) -> Watch
 def rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared_rotta(trace, dtype, trace.meta["update_frequency"])
     tune(method.optimizer, trace.meta)
+    contents = contents_at_updates(method)
     replayed = Replayed()
     for x in trace.batches(dtype):
         replayed.add(method.adapt(x), method.student)
-    replayed.decisions["mem_idx"] = method.seen
+    replayed.decisions["mem_idx"] = contents
     return replayed
 
 
@@ -184,8 +193,9 @@ def sottarepo_rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared_rotta(trace, dtype, trace.meta["update_every_x"])
     memory = method.memory
     method.memory = RoomyCSTU(memory.capacity, len(memory.classes), memory.lambda_t, memory.lambda_u)
+    contents = contents_at_updates(method)
     replayed = stream(method, trace.groups(dtype))
-    replayed.decisions["mem_idx"] = method.seen
+    replayed.decisions["mem_idx"] = contents
     return replayed
 
 
@@ -197,11 +207,12 @@ class LeftTrace(Exception):
 
 
 class RecordedHUS(HUS):
-    """Evicts what was drawn in the trace."""
+    """Evicts what was drawn in the trace, and is gone through in the recorded order."""
 
-    def __init__(self, memory: HUS, draws: np.ndarray) -> None:
+    def __init__(self, memory: HUS, trace: Trace) -> None:
         super().__init__(memory.capacity, len(memory.classes))
-        self.draws = iter(draws.tolist())
+        self.draws = iter(trace["rng_draws"].tolist())
+        self.steps = chunks(trace, "step_idx", "step_len")
 
     def insert(self, item: Item, label: int) -> None:
         self.arrival = item.arrival
@@ -213,35 +224,24 @@ class RecordedHUS(HUS):
     def draw_position(self, label: int) -> int:
         return self.next_draw(1, range(len(self.classes[label])))
 
-    def next_draw(self, kind: int, valid: list[int] | range) -> int:
+    def next_draw(self, kind: int, valid: Sequence[int]) -> int:
         at, recorded, value = next(self.draws, (-1, -1, -1))
         if (at, recorded) != (self.arrival, kind) or value not in valid:
             raise LeftTrace
-        return value
+        return int(value)
 
-
-class RecordedSoTTA(SoTTA):
-    """Goes through the memory in the recorded order, and notes what is in it."""
-
-    steps: Iterator[list[int]]
-
-    def setup(self, source: SourceData | None) -> None:
-        super().setup(source)
-        self.seen: list[float] = []
-
-    def minibatches(self) -> Iterator[list[Item]]:
-        self.seen += [item.arrival for item in self.memory.items()]
-        held = {item.arrival: item for item in self.memory.items()}
-        left = len(held) * self.config.epochs
-        while left > 0:
-            step = next(self.steps, [])
-            if not step or not held.keys() >= set(step):
+    def minibatches(self, size: int) -> Iterator[list[Item]]:
+        held = {item.arrival: item for item in self.items()}
+        left = set(held)
+        while left:
+            step = next(self.steps, np.empty(0)).tolist()
+            if not step or not left.issuperset(step):
                 raise LeftTrace
             yield [held[arrival] for arrival in step]
-            left -= len(step)
+            left -= set(step)
 
 
-def prepared_sotta(cls: type[SoTTA], trace: Trace, dtype: torch.dtype, **config: Any) -> Any:
+def prepared_sotta(cls: type[SoTTA], trace: Trace, dtype: torch.dtype, **config: Any) -> SoTTA:
     meta = trace.meta
     if meta.get("temperature", 1.0) != 1.0:
         raise Unsupported(f"a temperature of {meta['temperature']}")
@@ -257,7 +257,7 @@ def prepared_sotta(cls: type[SoTTA], trace: Trace, dtype: torch.dtype, **config:
     method = cls(trace.classifier(dtype), settings)
     method.prepare()
     tune(method.optimizer, meta)
-    method.memory = RecordedHUS(method.memory, trace["rng_draws"])
+    method.memory = RecordedHUS(method.memory, trace)
     return method
 
 
@@ -265,22 +265,21 @@ def prepared_sotta(cls: type[SoTTA], trace: Trace, dtype: torch.dtype, **config:
 def sotta(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
     method = prepared_sotta(
-        RecordedSoTTA,
+        SoTTA,
         trace,
         dtype,
         update_every=meta["update_every_x"],
         epochs=meta["epoch"],
         step_size=meta["loader_batch_size"],
     )
-    ends = np.cumsum(trace["step_len"]) if "step_len" in trace else ()
-    method.steps = (step.tolist() for step in (np.split(trace["step_idx"], ends) if len(ends) else ()))
+    contents = contents_at_updates(method)
     replayed = Replayed()
     for x in trace.groups(dtype):
         try:
             replayed.add(method.adapt(x), method.model)
         except LeftTrace:
             break
-    replayed.decisions["mem_idx"] = method.seen
+    replayed.decisions["mem_idx"] = contents
     return replayed
 
 
