@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import cv2
 import numpy as np
-from scipy import sparse
 
 from ttabench.data.corruptions import constants
 from ttabench.data.corruptions.arrays import (
@@ -17,7 +16,7 @@ from ttabench.data.corruptions.arrays import (
     unit_images,
 )
 from ttabench.data.corruptions.constants import at
-from ttabench.data.corruptions.filters import gaussian_filter, zoom_matrix
+from ttabench.data.corruptions.filters import central_zoom, gaussian_filter
 
 
 def gaussian_blur(images: Images, draws: None, severity: int) -> Images:
@@ -59,24 +58,12 @@ def _rings(disc: constants.Disc) -> tuple[tuple[float, tuple[tuple[int, int], ..
 def zoom_blur(images: Images, draws: None, severity: int) -> Images:
     """Mean of the image and its central zooms by 1, 1.01, … (so it counts twice itself), in float32."""
     n, count = images.shape[1], len(images)
-    zooms = _zooms(n, severity)
+    factors = np.arange(1, constants.ZOOM_BLUR_STOP[severity - 1], 0.01)
     x = unit_images(images, np.float32).reshape(n * n, 3 * count)
     exact = x.astype(np.float64)
     total = np.zeros_like(x)
-    for zoom in zooms:
-        total += x if zoom is None else (zoom @ exact).astype(np.float32)
+    for factor in factors:
+        total += (central_zoom(n, factor) @ exact).astype(np.float32)
     total += x
-    total /= np.float32(len(zooms) + 1)
+    total /= np.float32(len(factors) + 1)
     return to_images(total.reshape(n, n, 3, count))
-
-
-@lru_cache(maxsize=16)
-def _zooms(n: int, severity: int) -> tuple[sparse.csr_array | None, ...]:
-    """One (n², n²) bilinear resampling per factor; None for the identity."""
-    identity = np.eye(n)
-    matrices = (
-        zoom_matrix(n, factor) for factor in np.arange(1, constants.ZOOM_BLUR_STOP[severity - 1], 0.01)
-    )
-    return tuple(
-        None if np.array_equal(m, identity) else sparse.csr_array(sparse.kron(m, m)) for m in matrices
-    )

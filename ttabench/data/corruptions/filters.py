@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ttabench.data.corruptions.arrays import Float
 
@@ -49,8 +50,14 @@ def _correlate_symmetric(x: Float, weights: NDArray[np.float64], axis: int) -> F
 
 
 @lru_cache(maxsize=256)
+def central_zoom(n: int, factor: float) -> sparse.csr_array:
+    """(n², n²): bilinear zoom by `factor` around the centre, as weights of the original's pixels."""
+    along = zoom_matrix(n, factor)
+    return sparse.csr_array(sparse.kron(along, along))
+
+
 def zoom_matrix(n: int, factor: float) -> NDArray[np.float64]:
-    """(n, n): rows of a central zoom by `factor` along one axis, as weights of the original's rows.
+    """(n, n): the zoom along one axis.
 
     The central ceil(n / factor) pixels are stretched to round(that × factor) by linear interpolation with
     corners aligned, of which the central n are kept.
@@ -64,5 +71,4 @@ def zoom_matrix(n: int, factor: float) -> NDArray[np.float64]:
     rows, top = np.arange(n), (n - crop) // 2
     matrix[rows, top + left] = 1 - (position - left)
     matrix[rows, top + left + 1] = position - left
-    matrix.setflags(write=False)
     return matrix

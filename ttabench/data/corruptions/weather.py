@@ -19,7 +19,7 @@ from ttabench.data.corruptions.arrays import (
     unit_images,
 )
 from ttabench.data.corruptions.constants import at
-from ttabench.data.corruptions.filters import zoom_matrix
+from ttabench.data.corruptions.filters import central_zoom
 from ttabench.data.corruptions.motion import blur_along
 
 
@@ -43,11 +43,10 @@ def snow(images: Images, flakes: Flakes, severity: int) -> Images:
     """Whiten the image, then add streaks of snow and the same streaks turned by 180 degrees."""
     n, count = images.shape[1], len(images)
     c = at(constants.SNOW, n, severity)
-    zoom = zoom_matrix(n, c.zoom).astype(flakes.field.dtype)
-    field = (zoom @ batch_last(flakes.field).reshape(n, n * count)).reshape(n, n, count)
-    field = zoom @ field
+    zoom = central_zoom(n, c.zoom).astype(flakes.field.dtype)
+    field = zoom @ batch_last(flakes.field).reshape(n * n, count)
     field[field < c.threshold] = 0
-    fallen = blur_along(batch_first(to_grey_levels(field))[..., None], flakes.angles, c.motion)
+    fallen = blur_along(batch_first(to_grey_levels(field)).reshape(count, n, n, 1), flakes.angles, c.motion)
     streaks = unit_images(fallen)
 
     x = unit_images(images, np.float32)
