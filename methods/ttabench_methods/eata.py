@@ -112,7 +112,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
             "" if cfg.d_margin >= least else f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all"
         )
         if self.alarm:
-            warnings.warn(f"{self.name}: {self.alarm} confident samples", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self.name}: {self.alarm} confident samples", RuntimeWarning, stacklevel=4)
 
     def theta(self) -> Tensor:
         """θ: all adapted parameters in one vector (P,)."""

@@ -21,6 +21,7 @@ class Verdict:
     """float64, float32  largest absolute logit difference in each precision (NaN: not run).
     norms             largest difference of a parameter's norm, in float64, after any batch.
     bound             what rounding alone may do to the float32 run; no verdict.
+    decisions         recorded decisions (filters, resets) that came out otherwise in float64.
     status            "ok", "FAIL" or "unsupported"; `reason` for the latter two.
     """
 
@@ -29,6 +30,7 @@ class Verdict:
     float32: float = math.nan
     norms: float = math.nan
     bound: float = math.nan
+    decisions: tuple[str, ...] = ()
     status: str
     reason: str = ""
 
@@ -66,14 +68,19 @@ def _judge(trace: Trace, float32: bool) -> Verdict:
     differences = {dtype: logit_difference(trace, run, dtype) for dtype, run in runs.items()}
     deciding = differences[entry.dtype]
     good = deciding <= entry.tolerance  # and not NaN
+    decisions = changed_decisions(trace, runs[torch.float64])
+    reason = f"logits differ by {deciding:.1e}, more than {entry.tolerance:.0e}"
+    if decisions:
+        reason += f"; {', '.join(decisions)} too"
     return Verdict(
         trace=trace.name,
         float64=differences[torch.float64],
         float32=differences.get(torch.float32, math.nan),
         norms=norm_difference(trace, runs[torch.float64]),
         bound=float32_bound(trace),
+        decisions=decisions,
         status="ok" if good else "FAIL",
-        reason="" if good else f"logits differ by {deciding:.1e}, more than {entry.tolerance:.0e}",
+        reason="" if good else reason,
     )
 
 
@@ -94,6 +101,22 @@ def norm_difference(trace: Trace, run: Replayed) -> float:
     if "f64_param_l2_per_batch" in trace:
         worst = max(worst, np.abs(ours - trace["f64_param_l2_per_batch"]).max())
     return float(worst)
+
+
+def changed_decisions(trace: Trace, run: Replayed) -> tuple[str, ...]:
+    """Names of recorded decisions that came out otherwise; those without a float64 twin are float32's.
+
+    Where nothing was ever decided, the trace has no field.
+    """
+    changed = []
+    for name, ours in run.decisions.items():
+        found = np.asarray(ours, np.float64)
+        recorded = trace.recorded(name, torch.float64).numpy() if name in trace else np.empty(0)
+        if found.shape != recorded.shape or not np.allclose(
+            found, recorded, rtol=0, atol=1e-6, equal_nan=True
+        ):
+            changed.append(name)
+    return tuple(changed)
 
 
 def float32_bound(trace: Trace) -> float:

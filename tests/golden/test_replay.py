@@ -1,0 +1,228 @@
+"""Our adapters against recorded outputs of the official implementations, and the tool that says so."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from replay import Folder, judge
+from replay.nets import build
+
+from ttabench.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT.parent / "shared" / "golden"
+NAMES = sorted(file.stem for file in (GOLDEN / "traces").glob("*.npz"))
+SLOW = ("cotta-bn_cnn-B", "cotta-bn_cnn-C", "cotta-bn_cnn-E", "cotta-gn_cnn-B", "cotta-gn_cnn-C")
+SLOW += ("cotta-ln_vit-B", "cotta-ln_vit-C", "sottarepo_cotta-bn_cnn-A")  # 32 views of every batch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def golden() -> Folder:
+    return Folder(GOLDEN)
+
+
+@pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden are not there")
+def test_the_traces_are_there() -> None:
+    """Below, one test per trace: without this one, an empty folder would pass."""
+    assert len(NAMES) >= 69
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in NAMES]
+)
+def test_parity(golden: Folder, name: str) -> None:
+    verdict = judge(golden.trace(name), float32=name in SLOW)
+    assert verdict.status == "ok", str(verdict)
+    assert not verdict.norms > 1e-6, str(verdict)  # NaN where a trace has no parameters
+    assert not verdict.decisions
+
+
+# ---- the tool, on a folder made here: nets of other sizes, a stream of other length
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    made = {
+        "method": "tent", "model": "wide", "batch_size": 7, "lr": 0.01, "optimizer": "SGD", "momentum": 0.9,
+        "steps": 1, "episodic": False,
+    }  # fmt: skip
+    return {**made, **changes}
+
+
+def convnet_weights(norm: str, widths: tuple[int, ...], classes: int) -> dict[str, np.ndarray]:
+    draw = np.random.Generator(np.random.PCG64(0))
+
+    def normal(*shape: int) -> np.ndarray:
+        return draw.normal(0, 0.3, shape).astype(np.float32)
+
+    weights: dict[str, np.ndarray] = {}
+    for i, (narrow, wide) in enumerate(zip((3, *widths), widths, strict=False), 1):
+        weights[f"conv{i}.weight"] = normal(wide, narrow, 3, 3)
+        weights |= {f"{norm}{i}.weight": 1 + normal(wide), f"{norm}{i}.bias": normal(wide)}
+        if norm == "bn":
+            weights[f"bn{i}.running_mean"] = normal(wide)
+            weights[f"bn{i}.running_var"] = 1 + normal(wide) ** 2
+            weights[f"bn{i}.num_batches_tracked"] = np.array(5)
+    return weights | {"fc.weight": normal(classes, widths[-1]), "fc.bias": normal(classes)}
+
+
+def plain_tent(weights: dict[str, np.ndarray], x: torch.Tensor, meta: dict[str, Any]) -> np.ndarray:
+    """TENT in a few lines of plain torch, on a net in training mode, which has nothing but batch norm."""
+    net = build({k: torch.from_numpy(v) for k, v in weights.items()}, x.dtype).train()
+    affine = [p for name, p in net.named_parameters() if ".bn" in name]
+    optimizer = torch.optim.SGD(affine, meta["lr"], momentum=meta["momentum"])
+    out = []
+    for batch in x.split(meta["batch_size"]):
+        logits = net(batch)
+        optimizer.zero_grad()
+        torch.distributions.Categorical(logits=logits).entropy().mean().backward()
+        optimizer.step()
+        out.append(logits.detach())
+    return torch.cat(out).numpy()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One TENT trace, made without our adapters."""
+    weights = convnet_weights("bn", (6, 10), classes=4)
+    pixels = np.random.Generator(np.random.PCG64(1)).integers(0, 256, (30, 3, 16, 16), dtype=np.uint8)
+    idx = np.arange(29, 5, -1)  # 24 images: three batches of 7 and one of 3
+    x = torch.from_numpy(pixels[idx.copy()]).float() / 255
+    meta = settings()
+    (tmp_path / "traces").mkdir()
+    np.savez(tmp_path / "models.npz", **{f"wide/{name}": value for name, value in weights.items()})
+    np.savez(tmp_path / "inputs.npz", x=pixels, x_fisher=pixels[:4])
+    write(
+        tmp_path, "tent-wide-A", meta,
+        idx=idx, logits=plain_tent(weights, x, meta), f64_logits=plain_tent(weights, x.double(), meta),
+        probe_maxdiff_per_batch=np.full(4, 1e-4, np.float32),
+    )  # fmt: skip
+    return tmp_path
+
+
+def write(folder: Path, name: str, meta: dict[str, Any], **arrays: np.ndarray) -> None:
+    np.savez(folder / "traces" / f"{name}.npz", meta_json=np.array(json.dumps(meta)), **arrays)
+
+
+def rewrite(folder: Path, name: str = "tent-wide-A", **changes: Any) -> None:
+    """The trace again under this name: changed settings, or arrays."""
+    with np.load(folder / "traces" / "tent-wide-A.npz") as stored:
+        arrays = {key: stored[key] for key in stored.files}
+    meta = json.loads(str(arrays.pop("meta_json")))
+    new = {key: changes.pop(key) for key in list(changes) if isinstance(changes[key], np.ndarray)}
+    write(folder, name, {**meta, **changes}, **{**arrays, **new})
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("replay_golden", ROOT / "scripts" / "replay_golden.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["replay_golden.py", *arguments])
+    status: int = script.main()
+    return status
+
+
+def test_another_folder_is_ok(
+    folder: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(script, monkeypatch, str(folder)) == 0
+    line, summary = capsys.readouterr().out.splitlines()
+    assert line.startswith("tent-wide-A")
+    assert line.endswith("f32 bound  4.0e-04  ok")
+    assert summary == "ok=1 FAIL=0 unsupported=0"
+
+
+@pytest.mark.parametrize(
+    "change", [{"lr": 0.011}, {"momentum": 0.8}, {"steps": 2}, {"episodic": True}, {"batch_size": 8},
+               {"optimizer": "Adam"}, {"nesterov": True}, {"weight_decay": 0.01}],
+)  # fmt: skip
+def test_every_setting_is_read(folder: Path, change: dict[str, Any]) -> None:
+    """A trace made with another setting fails: no setting is taken for granted."""
+    rewrite(folder, **change)
+    verdict = judge(Folder(folder).trace("tent-wide-A"), float32=False)
+    assert verdict.status == "FAIL"
+    assert verdict.float64 > 1e-6
+
+
+def test_failures_are_told_and_do_not_stop_the_rest(
+    folder: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(folder / "traces" / "tent-wide-A.npz") as stored:
+        logits = stored["f64_logits"]
+    off = logits.copy()
+    off[-1, -1] += 2e-6
+    rewrite(folder, "tent-wide-B", f64_logits=off)
+    rewrite(folder, "tent-wide-C", f64_logits=np.full_like(logits, np.nan))
+    rewrite(folder, "tent-wide-D", f64_logits=logits[:-1])
+    rewrite(folder, "tent-wide-E", model="absent")
+    rewrite(folder, "novel-wide-A")
+    rewrite(folder, "sottarepo_novel-wide-A")
+    np.savez(folder / "traces" / "tent-wide-F.npz", idx=np.array([{}], dtype=object))
+    (folder / "traces" / "tent-wide-G.npz").write_text("not a zip file")
+    assert run(script, monkeypatch, str(folder)) == 1
+    *lines, summary = capsys.readouterr().out.splitlines()
+    said = {line.split()[0]: line for line in lines}
+    assert "logits differ by 2.0e-06, more than 1e-06" in said["tent-wide-B"]
+    assert all("FAIL" in said[f"tent-wide-{letter}"] for letter in "BCDEFG")
+    assert "allow_pickle" in said["tent-wide-F"]
+    assert "FAIL (no replay for a method called 'novel')" in said["novel-wide-A"]
+    assert "unsupported (no replay" in said["sottarepo_novel-wide-A"]
+    assert said["tent-wide-A"].endswith("ok")
+    assert summary == "ok=1 FAIL=7 unsupported=1"
+
+
+def test_a_folder_without_traces_is_the_callers_mistake(
+    folder: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(script, monkeypatch, str(folder / "nowhere")) == 2
+    assert run(script, monkeypatch, str(folder), "--only", "eata") == 2
+    (folder / "models.npz").unlink()
+    assert run(script, monkeypatch, str(folder)) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    absent, unmatched, half = err.splitlines()  # one sentence each
+    assert "holds no golden traces" in absent
+    assert "'eata…'" in unmatched
+    assert "no models.npz" in half
+    with pytest.raises(UserError, match=r"models\.npz"):
+        Folder(folder)
+
+
+def test_nets_take_their_sizes_from_the_weights() -> None:
+    weights = {k: torch.from_numpy(v) for k, v in convnet_weights("gn", (4, 8, 12, 16), 7).items()}
+    assert build(weights, torch.float64)(torch.rand(2, 3, 16, 16).double()).shape == (2, 7)
+    with pytest.raises(ValueError, match="no known net"):
+        build({"body.weight": torch.zeros(1)}, torch.float32)
+
+
+def test_the_attention_of_the_vit_is_torchs() -> None:
+    from replay.nets import Attention
+
+    ours, x = Attention(24, 4), torch.randn(2, 9, 24)
+    reference = torch.nn.MultiheadAttention(24, 4, batch_first=True)
+    with torch.no_grad():
+        reference.in_proj_weight.copy_(ours.qkv.weight)
+        reference.in_proj_bias.copy_(ours.qkv.bias)
+    reference.out_proj = ours.proj  # type: ignore[assignment]
+    torch.testing.assert_close(ours(x), reference(x, x, x, need_weights=False)[0])
