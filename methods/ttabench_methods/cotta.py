@@ -47,6 +47,10 @@ class CoTTAConfig:
     symmetric: bool = False
     official_quirks: bool = False
 
+    def __post_init__(self) -> None:
+        if self.views < 1:
+            raise ValueError(f"views is {self.views}; expected at least 1")
+
 
 class CoTTA(Method[CoTTAConfig]):
     """Learn from a slow, augmentation-averaged teacher; put back a few random weights after each step."""
@@ -102,7 +106,7 @@ class CoTTA(Method[CoTTAConfig]):
 
     @torch.no_grad()
     def pseudo_labels(self, x: Tensor) -> Tensor:
-        """The teacher's logits (B, C), averaged over views where the anchor is unsure (Eqs. 3, 4)."""
+        """The teacher's logits (B, C), averaged over views where the anchor is unsure."""
         confidence = tta.widen(self.anchor(x)).softmax(1).amax(1).mean()
         if confidence < self.config.threshold:
             return average_over_views(self.model, x, self.view, self.config.views)
@@ -113,7 +117,7 @@ class CoTTA(Method[CoTTAConfig]):
 
     @torch.no_grad()
     def restore_weights(self) -> None:
-        """θ ← M ⊙ θ₀ + (1 − M) ⊙ θ, M ~ Bernoulli(p) element by element (Eq. 7)."""
+        """θ ← M ⊙ θ₀ + (1 − M) ⊙ θ, M ~ Bernoulli(p) element by element."""
         if self.config.restore:
             for name, parameter in self.parameters.items():
                 mask = self.draw_mask(parameter)

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ttabench import nn as tta
 from ttabench.method import Method, Needs, Paper, SourceData
-from ttabench_methods.memory import CSTU, Item, stabilised_entropy
+from ttabench_methods.memory import CSTU, Item, require_positive, stabilised_entropy
 from ttabench_methods.views import View, random_view
 
 
@@ -45,6 +45,9 @@ class RoTTAConfig:
     update_every: int = 64
     lambda_t: float = 1.0
     lambda_u: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive(self, "capacity", "update_every")
 
 
 def timeliness(age: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ttabench import nn as tta
 from ttabench.method import Method, Needs, Paper, SourceData
-from ttabench_methods.memory import HUS, Item, stabilised_entropy
+from ttabench_methods.memory import HUS, Item, require_positive, stabilised_entropy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,9 @@ class SoTTAConfig:
     momentum: float = 0.9
     weight_decay: float = 0.0
     official_quirks: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(self, "capacity", "update_every", "epochs", "step_size")
 
 
 class SoTTA(Method[SoTTAConfig]):
@@ -121,7 +124,7 @@ class SoTTA(Method[SoTTAConfig]):
         return logits
 
     def update(self) -> None:
-        """Entropy-sharpness minimisation over the memory (Eqs. 2 to 4)."""
+        """Entropy-sharpness minimisation over the memory."""
         if self.arrived == self.config.update_every and not self.admitted:
             alarm = self.alarms()["alarm"]
             warnings.warn(f"sotta: {alarm}: nothing is learned yet", RuntimeWarning, stacklevel=2)

@@ -338,3 +338,20 @@ def test_a_single_value_per_channel_is_enough(method: type[Method[Any]], setting
     made.prepare()
     for x in X.split(1):
         assert torch.isfinite(made.adapt(x)).all()
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (CoTTA.Config, "views"),
+        (RoTTA.Config, "capacity"),
+        (RoTTA.Config, "update_every"),
+        (SoTTA.Config, "capacity"),
+        (SoTTA.Config, "update_every"),
+        (SoTTA.Config, "epochs"),
+        (SoTTA.Config, "step_size"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(config: type[Any], name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is 0; expected at least 1"):
+        config(**{name: 0})

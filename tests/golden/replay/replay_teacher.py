@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -40,6 +41,14 @@ def contents_at_updates(method: RoTTA | SoTTA) -> list[float]:
 
     method.update = watched  # type: ignore[method-assign]
     return contents
+
+
+def note_memory(replayed: Replayed, trace: Trace, contents: list[float]) -> Replayed:
+    """`replayed` with `contents` to compare with the recorded ones; NaN where there are more or fewer."""
+    if "mem_idx" in trace:
+        expected = len(trace["mem_idx"])
+        replayed.decisions["mem_idx"] = contents if len(contents) == expected else [math.nan] * expected
+    return replayed
 
 
 # ---- augmentation
@@ -183,8 +192,7 @@ def rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
     replayed = Replayed()
     for x in trace.batches(dtype):
         replayed.add(method.adapt(x), method.student)
-    replayed.decisions["mem_idx"] = contents
-    return replayed
+    return note_memory(replayed, trace, contents)
 
 
 @replays("sottarepo_rotta")
@@ -194,9 +202,7 @@ def sottarepo_rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
     memory = method.memory
     method.memory = RoomyCSTU(memory.capacity, len(memory.classes), memory.lambda_t, memory.lambda_u)
     contents = contents_at_updates(method)
-    replayed = stream(method, trace.groups(dtype))
-    replayed.decisions["mem_idx"] = contents
-    return replayed
+    return note_memory(stream(method, trace.groups(dtype)), trace, contents)
 
 
 # ---- SoTTA
@@ -278,9 +284,9 @@ def sotta(trace: Trace, dtype: torch.dtype) -> Replayed:
         try:
             replayed.add(method.adapt(x), method.model)
         except LeftTrace:
+            replayed.logits.append(torch.full((1, method.model.num_classes), math.nan))
             break
-    replayed.decisions["mem_idx"] = contents
-    return replayed
+    return note_memory(replayed, trace, contents)
 
 
 class MedianSoTTA(SoTTA):
@@ -299,6 +305,7 @@ def medbn_sotta(trace: Trace, dtype: torch.dtype) -> Replayed:
         try:
             method.adapt(x)
         except LeftTrace:
+            replayed.logits.append(torch.full((1, method.model.num_classes), math.nan))
             break
         set_norm_mode(method.model, train=True)
         items = method.memory.items()
