@@ -305,6 +305,12 @@ def test_learning_rate_rises_to_its_peak_and_falls_to_its_end() -> None:
     assert rates[-1] == pytest.approx(0.1, abs=1e-3)
 
 
+def test_a_recipe_is_identified_by_what_it_sets() -> None:
+    assert "cutmix" not in replace(TINY, cutmix=0.0).identity()
+    assert TINY.identity()["cutmix"] == 0.5
+    assert TINY.identity()["name"] == "fast"
+
+
 def test_every_architecture_has_its_recipes() -> None:
     from ttabench.models.names import MEMBERS
 

@@ -42,7 +42,8 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(canonical({**asdict(self), "version": TRAINING_VERSION}).encode()).hexdigest()
+        identity = {**asdict(self), "recipe": self.recipe.identity(), "version": TRAINING_VERSION}
+        return hashlib.sha256(canonical(identity).encode()).hexdigest()
 
     @property
     def folder(self) -> Path:

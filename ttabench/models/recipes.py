@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ttabench.errors import unknown
 from ttabench.models.names import Member
@@ -53,6 +54,10 @@ class Recipe:
     precision: str = "auto"
     threads: int = 0
 
+    def identity(self) -> dict[str, Any]:
+        """What differs from the defaults, so that a field added later leaves old checkpoints valid."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
 
 # ---- digits: no flips, one thread so that the weights do not depend on the number of cores
 
@@ -67,7 +72,7 @@ _digits_patches = replace(_digits_resnet, epochs=25)  # cheap epochs, but no con
 
 _resnet_fast = Recipe(
     name=FAST, epochs=30, batch_size=512, optimizer="sgd", lr=0.4, warmup=0.2, weight_decay=5e-4,
-    label_smoothing=0.1, shift=4, flip=True,
+    label_smoothing=0.1, shift=4, flip=True, compile=True,
 )  # fmt: skip
 # The ResNet18 of NOTE and SoTTA (200 epochs, SGD 0.1, momentum 0.9, Nesterov, weight decay 5e-4, cosine).
 _resnet_paper = Recipe(
@@ -78,11 +83,11 @@ _resnet_paper = Recipe(
 _cifar_resnet_paper = replace(_resnet_paper, epochs=164, weight_decay=1e-4)
 _small_transformer_fast = Recipe(
     name=FAST, epochs=26, batch_size=128, optimizer="adamw", lr=1.5e-3, weight_decay=0.05,
-    clip=1.0, shift=4, flip=True,
+    clip=1.0, shift=4, flip=True, compile=True,
 )  # fmt: skip
 _transformer_fast = Recipe(
     name=FAST, epochs=60, batch_size=256, optimizer="adamw", lr=1e-3, warmup=0.15, weight_decay=0.06,
-    label_smoothing=0.1, clip=1.0, shift=4, flip=True,
+    label_smoothing=0.1, clip=1.0, shift=4, flip=True, compile=True,
 )  # fmt: skip
 # Hassani et al. 2021, the published CIFAR-10 configuration (300 epochs, 10 of warm-up).
 _transformer_paper = Recipe(

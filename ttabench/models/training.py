@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,10 @@ class _Run:
         torch.manual_seed(what.seed)
         self.classifier = what.build().to(device)
         self.optimizer = make_optimizer(self.recipe, self.classifier.net, device)
+        compiled = self.recipe.compile and device.type == "cuda" and find_spec("triton")
+        self.forward: Callable[[Tensor], Tensor] = (
+            torch.compile(self.classifier) if compiled else self.classifier
+        )
         self.epoch = 0
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
@@ -118,7 +123,6 @@ class _Run:
         generator = torch.Generator(self.device).manual_seed(seed)
         draw = np.random.default_rng(seed)
         order = torch.randperm(len(self.labels), device=self.device, generator=generator)
-        forward = self._forward()
         self.classifier.train()
         loss_sum = torch.zeros((), device=self.device)
         right = torch.zeros((), device=self.device)
@@ -128,7 +132,7 @@ class _Run:
                 group["lr"] = learning_rate(self.recipe, step, self.steps)
             x, labels = self.sampler.batch(index, generator), self.labels[index]
             x = randaugment(x, self.recipe.randaugment, draw) if self.recipe.randaugment else x
-            loss, logits = self._loss(forward, x, labels, draw)
+            loss, logits = self._loss(x, labels, draw)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
             if self.recipe.clip:
@@ -170,21 +174,14 @@ class _Run:
     def _clean_accuracy(self) -> float:
         return clean_accuracy(self.classifier.eval(), self.test, str(self.device))
 
-    def _forward(self) -> Callable[[Tensor], Tensor]:
-        if self.recipe.compile and self.device.type == "cuda":
-            return torch.compile(self.classifier)
-        return self.classifier
-
-    def _loss(
-        self, forward: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, draw: np.random.Generator
-    ) -> tuple[Tensor, Tensor]:
+    def _loss(self, x: Tensor, labels: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
         targets = F.one_hot(labels, self.plan.num_classes).float()
         if self.epoch < recipe.mix_until * recipe.epochs:
             x, targets = mix(x, targets, draw, recipe.mixup, recipe.cutmix)
         half = self.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext():
-            logits = forward(x)
+            logits = self.forward(x)
         logits = logits.float()
         return F.cross_entropy(logits, targets, label_smoothing=recipe.label_smoothing), logits
 
