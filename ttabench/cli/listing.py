@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument
+
+if TYPE_CHECKING:
+    from ttabench.method import Architecture, Method
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +30,7 @@ def _methods() -> None:
     from ttabench.cli._table import table
     from ttabench.registry import methods
 
+    archs = _architectures()
     rows = []
     for name, cls in methods().items():
         needs = cls.needs_of(cls.Config())
@@ -35,18 +40,38 @@ def _methods() -> None:
             " or ".join(needs.norm_layers) + " norm" if needs.norm_layers else "",
             *(tag.replace("_", " ") for tag in needs.tags),
         ]
-        absent = " or ".join(needs.norm_layers) + " norm" if needs.norm_layers else ""
+        paper = cls.paper.short if cls.paper else ""
         rows.append(
             (
                 name,
-                cls.paper.short if cls.paper else "",
+                paper,
                 cls.mode,
                 ", ".join(filter(None, wants)) or "nothing",
-                f"models without {absent}" if absent else "",
+                _where(cls, archs),
                 cls.scores,
             )
         )
-    table(["method", "paper", "native mode", "needs", "n/a on", "scored"], rows)
+    table(["method", "paper", "native mode", "needs", "n/a or changed on", "scored"], rows)
+
+
+def _architectures() -> dict[str, Architecture]:
+    """What methods may ask of the general architectures."""
+    from ttabench.models import catalog, names
+
+    size = {"num_classes": 10, "image_size": 32, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+    return {n: catalog.build(n, dataset="digits-c", **size).architecture() for n in names.ARCHS}  # type: ignore[arg-type]
+
+
+def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> str:
+    """On which of them a method is n/a or runs with other settings, e.g. ``cct, cvt: no batch norm``."""
+    found: dict[str, list[str]] = {}
+    for name, arch in archs.items():
+        changed = cls.for_architecture(arch)
+        config = cls.Config(**changed)
+        text = cls.needs_of(config).unmet(arch) or ", ".join(f"{k}={v}" for k, v in changed.items())
+        if text:
+            found.setdefault(text, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
 
 
 def _archs() -> None:
