@@ -97,19 +97,17 @@ def _alias_tables(rate: float) -> tuple[NDArray[np.uint32], Images]:
 
     Column j of a row stands for level j with probability threshold / 2**24, else for the level `alias`.
     """
-    mass = shot_noise_law(rate) * 256
+    mass = shot_noise_law(rate) * 256  # 1 on average, which is what a column holds
     threshold = np.full((256, 256), 2**24, dtype=np.uint32)
     alias = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
-    for row in range(256):
-        poor = [j for j in range(256) if mass[row, j] < 1]
-        rich = [j for j in range(256) if mass[row, j] >= 1]
-        while poor and rich:
-            j, donor = poor.pop(), rich[-1]
-            threshold[row, j] = round(mass[row, j] * 2**24)
-            alias[row, j] = donor
-            mass[row, donor] -= 1 - mass[row, j]
-            if mass[row, donor] < 1:
-                poor.append(rich.pop())
+    row = np.arange(256)
+    for _ in range(255):  # in every row at once, the richest column fills up the poorest, which is then done
+        poor, rich = mass.argmin(axis=1), mass.argmax(axis=1)
+        share = mass[row, poor]
+        threshold[row, poor] = np.rint(share * 2**24)
+        alias[row, poor] = rich
+        mass[row, rich] -= 1 - share
+        mass[row, poor] = 1
     return threshold.ravel(), alias.ravel()
 
 
