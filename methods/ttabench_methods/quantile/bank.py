@@ -13,8 +13,6 @@ from .geometric import unit_sum
 
 __all__ = ["Bank", "StreamBank", "best_beta", "control_variate"]
 
-OPTIMAL = -1.0
-
 
 def control_variate(a: Tensor, s: Tensor, mean_s: Tensor, beta: float | Tensor = 1.0) -> Tensor:
     """a + β(S − s): batch means `a` of h now and `s` of h at the snapshot, S `mean_s` (Section 4.2)."""
@@ -42,11 +40,11 @@ class Bank:
     points     (Q, k), where indices are matched.
     features   (n, k) at the start, all seen at the same θ; kept on their own device, e.g. the CPU.
     every_step S follows each refreshed feature; else only :meth:`rebase` moves it, at an epoch's end (paper).
-    beta       1 (the paper), 0 (no bank), or `OPTIMAL` for β* of each batch.
+    beta       1 (the paper), 0 (no bank: the crude estimator), or None for β* of each batch.
     """
 
     def __init__(
-        self, points: Tensor, features: Tensor, *, every_step: bool = False, beta: float = 1.0
+        self, points: Tensor, features: Tensor, *, every_step: bool = False, beta: float | None = 1.0
     ) -> None:
         self.points, self.features = points, features.clone()
         self.every_step, self.beta = every_step, beta
@@ -69,7 +67,9 @@ class Bank:
             at = positions.to(self.features.device)
             then = self.features[at].to(features)
             old = unit_sum(self.points, then)[0] / len(then)
-            beta = best_beta(self.points, features, then, self.mean) if self.beta == OPTIMAL else self.beta
+            beta: float | Tensor = (
+                best_beta(self.points, features, then, self.mean) if self.beta is None else self.beta
+            )
         estimate = control_variate(now, old, self.mean, beta)
         self.features[at] = features.detach().to(self.features)
         if self.every_step:

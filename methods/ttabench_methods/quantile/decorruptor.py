@@ -39,7 +39,7 @@ class Decorruptor(nn.Module):
         deep = self.down(wide).relu()
         for block in self.blocks:
             deep = block(deep)
-        fine = self.up(deep, output_size=x.shape[-2:]).relu()
+        fine = self.up(deep)[..., : x.shape[-2], : x.shape[-1]].relu()
         change = self.filter(centred) + self.out(torch.cat([wide, fine], dim=1))
         corrected: Tensor = x + change.to(x.dtype)
         return corrected

@@ -40,9 +40,8 @@ def unit_sum(points: Tensor, x: Tensor, weights: Tensor | None = None) -> tuple[
     dtype = torch.promote_types(torch.promote_types(points.dtype, x.dtype), torch.float32)
     with torch.autocast(points.device.type, enabled=False):
         points, x = points.to(dtype), x.to(dtype)
-        # Unit vectors know no origin; distances from inner products lose fewest digits around the mean.
-        origin = x.detach().mean(-2, keepdim=True) if x.shape[-2] else 0.0
-        points, x = points - origin, x - origin
+        # Unit vectors know no origin; inner products lose fewest digits around the mean.
+        origin = x.detach().sum(-2, keepdim=True) / max(1, x.shape[-2])
         if weights is not None:
             weights = weights.expand(*points.shape[:-1], x.shape[-2])
         rows = max(1, _PAIRS // max(1, points.shape[-2]))
@@ -50,7 +49,7 @@ def unit_sum(points: Tensor, x: Tensor, weights: Tensor | None = None) -> tuple[
         for start in range(0, x.shape[-2], rows):
             part = slice(start, start + rows)
             a = None if weights is None else weights[..., part].to(dtype)
-            some, n = _UnitSum.apply(points, x[..., part, :], a)  # type: ignore[no-untyped-call]
+            some, n = _UnitSum.apply(points, x[..., part, :], origin, a)  # type: ignore[no-untyped-call]
             total, count = total + some, count + n
     return total, count
 
@@ -62,7 +61,10 @@ class _UnitSum(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, x: Tensor, a: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, points: Tensor, sample: Tensor, origin: Tensor, a: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        z, x = points - origin, sample - origin
         squares = z.square().sum(-1).unsqueeze(-1) + x.square().sum(-1).unsqueeze(-2)
         d2 = torch.add(squares, z @ x.mT, alpha=-2)
         # Rounding leaves ε·squares in d²; beyond this threshold its relative error is below ε^¾.
@@ -73,19 +75,20 @@ class _UnitSum(torch.autograd.Function):
         count = z.new_full(z.shape[:-1], x.shape[-2]) if a is None else a.sum(-1)
         pairs = close.nonzero()
         for q, i in _places(pairs):
-            distance, unit = _unit(z[q] - x[i])
+            distance, unit = _unit(points[q] - sample[i])
             share = torch.ones_like(distance) if a is None else a[(*q, i[-1])]
             total.index_put_(q, share.unsqueeze(-1) * unit, accumulate=True)
             count.index_put_(q, -share * (distance == 0), accumulate=True)
-        ctx.save_for_backward(z, x, inverse, w, pairs, *(() if a is None else (a,)))
+        ctx.save_for_backward(points, sample, origin, inverse, w, pairs, *(() if a is None else (a,)))
         ctx.mark_non_differentiable(count)
         return total, count
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor, _count: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, g: Tensor, _count: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         """∂unit/∂z = (I − unit·unitᵀ)/‖z − X‖ = −∂unit/∂X, contracted with g (…, Q, k)."""
-        z, x, inverse, w, pairs, *rest = ctx.saved_tensors
+        points, sample, origin, inverse, w, pairs, *rest = ctx.saved_tensors
+        z, x = points - origin, sample - origin
         along = (z * g).sum(-1, keepdim=True) - g @ x.mT  # (z − X)·g
         p = along.mul_(inverse).mul_(inverse).mul_(w)
         by_z = by_x = None
@@ -94,14 +97,14 @@ class _UnitSum(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             by_x = p.mT @ z - w.mT @ g - x * p.sum(-2).unsqueeze(-1)
         for q, i in _places(pairs):
-            distance, unit = _unit(z[q] - x[i])
+            distance, unit = _unit(points[q] - sample[i])
             share = (rest[0][(*q, i[-1])] if rest else 1.0) / distance.where(distance > 0, torch.inf)
             across = share.unsqueeze(-1) * (g[q] - unit * (unit * g[q]).sum(-1, keepdim=True))
             if by_z is not None:
                 by_z.index_put_(q, across, accumulate=True)
             if by_x is not None:
                 by_x.index_put_(i, -across, accumulate=True)
-        return by_z, by_x, None
+        return by_z, by_x, None, None
 
 
 _Place = tuple[Tensor, ...]

@@ -26,15 +26,13 @@ from torch import Tensor
 
 from ttabench.method import Batches, Method, Needs, Paper, SourceData
 
-from .bank import OPTIMAL, Bank, StreamBank
+from .bank import Bank, StreamBank
 from .config import QuantileConfig
 from .decorruptor import Decorruptor
 from .geometric import quantile_index
 from .regulariser import channel_penalty
 from .sampling import high_confidence_uniform
 from .stopping import EarlyStopping
-
-BETA = {"one": 1.0, "optimal": OPTIMAL}
 
 
 class Quantile(Method[QuantileConfig]):
@@ -100,10 +98,11 @@ class Quantile(Method[QuantileConfig]):
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
-        """One update on a batch of the stream, matched together with the recent features."""
-        decorrupted = self.decorruptor(x)
-        estimate = self.stream.estimate(self._features(decorrupted))
-        self._descend(self._loss(estimate) + self._penalty(decorrupted))
+        """Updates on a batch of the stream, which is matched together with the recent features."""
+        for _ in range(self.config.steps):
+            decorrupted = self.decorruptor(x)
+            estimate = self.stream.estimate(self._features(decorrupted))
+            self._descend(self._loss(estimate) + self._penalty(decorrupted))
         with torch.no_grad():
             z, logits = self.model.features_and_logits(self.decorruptor(x))
         self.stream.push(z.float() / self.unit)
@@ -140,11 +139,8 @@ class Quantile(Method[QuantileConfig]):
             features = torch.cat([self._features(self.decorruptor(x)) for x in batches])
         if self.config.bank_on_cpu:
             features = features.cpu()
-        return Bank(
-            self.points, features,
-            every_step=self.config.bank == "step",
-            beta=0.0 if self.config.bank == "none" else BETA[self.config.beta],
-        )  # fmt: skip
+        beta = {"none": 0.0, "optimal": None}.get(self.config.bank, 1.0)
+        return Bank(self.points, features, every_step=self.config.bank == "step", beta=beta)
 
     def _minibatches(self, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
         """One pass in random order, cut into about equal parts of at most `minibatch` images."""
@@ -153,7 +149,9 @@ class Quantile(Method[QuantileConfig]):
             yield from zip(positions.tensor_split(parts), x.tensor_split(parts), strict=True)
 
     def _anneal(self, progress: float) -> None:
-        self.optimizer.param_groups[0]["lr"] = self.config.lr * (1 + math.cos(math.pi * progress)) / 2
+        """Learning rate: up on a line, lest Adam's first steps leave θ₀ far behind, then down on a cosine."""
+        rise = min(1.0, (progress + 1e-3) / self.config.warmup) if self.config.warmup else 1.0
+        self.optimizer.param_groups[0]["lr"] = self.config.lr * rise * (1 + math.cos(math.pi * progress)) / 2
 
     def _descend(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()

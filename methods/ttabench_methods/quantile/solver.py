@@ -35,22 +35,22 @@ def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: i
         origin = sample.mean(0)
         scale = (sample - origin).square().sum(-1).mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
         sample = (sample - origin) / scale
-        found = torch.zeros_like(wanted)
+        found, own = torch.zeros_like(wanted), wanted.new_full((len(wanted),), -1, dtype=torch.int64)
         open_ = torch.arange(len(wanted), device=wanted.device)
         for _ in range(max_steps):
             if not len(open_):
-                return (found * scale + origin).reshape(u.shape).to(x.dtype)
-            q, done = _step(sample, wanted[open_], found[open_], tol)
-            found[open_] = q
+                moved = (found * scale + origin).to(x.dtype)
+                return torch.where(own.unsqueeze(-1) >= 0, x[own], moved).reshape(u.shape)
+            found[open_], own[open_], done = _step(sample, wanted[open_], found[open_], tol)
             open_ = open_[~done]
     raise RuntimeError(f"{len(open_)} geometric quantiles are not within {tol} after {max_steps} steps")
 
 
-def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """One step for each of (m, k) quantiles, and which of them need no other."""
-    # If the minimiser is a sample point, that is soon the nearest to q; iterating would only creep up on it.
-    nearest = x[torch.cdist(q, x).argmin(-1)]
-    slope, multiplicity = _slope(x, u, nearest)
+def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor, Tensor]:
+    """One step for (m, k) quantiles; which sample point each is (−1: none); whether each is done."""
+    # If the minimiser is a sample point, that is soon the nearest to q; iterating only creeps up.
+    nearest = torch.cdist(q, x).argmin(-1)
+    slope, multiplicity = _slope(x, u, x[nearest])
     at_sample = torch.linalg.vector_norm(slope, dim=-1) <= multiplicity / len(x) + tol
     slope, multiplicity = _slope(x, u, q)
     steepness = torch.linalg.vector_norm(slope, dim=-1)
@@ -69,7 +69,7 @@ def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor]:
     # Close to the end the two losses differ by rounding only, and Newton's is the better step.
     better = check_loss(x, u, newton) <= check_loss(x, u, weiszfeld) + 1e-14
     step = torch.where(better.unsqueeze(-1), newton, weiszfeld)
-    return torch.where(at_sample.unsqueeze(-1), nearest, torch.where(done.unsqueeze(-1), q, step)), done
+    return torch.where(done.unsqueeze(-1), q, step), nearest.where(at_sample, -1), done
 
 
 def _slope(x: Tensor, u: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
