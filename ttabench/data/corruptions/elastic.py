@@ -54,10 +54,8 @@ def elastic_transform(images: Images, bends: Bends, severity: int, mirror: Mirro
 
 def _inverse_affine(shifts: Float, n: int) -> NDArray[np.float64]:
     """(N, 2, 3): maps (x, y, 1) of the result to (x, y) of the original."""
-    centre, reach = n // 2, n // 3
-    anchors = np.array([[reach, reach], [reach, -reach], [-reach, -reach]], dtype=np.float32) + np.float32(
-        centre
-    )
+    near, far = n // 2 - n // 3, n // 2 + n // 3
+    anchors = np.array([[far, far], [far, near], [near, near]], dtype=np.float32)
     moved = (anchors + shifts.astype(np.float32)).astype(np.float64)
     homogeneous = np.concatenate([anchors.astype(np.float64), np.ones((3, 1))], axis=1)
     forward = np.linalg.solve(homogeneous, moved).transpose(0, 2, 1)

@@ -1,4 +1,4 @@
-"""Glass blur: pixels swapped in from near by, between two Gaussian filters."""
+"""Glass blur: every pixel copied from a random near one, between two Gaussian filters."""
 
 from __future__ import annotations
 

@@ -14,14 +14,15 @@ import cv2
 import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
+from scipy import fft
 
 from ttabench.data.corruptions.arrays import Images
 
 Plane = NDArray[np.float32]
 
 
-class Sort(NamedTuple):
-    """A sort of ice: size in pixels, colour, and how much of its contrast each structure makes up."""
+class Kind(NamedTuple):
+    """A kind of ice: size in pixels, colour, and how much of its contrast each structure makes up."""
 
     shape: tuple[int, int]
     mean: tuple[float, float, float]
@@ -32,28 +33,28 @@ class Sort(NamedTuple):
     grain: float
 
 
-SORTS = (
-    Sort((600, 900), (78, 149, 166), (27, 16, 15), crystal=150, needles=0.5, clouds=0.8, grain=0.3),
-    Sort((315, 560), (201, 205, 214), (21, 22, 23), crystal=45, needles=0.7, clouds=0.6, grain=0.4),
-    Sort((315, 560), (201, 205, 214), (21, 22, 23), crystal=60, needles=0.7, clouds=0.6, grain=0.4),
-    Sort((350, 527), (138, 153, 165), (28, 28, 30), crystal=35, needles=0.7, clouds=0.6, grain=0.7),
-    Sort((495, 660), (112, 123, 135), (44, 43, 42), crystal=40, needles=0.7, clouds=0.6, grain=0.5),
+KINDS = (
+    Kind((600, 900), (78, 149, 166), (27, 16, 15), crystal=150, needles=0.5, clouds=0.8, grain=0.3),
+    Kind((315, 560), (201, 205, 214), (21, 22, 23), crystal=45, needles=0.7, clouds=0.6, grain=0.4),
+    Kind((315, 560), (201, 205, 214), (21, 22, 23), crystal=60, needles=0.7, clouds=0.6, grain=0.4),
+    Kind((350, 527), (138, 153, 165), (28, 28, 30), crystal=35, needles=0.7, clouds=0.6, grain=0.7),
+    Kind((495, 660), (112, 123, 135), (44, 43, 42), crystal=40, needles=0.7, clouds=0.6, grain=0.5),
 )
 
 
 def grow_pictures() -> tuple[Images, ...]:
     """The five pictures, always the same."""
-    return tuple(_grow(sort, Generator(PCG64(number))) for number, sort in enumerate(SORTS))
+    return tuple(_grow(kind, Generator(PCG64(number))) for number, kind in enumerate(KINDS))
 
 
-def _grow(sort: Sort, rng: Generator) -> Images:
-    clouds = _noise(rng, sort.shape, wavelength=max(sort.shape))
+def _grow(kind: Kind, rng: Generator) -> Images:
+    clouds = _noise(rng, kind.shape, wavelength=max(kind.shape))
     light = (
-        sort.needles * _standardise(_crystals(rng, sort.shape, sort.crystal))
-        + sort.clouds * clouds
-        + sort.grain * _noise(rng, sort.shape, wavelength=3)
+        kind.needles * _standardise(_crystals(rng, kind.shape, kind.crystal))
+        + kind.clouds * clouds
+        + kind.grain * _noise(rng, kind.shape, wavelength=3)
     )
-    levels = _standardise(light)[..., None] * np.array(sort.std) + np.array(sort.mean)
+    levels = _standardise(light)[..., None] * np.array(kind.std) + np.array(kind.mean)
     return np.asarray(np.clip(np.rint(levels), 0, 255), dtype=np.uint8)
 
 
@@ -92,9 +93,9 @@ def _crystals(rng: Generator, shape: tuple[int, int], diameter: float) -> Plane:
 def _noise(rng: Generator, shape: tuple[int, int], wavelength: float) -> Plane:
     """Smooth noise, standardised, with structures of about `wavelength` pixels and finer ones below."""
     white = rng.standard_normal(shape, dtype=np.float32)
-    frequency = np.hypot(np.fft.fftfreq(shape[0])[:, None], np.fft.rfftfreq(shape[1]))
-    falling = 1 / (1 + (frequency * wavelength) ** 2)
-    return _standardise(np.fft.irfft2(np.fft.rfft2(white) * falling, s=shape).astype(np.float32))
+    frequency = np.hypot(fft.fftfreq(shape[0])[:, None], fft.rfftfreq(shape[1]))
+    falling = (1 / (1 + (frequency * wavelength) ** 2)).astype(np.float32)
+    return _standardise(fft.irfft2(fft.rfft2(white) * falling, s=shape))
 
 
 def _standardise(plane: Plane) -> Plane:

@@ -20,6 +20,14 @@ def draw_normal(rng: Generator, count: int, size: int, severity: int) -> Float:
     return rng.standard_normal((count, size, size, 3), dtype=np.float32)
 
 
+def draw_normal_field(rng: Generator, count: int, size: int, mean: float, deviation: float) -> Float:
+    """(count, size, size) float32, one normal number per pixel; batch last in memory."""
+    field = rng.standard_normal((size, size, count), dtype=np.float32)
+    field *= np.float32(deviation)
+    field += np.float32(mean)
+    return np.moveaxis(field, -1, 0)
+
+
 def gaussian_noise(images: Images, noise: Float, severity: int) -> Images:
     """x/255 + sigma·z with z standard normal, one per value."""
     sigma = at(constants.GAUSSIAN_NOISE, images.shape[1], severity)

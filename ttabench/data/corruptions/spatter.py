@@ -10,6 +10,7 @@ from ttabench.data.corruptions import constants
 from ttabench.data.corruptions.arrays import Float, Images, batch_first, batch_last, to_images, unit_images
 from ttabench.data.corruptions.constants import at
 from ttabench.data.corruptions.filters import gaussian_filter
+from ttabench.data.corruptions.noise import draw_normal_field
 
 MUD = np.array([63, 42, 20], dtype=np.float32) / np.float32(255)
 WATER = np.array([175, 238, 238], dtype=np.float32) / np.float32(255)
@@ -19,10 +20,7 @@ RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 def draw_liquid(rng: Generator, count: int, size: int, severity: int) -> Float:
     """A normal field with the severity's mean and standard deviation: (count, size, size) float32."""
     c = at(constants.SPATTER, size, severity)
-    field = rng.standard_normal((size, size, count), dtype=np.float32) * np.float32(c.scale) + np.float32(
-        c.loc
-    )
-    return np.moveaxis(field, -1, 0)
+    return draw_normal_field(rng, count, size, c.loc, c.scale)
 
 
 def spatter(images: Images, field: Float, severity: int) -> Images:

@@ -21,6 +21,7 @@ from ttabench.data.corruptions.arrays import (
 from ttabench.data.corruptions.constants import at
 from ttabench.data.corruptions.filters import central_zoom
 from ttabench.data.corruptions.motion import blur_along
+from ttabench.data.corruptions.noise import draw_normal_field
 
 
 class Flakes(NamedTuple):
@@ -32,11 +33,9 @@ class Flakes(NamedTuple):
 
 def draw_flakes(rng: Generator, count: int, size: int, severity: int) -> Flakes:
     """A normal field with the severity's mean and standard deviation, and an angle in −135 … −45."""
-    snow = at(constants.SNOW, size, severity)
-    field = rng.standard_normal((size, size, count), dtype=np.float32) * np.float32(snow.scale) + np.float32(
-        snow.loc
-    )
-    return Flakes(np.moveaxis(field, -1, 0), rng.uniform(-135, -45, count))
+    c = at(constants.SNOW, size, severity)
+    field = draw_normal_field(rng, count, size, c.loc, c.scale)
+    return Flakes(field, rng.uniform(-135, -45, count))
 
 
 def snow(images: Images, flakes: Flakes, severity: int) -> Images:
