@@ -264,9 +264,15 @@ def test_generated_sets_are_audited_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=natural_images(8), labels=[0, 1] * 4)
     folder = generate(tmp_path / "x.npz", root=tmp_path, corruptions=["fog"], workers=0)
     assert [f.level for f in verify("x-c-local", tmp_path)] == ["ok"]
+    generate(tmp_path / "x.npz", root=tmp_path, corruptions=["snow"], severities=[4], workers=0)
+    found = verify("x-c-local", tmp_path)
+    assert [f.text for f in found if f.level == "warning"] == ["x-c-local: of snow there is only severity 4."]
+    assert sound(found)
     np.save(folder / "fog-3.npy", natural_images(8))
+    (folder / "snow-4.npy").unlink()
     assert errors(verify(str(folder))) == [
-        f"{folder}/fog-3.npy is not what was generated; delete it and run `ttabench data generate` again."
+        "x-c-local has no snow at severity 4; generate it first.",
+        f"{folder}/fog-3.npy is not what was generated; delete it and run `ttabench data generate` again.",
     ]
 
 

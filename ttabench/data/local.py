@@ -116,8 +116,7 @@ class LocalArrays(Local):
             raise UserError(
                 f"{folder / 'labels.npy'} is missing: it holds the labels of all five severities."
             )
-        here = {*self._stacked, *(c for c, _ in self._single)}
-        self.corruptions = tuple(c for c in ALL_CORRUPTIONS if c in here)
+        self.corruptions = tuple(c for c in ALL_CORRUPTIONS if self.severities(c))
         test = self.test()
         self._describe(test.images, int(test.labels.max()) + 1)
 
@@ -125,6 +124,12 @@ class LocalArrays(Local):
         names = ["test.npz", *(p.name for p in (*self._stacked.values(), *self._single.values()))]
         names += [n for n in ("train.npz", "labels.npy") if (self.folder / n).is_file()]
         return {name: self.folder / name for name in names}
+
+    def severities(self, corruption: str) -> tuple[int, ...]:
+        if corruption in self._stacked:
+            return SEVERITIES
+        known = {path.name for path in self._single.values()} | set(self.manifest.get("files", {}))
+        return tuple(s for s in SEVERITIES if f"{corruption}-{s}.npy" in known)
 
     def test(self) -> Labelled:
         return self._test
@@ -205,6 +210,9 @@ class LocalFolders(Local):
         for corruption, folder in self._by_corruption.items():
             found |= {f"{corruption}/{s}": folder / str(s) for s in SEVERITIES}
         return {name: path for name, path in found.items() if path.is_dir()}
+
+    def severities(self, corruption: str) -> tuple[int, ...]:
+        return tuple(s for s in SEVERITIES if (self._by_corruption[corruption] / str(s)).is_dir())
 
     def test(self) -> Labelled:
         return self._load("test")

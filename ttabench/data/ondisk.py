@@ -36,6 +36,10 @@ class OnDisk(Dataset):
         """The files of a folder that are read, where that is not all of them."""
         return ()
 
+    def severities(self, corruption: str) -> tuple[int, ...]:
+        """Those that should be there, out of 1 … 5."""
+        return SEVERITIES
+
     def fingerprint(self) -> str:
         """SHA-256 (hex) over all pieces: their bytes and, in folders, the names of the files.
 

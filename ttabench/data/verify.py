@@ -11,6 +11,7 @@ from ttabench.data.base import Dataset
 from ttabench.data.catalog import data_root, dataset
 from ttabench.data.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from ttabench.data.findings import Audit, Finding, OnStep, error
+from ttabench.data.ondisk import OnDisk
 from ttabench.data.published import PUBLISHED, Published
 from ttabench.errors import UserError
 
@@ -58,17 +59,22 @@ def _missing(found: set[str], folder: Path) -> Iterator[Finding]:
 def _by_reading(opened: Dataset, step: OnStep) -> Iterator[Finding]:
     """Read all of a dataset that checks itself as it is read."""
     test = opened.test()
-    bad = 0
+    found: list[Finding] = []
     for done, corruption in enumerate(opened.corruptions):
         step(corruption, done, len(opened.corruptions))
-        for severity in SEVERITIES:
+        severities = opened.severities(corruption) if isinstance(opened, OnDisk) else SEVERITIES
+        if severities != SEVERITIES:
+            only = ", ".join(map(str, severities)) or "none"
+            found.append(Finding("warning", f"{opened.name}: of {corruption} there is only severity {only}."))
+        for severity in severities:
             try:
                 opened.corrupted(corruption, severity)
             except UserError as problem:
-                bad += 1
-                yield error(str(problem))
-    if not bad:
-        yield Finding("ok", f"{opened.name}: {len(test)} test images, {len(opened.corruptions)} corruptions.")
+                found.append(error(str(problem)))
+    if all(finding.level != "error" for finding in found):
+        text = f"{opened.name}: {len(test)} test images, {len(opened.corruptions)} corruptions."
+        found.insert(0, Finding("ok", text))
+    yield from found
 
 
 def _quietly(what: str, done: int, total: int) -> None:
