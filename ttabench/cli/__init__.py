@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 
@@ -43,6 +44,7 @@ _register()
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130."""
     warnings.showwarning = _warn
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers send it: leave as on Ctrl-C
     try:
         app()
     except UserError as problem:

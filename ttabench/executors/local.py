@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import os
 import signal
+import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -74,9 +76,17 @@ def _start(send: Connection) -> None:
     global _send
     _send = send
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
+
+
+def _leave_with_parent() -> None:
+    """A parent that is killed outright cannot end its workers; they notice."""
+    if (parent := mp.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(job: Job) -> Any:
