@@ -117,8 +117,8 @@ class LocalArrays(Local):
                 f"{folder / 'labels.npy'} is missing: it holds the labels of all five severities."
             )
         self.corruptions = tuple(c for c in ALL_CORRUPTIONS if self.severities(c))
-        test = self.test()
-        self._describe(test.images, int(test.labels.max()) + 1)
+        seen = self.train() if (folder / "train.npz").is_file() else self.test()
+        self._describe(seen.images, int(max(seen.labels.max(), self.test().labels.max())) + 1)
 
     def pieces(self) -> dict[str, Path]:
         names = ["test.npz", *(p.name for p in (*self._stacked.values(), *self._single.values()))]

@@ -68,75 +68,61 @@ class Published:
     by_hand: str = ""
 
 
-CIFAR10_C = Published(
-    name="cifar10-c",
-    layout="cifar",
-    num_classes=10,
-    image_size=32,
-    test=10_000,
-    train=50_000,
+def _cifar(
+    classes: int,
+    clean_folder: str,
+    clean_size: int,
+    clean_md5: str,
+    corrupted: Archive,
+    mean: tuple[float, float, float],
+    std: tuple[float, float, float],
+) -> Published:
+    """CIFAR-10-C or CIFAR-100-C."""
+    file = f"cifar-{classes}-python.tar.gz"
+    urls = (f"{CIFAR_PAGE}/{file}", f"{CIFAR_MIRROR}/cifar{classes}/{file}", zenodo(10089977, file))
+    clean = Archive(file=file, urls=urls, folder=clean_folder, size=clean_size, md5=clean_md5)
+    return Published(
+        name=f"cifar{classes}-c", layout="cifar", num_classes=classes, image_size=32,
+        test=10_000, train=50_000, mean=mean, std=std,
+        corrupted_folder=corrupted.folder, clean_folder=clean_folder, archives=(clean, corrupted),
+    )  # fmt: skip
+
+
+CIFAR10_C = _cifar(
+    10,
+    "cifar-10-batches-py",
+    170_498_071,
+    "c58f30108f718f92721af3b95e74349a",
+    Archive(
+        file="CIFAR-10-C.tar",
+        urls=(
+            zenodo(2535967, "CIFAR-10-C.tar"),
+            "https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/CIFAR-10-C.tar",
+        ),
+        folder="CIFAR-10-C",
+        size=2_918_471_680,
+        md5="56bf5dcef84df0e2308c6dcbcbbd8499",
+        sha256="c72763e101c723b7c507b96205f7e938912a5d587376173b825850cf3cb876a7",
+    ),
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
-    corrupted_folder="CIFAR-10-C",
-    clean_folder="cifar-10-batches-py",
-    archives=(
-        Archive(
-            file="cifar-10-python.tar.gz",
-            urls=(
-                f"{CIFAR_PAGE}/cifar-10-python.tar.gz",
-                f"{CIFAR_MIRROR}/cifar10/cifar-10-python.tar.gz",
-                zenodo(10089977, "cifar-10-python.tar.gz"),
-            ),
-            folder="cifar-10-batches-py",
-            size=170_498_071,
-            md5="c58f30108f718f92721af3b95e74349a",
-        ),
-        Archive(
-            file="CIFAR-10-C.tar",
-            urls=(
-                zenodo(2535967, "CIFAR-10-C.tar"),
-                "https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/CIFAR-10-C.tar",
-            ),
-            folder="CIFAR-10-C",
-            size=2_918_471_680,
-            md5="56bf5dcef84df0e2308c6dcbcbbd8499",
-            sha256="c72763e101c723b7c507b96205f7e938912a5d587376173b825850cf3cb876a7",
-        ),
-    ),
 )
 
-CIFAR100_C = Published(
-    name="cifar100-c",
-    layout="cifar",
-    num_classes=100,
-    image_size=32,
-    test=10_000,
-    train=50_000,
+CIFAR100_C = _cifar(
+    100,
+    "cifar-100-python",
+    169_001_437,
+    "eb9058c3a382ffc7106e4002c42a8d85",
+    Archive(
+        file="CIFAR-100-C.tar",
+        urls=(zenodo(3555552, "CIFAR-100-C.tar"),),
+        folder="CIFAR-100-C",
+        size=2_918_473_216,
+        md5="11f0ed0f1191edbf9fa23466ae6021d3",
+        sha256="30ee6543a1bfd049fa33834b7c1ada301e7064b7fbe8fc38340eb8b62ced4b33",
+    ),
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
-    corrupted_folder="CIFAR-100-C",
-    clean_folder="cifar-100-python",
-    archives=(
-        Archive(
-            file="cifar-100-python.tar.gz",
-            urls=(
-                f"{CIFAR_PAGE}/cifar-100-python.tar.gz",
-                f"{CIFAR_MIRROR}/cifar100/cifar-100-python.tar.gz",
-                zenodo(10089977, "cifar-100-python.tar.gz"),
-            ),
-            folder="cifar-100-python",
-            size=169_001_437,
-            md5="eb9058c3a382ffc7106e4002c42a8d85",
-        ),
-        Archive(
-            file="CIFAR-100-C.tar",
-            urls=(zenodo(3555552, "CIFAR-100-C.tar"),),
-            folder="CIFAR-100-C",
-            size=2_918_473_216,
-            md5="11f0ed0f1191edbf9fa23466ae6021d3",
-            sha256="30ee6543a1bfd049fa33834b7c1ada301e7064b7fbe8fc38340eb8b62ced4b33",
-        ),
-    ),
 )
 
 TINY_FIXED_RECORD = "https://zenodo.org/records/8206060"
