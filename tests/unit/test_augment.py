@@ -5,32 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from ttabench.models.augment import Sampler, mix
 from ttabench.models.randaugment import OPERATIONS, randaugment
 
+CPU = torch.device("cpu")
+
 
 @pytest.fixture
-def images() -> Tensor:
-    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (6, 12, 10, 3), dtype=np.uint8))
+def images() -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, (6, 12, 10, 3), dtype=np.uint8)
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_sampler_without_augmentation_returns_the_images(images: Tensor) -> None:
+def test_sampler_without_augmentation_returns_the_images(images: NDArray[np.uint8]) -> None:
     index = torch.tensor([4, 0, 4])
-    x = Sampler(images).batch(index, generator())
-    assert torch.equal((x * 255).round().byte(), images[index].permute(0, 3, 1, 2))
+    x = Sampler(images, CPU).batch(index, generator())
+    assert np.array_equal((x * 255).round().permute(0, 2, 3, 1).numpy(), images[index])
 
 
-def test_every_sample_is_some_shift_and_mirror_of_its_image(images: Tensor) -> None:
+def test_every_sample_is_some_shift_and_mirror_of_its_image(images: NDArray[np.uint8]) -> None:
     index = torch.arange(6).repeat(80)
-    x = (Sampler(images, shift=2, flip=True).batch(index, generator()) * 255).round().byte()
-    padded = np.pad(images.numpy(), ((0, 0), (2, 2), (2, 2), (0, 0)))
+    x = (Sampler(images, CPU, shift=2, flip=True).batch(index, generator()) * 255).round().byte()
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
     seen: dict[tuple[int, int, int], int] = {}
     for sample, i in zip(x.permute(0, 2, 3, 1).numpy(), index.tolist(), strict=True):
         for down, right, mirror in np.ndindex(5, 5, 2):

@@ -148,6 +148,16 @@ def test_a_damaged_training_state_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         train("resnet18_w8", bars)
 
 
+def test_an_interrupted_training_is_not_continued_in_another_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        train("resnet18_w8", Bars(), on_progress=stop_in(epoch=2))
+    with pytest.raises(UserError, match="it is in float32, not bfloat16"):
+        train("resnet18_w8", Bars(), precision="bfloat16")
+
+
 def test_progress_counts_up_to_the_end() -> None:
     seen: list[Progress] = []
     train("resnet18_w8", Bars(), on_progress=seen.append)

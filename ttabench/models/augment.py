@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
-from torch.nn import functional as F
 
 __all__ = ["Sampler", "mix"]
 
@@ -16,13 +16,16 @@ __all__ = ["Sampler", "mix"]
 class Sampler:
     """Training images, uint8 on the device, from which augmented float batches are gathered.
 
-    images  (N, H, W, 3) uint8.
+    images  (N, H, W, 3), perhaps memory-mapped; copied once.
     shift   up to this many pixels in either direction, zeros moving in.
     flip    mirror left and right with probability 1/2.
     """
 
-    def __init__(self, images: Tensor, shift: int = 0, flip: bool = False) -> None:
-        self.padded = F.pad(images, (0, 0, shift, shift, shift, shift))
+    def __init__(
+        self, images: NDArray[np.uint8], device: torch.device, *, shift: int = 0, flip: bool = False
+    ) -> None:
+        around = ((0, 0), (shift, shift), (shift, shift), (0, 0))
+        self.padded = torch.from_numpy(np.pad(images, around)).to(device)
         self.shift = shift
         self.flip = flip
         self.height, self.width = images.shape[1:3]

@@ -77,9 +77,9 @@ def train(
     Raises UserError on bad names, an unwritable cache, or a loss that is not finite.
     """
     what = plan(arch, dataset, recipe=recipe, epochs=epochs, seed=seed)
-    device = pick_device(device)
-    with _isolated(what.recipe.threads):
-        run = _Run(what, dataset, torch.device(device), precision)
+    place = torch.device(pick_device(device))
+    with _isolated(what.recipe.threads, place):
+        run = _Run(what, dataset, place, precision)
         run.resume()
         while run.epoch < what.recipe.epochs:
             run.train_one_epoch(on_progress or (lambda _: None))
@@ -95,9 +95,8 @@ class _Run:
         self.precision = resolve_precision(precision, self.recipe, device)
         self.test = dataset.test()
         train = dataset.train()
-        images = torch.from_numpy(np.ascontiguousarray(train.images)).to(device)
-        self.sampler = Sampler(images, self.recipe.shift, self.recipe.flip)
-        self.labels = torch.from_numpy(np.ascontiguousarray(train.labels)).to(device)
+        self.sampler = Sampler(train.images, device, shift=self.recipe.shift, flip=self.recipe.flip)
+        self.labels = torch.tensor(train.labels, device=device)
         self.batch_size = min(self.recipe.batch_size, len(train))
         self.steps_per_epoch = len(train) // self.batch_size
         self.steps = self.steps_per_epoch * self.recipe.epochs
@@ -114,8 +113,6 @@ class _Run:
         self.curve: list[dict[str, float]] = []
         self.saved_at = time.perf_counter()
 
-    # ---- one epoch
-
     def train_one_epoch(self, on_progress: Callable[[Progress], None]) -> None:
         began = told = time.perf_counter()
         seed = int(np.random.SeedSequence((self.plan.seed, self.epoch)).generate_state(1)[0])
@@ -124,66 +121,67 @@ class _Run:
         draw = np.random.default_rng(seed)
         order = torch.randperm(len(self.labels), device=self.device, generator=generator)
         self.classifier.train()
-        loss_sum = torch.zeros((), device=self.device)
-        right = torch.zeros((), device=self.device)
-        for i, index in enumerate(torch.split(order, self.batch_size)[: self.steps_per_epoch]):
+        sums = torch.zeros(2, device=self.device)  # of the loss, of images right
+        for i, index in enumerate(torch.split(order, self.batch_size)[: self.steps_per_epoch], start=1):
             step = self.epoch * self.steps_per_epoch + i
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate(self.recipe, step, self.steps)
-            x, labels = self.sampler.batch(index, generator), self.labels[index]
-            x = randaugment(x, self.recipe.randaugment, draw) if self.recipe.randaugment else x
-            loss, logits = self._loss(x, labels, draw)
-            self.optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            if self.recipe.clip:
-                nn.utils.clip_grad_norm_(self.classifier.net.parameters(), self.recipe.clip)
-            self.optimizer.step()
-            loss_sum += loss.detach()
-            right += (logits.detach().argmax(1) == labels).sum()
-            # Reading the loss makes a GPU wait, so not at every step.
-            if (now := time.perf_counter()) - told > TELL_EVERY or i == self.steps_per_epoch - 1:
+            x = self.sampler.batch(index, generator)
+            sums += self._update(
+                x, self.labels[index], draw, learning_rate(self.recipe, step - 1, self.steps)
+            )
+            # Reading the sums makes a GPU wait, so not at every step.
+            if (now := time.perf_counter()) - told > TELL_EVERY or i == self.steps_per_epoch:
                 told = now
+                loss, right = sums.tolist()
                 on_progress(
                     Progress(
                         arch=self.plan.member.name, epoch=self.epoch + 1, epochs=self.recipe.epochs,
-                        step=step + 1, steps=self.steps, loss=loss_sum.item() / (i + 1),
-                        accuracy=100 * right.item() / ((i + 1) * self.batch_size),
-                        seconds_left=(self.seconds + now - began) / (step + 1) * (self.steps - step - 1),
+                        step=step, steps=self.steps, loss=loss / i,
+                        accuracy=100 * right / (i * self.batch_size),
+                        seconds_left=(self.seconds + now - began) / step * (self.steps - step),
                     )
                 )  # fmt: skip
-        loss_mean = loss_sum.item() / self.steps_per_epoch
-        if not math.isfinite(loss_mean):
-            raise UserError(
-                f"the training loss of {self.plan.member.name} is {loss_mean} in epoch {self.epoch + 1}; "
-                "try float32 precision, or another seed."
-            )
-        self.epoch += 1
-        point = {
-            "epoch": float(self.epoch),
-            "loss": loss_mean,
-            "train_accuracy": 100 * right.item() / (self.steps_per_epoch * self.batch_size),
-        }
-        every = max(1, self.recipe.epochs // EVALUATIONS)
-        if self.epoch % every == 0 and self.epoch < self.recipe.epochs:
-            point["clean_accuracy"] = self._clean_accuracy()
-        self.curve.append(point)
+        self._end_epoch(loss / self.steps_per_epoch, 100 * right / (self.steps_per_epoch * self.batch_size))
         self.seconds += time.perf_counter() - began
         if time.perf_counter() - self.saved_at >= SAVE_EVERY and self.epoch < self.recipe.epochs:
             self.save_state()
 
-    def _clean_accuracy(self) -> float:
-        return clean_accuracy(self.classifier.eval(), self.test, str(self.device))
-
-    def _loss(self, x: Tensor, labels: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def _update(self, x: Tensor, labels: Tensor, draw: np.random.Generator, lr: float) -> Tensor:
+        """One step of the optimiser; returns (loss, number of images right)."""
         recipe = self.recipe
+        if recipe.randaugment:
+            x = randaugment(x, recipe.randaugment, draw)
         targets = F.one_hot(labels, self.plan.num_classes).float()
         if self.epoch < recipe.mix_until * recipe.epochs:
             x, targets = mix(x, targets, draw, recipe.mixup, recipe.cutmix)
         half = self.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext():
             logits = self.forward(x)
-        logits = logits.float()
-        return F.cross_entropy(logits, targets, label_smoothing=recipe.label_smoothing), logits
+        loss = F.cross_entropy(logits.float(), targets, label_smoothing=recipe.label_smoothing)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        if recipe.clip:
+            nn.utils.clip_grad_norm_(self.classifier.net.parameters(), recipe.clip)
+        self.optimizer.step()
+        return torch.stack((loss.detach(), (logits.detach().argmax(1) == labels).sum().float()))
+
+    def _end_epoch(self, loss: float, train_accuracy: float) -> None:
+        """Count the epoch and add a point to the learning curve."""
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the training loss of {self.plan.member.name} is {loss} in epoch {self.epoch + 1}; "
+                "try float32 precision, or another seed."
+            )
+        self.epoch += 1
+        point = {"epoch": float(self.epoch), "loss": loss, "train_accuracy": train_accuracy}
+        every = max(1, self.recipe.epochs // EVALUATIONS)
+        if self.epoch % every == 0 and self.epoch < self.recipe.epochs:
+            point["clean_accuracy"] = self._clean_accuracy()
+        self.curve.append(point)
+
+    def _clean_accuracy(self) -> float:
+        return clean_accuracy(self.classifier.eval(), self.test, str(self.device))
 
     # ---- what outlives a kill
 
@@ -193,7 +191,8 @@ class _Run:
 
     def save_state(self) -> None:
         state = {
-            "plan": self.plan.digest, "epoch": self.epoch, "seconds": self.seconds, "curve": self.curve,
+            "plan": self.plan.digest, "precision": self.precision,
+            "epoch": self.epoch, "seconds": self.seconds, "curve": self.curve,
             "net": self.classifier.net.state_dict(), "optimizer": self.optimizer.state_dict(),
         }  # fmt: skip
         buffer = io.BytesIO()
@@ -209,6 +208,8 @@ class _Run:
             state: dict[str, Any] = torch.load(self.state_file, map_location=self.device, weights_only=True)
             if state["plan"] != self.plan.digest:
                 raise ValueError("it belongs to another plan")
+            if state["precision"] != self.precision:
+                raise ValueError(f"it is in {state['precision']}, not {self.precision}")
             self.classifier.net.load_state_dict(state["net"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.seconds, self.curve = state["epoch"], state["seconds"], state["curve"]
@@ -269,10 +270,10 @@ def resolve_precision(precision: str, recipe: Recipe, device: torch.device) -> s
 
 
 @contextmanager
-def _isolated(threads: int) -> Iterator[None]:
+def _isolated(threads: int, device: torch.device) -> Iterator[None]:
     """Leave torch's global generators and number of threads as they were."""
     before = torch.get_num_threads()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if threads:
             torch.set_num_threads(threads)
         try:
