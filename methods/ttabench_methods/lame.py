@@ -97,3 +97,6 @@ class LAME(Method[LAMEConfig]):
         with torch.autocast(x.device.type, enabled=False):
             w = affinities(phi, self.config.affinity, self.config.neighbours)
             return correct(torch.log_softmax(tta.widen(logits), dim=1), w, self.config.iterations)
+
+    def adapted(self) -> str:
+        return "the predictions of each batch"
