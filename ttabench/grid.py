@@ -27,6 +27,7 @@ class Grid:
     settings  ``method.key=value[,value…]``; several values, and several settings, cross.
     mode      native (each method as its paper runs it) | online | offline.
     batch_size, epochs   0 = each method's own.
+    checkpoint, normalize   a weights file for the architecture, and what it normalises with.
     """
 
     methods: tuple[str, ...]
@@ -44,8 +45,14 @@ class Grid:
     contamination: str = ""
     limit: int = 0
     precision: str = "float32"
+    checkpoint: str = ""
+    normalize: str = ""
 
     def __post_init__(self) -> None:
+        if self.checkpoint and len(self.archs) > 1:
+            raise UserError(
+                f"a checkpoint is of one architecture, but {len(self.archs)} are named; name one."
+            )
         if self.mode not in ("native", "online", "offline"):
             raise unknown("mode", self.mode, ("native", "online", "offline"))
         for severity in self.severities:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
@@ -17,6 +19,8 @@ from ttabench.errors import UserError, unknown
 from ttabench.executors import Died, Executor
 from ttabench.grid import Grid, Planned, Target
 from ttabench.models import catalog, checkpoints
+from ttabench.models.bridges import is_external
+from ttabench.models.bring import bring
 from ttabench.store import Store
 from ttabench.worker import Done, Job, Progress
 
@@ -49,14 +53,32 @@ def open_datasets(grid: Grid) -> dict[str, Dataset]:
 
 def untrained(grid: Grid, datasets: dict[str, Dataset]) -> list[tuple[str, str]]:
     """(architecture, dataset) pairs that have no source classifier yet."""
-    return [(a, n) for n, data in datasets.items() for a in grid.archs if not checkpoints.find(a, data)]
+    return [
+        (arch, name)
+        for name, data in datasets.items()
+        for arch in grid.archs
+        if not _comes_with_weights(grid, arch) and not checkpoints.find(arch, data)
+    ]
 
 
-def targets(grid: Grid, datasets: dict[str, Dataset]) -> list[Target]:
-    """Every classifier of the grid; the checkpoint is "" where none is trained yet."""
+def _comes_with_weights(grid: Grid, arch: str) -> bool:
+    return bool(grid.checkpoint) or is_external(arch)
+
+
+def targets(grid: Grid, datasets: dict[str, Dataset], device: str = "cpu") -> list[Target]:
+    """Every classifier of the grid; the checkpoint is "" where none is trained yet.
+
+    One from outside is measured on the clean images and kept in the cache; what is odd is warned about.
+    """
     found = []
     for (name, data), arch in itertools.product(datasets.items(), grid.archs):
-        if checkpoints.find(arch, data):
+        if _comes_with_weights(grid, arch):
+            file = Path(grid.checkpoint) if grid.checkpoint else None
+            brought = bring(arch, data, checkpoint=file, normalize=grid.normalize, device=device)
+            if text := brought.note.get("warning"):
+                warnings.warn(f"{arch} on {name}: {text}", stacklevel=2)
+            classifier, checkpoint = brought.classifier, brought.sha256
+        elif checkpoints.find(arch, data):
             loaded = checkpoints.load(arch, data)
             classifier, checkpoint = loaded.classifier, loaded.sha256
         else:
@@ -173,5 +195,9 @@ def pick_workers(text: str, device: str, count: int) -> int:
         import torch
 
         return max(1, torch.cuda.device_count()) if device == "cuda" else 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, count))
+    return max(1, min(cores(), count))
+
+
+def cores() -> int:
+    """The processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,8 +19,7 @@ from ttabench.data.mixed import MIXED, mixed
 from ttabench.errors import UnusableModel, UserError
 from ttabench.evaluate import evaluate
 from ttabench.method import Method
-from ttabench.models.checkpoints import Loaded
-from ttabench.models.checkpoints import load as load_checkpoint
+from ttabench.models.checkpoints import Loaded, recall
 from ttabench.registry import method as find_method
 from ttabench.source import SourceImages
 from ttabench.store import Store, Writer
@@ -144,9 +143,11 @@ def _prepared(key: tuple[Any, ...], device: str) -> Method[Any]:
 
 @lru_cache(maxsize=4)
 def _classifier(arch: str, dataset: str, checkpoint: str, device: str) -> Loaded:
-    loaded = load_checkpoint(arch, _dataset(dataset))
-    if loaded.sha256 != checkpoint:
-        raise UnusableModel(f"the weights of {arch} on {dataset} changed during the sweep")
+    loaded = recall(arch, _dataset(dataset), checkpoint)
+    if loaded is None:
+        raise UnusableModel(
+            f"the weights {checkpoint[:12]} of {arch} on {dataset} are no longer in the cache"
+        )
     loaded.classifier.to(device).eval()
     return loaded
 

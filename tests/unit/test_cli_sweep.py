@@ -334,3 +334,31 @@ def test_a_killed_worker_does_not_take_the_sweep_with_it(out: Path) -> None:
     assert process.returncode == 0, err
     assert stored(out) == 30
     assert set(load_frame(out)["status"]) == {"ok"}
+
+
+def test_a_model_of_ones_own(
+    ttabench: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nets_of_mine.py").write_text(
+        "import torch\n"
+        "def build(num_classes):\n"
+        "    torch.manual_seed(0)\n"
+        "    pool = torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48))\n"
+        "    return torch.nn.Sequential(*pool, torch.nn.Linear(48, num_classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = ("--archs", "nets_of_mine:build", "--methods", "bn_stats", "--corruptions", "fog", "--limit", "50")
+    said = ttabench("sweep", *mine, "--workers", "1", "--out", out)
+    assert said.code == 0, said.err
+    assert "little better than" in said.err  # an untrained net is warned about
+    cells = load_frame(out)
+    assert set(cells["status"]) == {"ok"}
+    assert set(cells["arch"]) == {"nets_of_mine:build"}
+    assert "0 to run, 2 done" in ttabench("sweep", *mine, *HERE, "--out", out).err
+    said = ttabench("sweep", "--archs", "nets_of_mine:bild", "--out", out, "--extend")
+    assert (said.code, "did you mean 'build'" in said.err) == (2, True)
+    said = ttabench("sweep", "--archs", "resnet18,cct", "--checkpoint", "x.pt", "--out", out, "--extend")
+    assert (said.code, "name one" in said.err) == (2, True)
+    said = ttabench("sweep", "--archs", "resnet18", "--checkpoint", "x.pt", "--out", out, "--extend")
+    assert (said.code, "x.pt" in said.err, said.err.count("\n")) == (2, True, 1)

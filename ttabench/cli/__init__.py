@@ -43,10 +43,12 @@ _register()
 
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130."""
-    warnings.showwarning = _warn
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers send it: leave as on Ctrl-C
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _warn
+            app()
     except UserError as problem:
         print(f"ttabench: {problem}", file=sys.stderr)
         sys.exit(2)

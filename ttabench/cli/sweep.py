@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     "epochs": "0",
     "limit": "0",
     "precision": "float32",
+    "checkpoint": "",
+    "normalize": "",
     "out": "results",
     "workers": "auto",
     "device": "auto",
@@ -42,7 +44,9 @@ def sweep(
     methods: Annotated[
         str | None, Option(help="Names, or all; with settings as in tent\\[norms=all]. [quantile,tent]")
     ] = None,
-    archs: Annotated[str | None, Option(help="Architectures. [resnet18,cct]")] = None,
+    archs: Annotated[
+        str | None, Option(help="Architectures, package.module:callable or timm/NAME. [resnet18,cct]")
+    ] = None,
     datasets: Annotated[str | None, Option(help="Datasets. [digits-c]")] = None,
     corruptions: Annotated[
         str | None,
@@ -66,6 +70,10 @@ def sweep(
     epochs: Annotated[str | None, Option(help="Offline: passes over the images. [each method's own]")] = None,
     limit: Annotated[str | None, Option(help="Only the first N test images. [all]")] = None,
     precision: Annotated[str | None, Option(help="float32 or bfloat16. [float32]")] = None,
+    checkpoint: Annotated[str | None, Option(help="A weights file for the architecture. [train one]")] = None,
+    normalize: Annotated[
+        str | None, Option(help="What it normalises with: none, half, imagenet, cifar10 … [its own]")
+    ] = None,
     set_: Annotated[
         list[str] | None, Option("--set", help="method.key=value[,value…]; several values cross. Repeatable.")
     ] = None,
@@ -135,5 +143,7 @@ def make_grid(options: dict[str, Any]) -> Grid:
         order=options["order"],
         contamination=options["contamination"],
         precision=options["precision"],
+        checkpoint=options["checkpoint"],
+        normalize=options["normalize"],
         **numbers,
     )

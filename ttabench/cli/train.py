@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -20,7 +20,10 @@ def train(
     precision: Annotated[str, Option(help="auto, float32 or bfloat16.")] = "auto",
     device: Annotated[str, Option(help="auto, cpu, cuda …")] = "auto",
     workers: Annotated[str, Option(help="Classifiers at once; 0 = in this process.")] = "auto",
-    threads: Annotated[int, Option(help="CPU threads per classifier.", min=1)] = 1,
+    threads: Annotated[
+        int, Option(help="CPU threads per classifier, where its recipe sets none. 0 = cores / workers", min=0)
+    ] = 0,
+    recipe: Annotated[str, Option(help="fast or paper. [the dataset's default]")] = "",
     force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,
 ) -> None:
     """Train a source classifier per architecture × dataset, and keep it in the cache.
@@ -36,15 +39,18 @@ def train(
     from ttabench.models import checkpoints
 
     chosen = pick_device(device)
-    jobs = []
+    todo = []
     for name in split_list(datasets):
         data = dataset(name)
         for arch in split_list(archs):
-            if not force and checkpoints.find(arch, data, epochs=epochs or None, seed=seed):
-                held = checkpoints.load(arch, data, epochs=epochs or None, seed=seed)
+            which: dict[str, Any] = {"recipe": recipe, "epochs": epochs or None, "seed": seed}
+            if not force and checkpoints.find(arch, data, **which):
+                held = checkpoints.load(arch, data, **which)
                 print(f"{arch} on {name}: {held.clean_accuracy:.2f} % clean, trained already (see --force)")
                 continue
-            jobs.append(TrainJob(arch, name, chosen, threads, epochs, seed, precision))
-    if jobs:
-        count = runner.pick_workers(workers, chosen, len(jobs))
+            todo.append((arch, name))
+    if todo:
+        count = runner.pick_workers(workers, chosen, len(todo))
+        share = threads or max(1, runner.cores() // max(1, count))
+        jobs = [TrainJob(arch, name, chosen, share, epochs, seed, precision, recipe) for arch, name in todo]
         train_all(jobs, local.run if count else inline.run, count)
