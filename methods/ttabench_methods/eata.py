@@ -1,4 +1,4 @@
-"""EATA: efficient test-time adaptation without forgetting.
+"""EATA: efficient test-time adaptation without forgetting (Niu et al., ICML 2022).
 
 | symbol | name         |                                                                          |
 | ------ | ------------ | ------------------------------------------------------------------------ |
@@ -108,11 +108,10 @@ class EATA(tta.NormAdapter[EATAConfig]):
             images = tta.source_batches(source, cfg.fisher_batch_size, cfg.fisher_images)
             self.fisher = fisher_information(self.model, list(self.parameters.values()), images)
             self.theta0 = self.theta().detach().clone()
-        self.alarm = (
-            "" if cfg.d_margin >= least else f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all"
-        )
-        if self.alarm:
-            warnings.warn(f"{self.name}: {self.alarm} confident samples", RuntimeWarning, stacklevel=4)
+        self.alarm = ""
+        if cfg.d_margin < least:
+            self.alarm = f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all confident samples"
+            warnings.warn(f"{self.name}: {self.alarm}", RuntimeWarning, stacklevel=4)
 
     def theta(self) -> Tensor:
         """θ: all adapted parameters in one vector (P,)."""

@@ -1,5 +1,7 @@
 """MedBN: batch norm with the median in the place of the mean, against malicious samples in the batch.
 
+Park et al., CVPR 2024, https://arxiv.org/abs/2403.19326
+
 | symbol | name    |                                                                           |
 | ------ | ------- | ------------------------------------------------------------------------- |
 | η      | centre  | lower median over batch, height and width, per channel (`nn.moments`)     |

@@ -1,4 +1,4 @@
-"""SAR: sharpness-aware and reliable entropy minimisation.
+"""SAR: sharpness-aware and reliable entropy minimisation (Niu et al., ICLR 2023).
 
 | symbol | name           |                                                                           |
 | ------ | -------------- | ------------------------------------------------------------------------- |
