@@ -225,6 +225,19 @@ def test_a_wrong_request_is_refused_before_anything_is_written(clean: Path, tmp_
             generate(clean, root=tmp_path / "root", **{**SMALL, **wrong})
 
 
+def test_classes_are_sorted_whatever_the_file_system_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value, name in enumerate(("b", "c", "a")):
+        for i in range(2):
+            fakes.write_png(tmp_path / "x" / name / f"{i}.png", np.full((32, 32, 3), 2 * value + i, np.uint8))
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: sorted(real(path), key=lambda e: e.name, reverse=True))
+    found = read_clean(tmp_path / "x")
+    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert found.images[:, 0, 0, 0].tolist() == [4, 5, 0, 1, 2, 3]
+
+
 # ---- arrays in files
 
 
@@ -317,6 +330,16 @@ def test_equal_bytes_still_have_two_names_and_two_fingerprints(tmp_path: Path) -
     assert (local.corrupted("frost", 3).images == published.corrupted("frost", 3).images).all()
     assert local.name != published.name
     assert local.fingerprint() != published.fingerprint()
+
+
+@pytest.mark.parametrize("attribute", ["kind", "version"])
+def test_how_the_bytes_are_read_is_part_of_the_fingerprint(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attribute: str
+) -> None:
+    data = catalog.dataset(str(generate(clean, root=tmp_path, **SMALL)))
+    before = data.fingerprint()
+    monkeypatch.setattr(type(data), attribute, "published" if attribute == "kind" else 99)
+    assert data.fingerprint() != before
 
 
 @pytest.mark.parametrize("name", ["cifar10-c", "flowers"])
