@@ -27,7 +27,7 @@ from ttabench.protocol import MODES
 __all__ = ["Check", "conform"]
 
 SEED = 7
-SIZES = [28, 28, 28, 7]  # past the 64 images after which methods with a memory update
+SIZES = [24, 24, 24, 5]  # past the 64 images after which methods with a memory update
 SHIFT = 0.4
 GRANTED = {"": (), "features": ("features",), "images": ("features", "batches")}
 
@@ -212,7 +212,7 @@ def inputs_left_alone(case: Case) -> str:
     method = case.fresh(classifier)
     for x in stream:
         method.adapt(x)
-    method.fit(Target(stream))
+    method.fit(Target(stream), 1)
     method.predict(stream[-1])
     if changed := difference(before, snapshot(classifier)):
         return f"the caller's model changed: {changed}"
@@ -223,7 +223,7 @@ def causality(case: Case) -> str:
     """Logits of a batch do not depend on later ones, and do not change once returned."""
     if problem := _same(case.online.returned, case.online.logits, "from when they were returned"):
         return problem
-    other = _split(images(56, seed=4), 28)
+    other = _split(images(48, seed=4), 24)
     changed = Run(case.fresh(), [*case.stream[:2], *other]).logits[:2]
     return _same(changed, case.online.logits[:2], "with other batches after it")
 
@@ -292,7 +292,7 @@ def no_labels(case: Case) -> str:
     method = case.method(case.classifier, case.config)
     with contextlib.suppress(PermissionError, AttributeError):
         method.prepare(source)
-        method.fit(target)
+        method.fit(target, 1)
     if asked := source.offences + target.offences:
         return f"it asked for {asked[0]}"
     kept = holds(method, Source) or holds(method, Target)
@@ -310,7 +310,7 @@ def precision(case: Case) -> str:
     method = case.fresh()
     with torch.autocast("cpu", torch.bfloat16):
         run = Run(method, case.stream)
-        method.fit(Target(case.stream))
+        method.fit(Target(case.stream), 1)
         run.logits += _predict(method, case.stream[:1])
     if problem := _sound(run.logits, [*case.stream, case.stream[0]]):
         return f"bfloat16: {problem}"
