@@ -253,11 +253,10 @@ def test_npz_images_are_mapped_where_they_are_stored_plain(tmp_path: Path) -> No
 def test_equal_data_gives_equal_npz_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Labelled(fakes.clean_images(5), fakes.labels_for(5, 2))
     save_npz(tmp_path / "a.npz", data)
+    monkeypatch.setattr("time.time", lambda: 4e9)
     monkeypatch.setattr("time.localtime", lambda *_: (2099, 1, 1, 1, 1, 1, 0, 1, 0))
     save_npz(tmp_path / "b.npz", data)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-    with np.load(tmp_path / "a.npz") as numpy_reads:
-        assert (numpy_reads["images"] == data.images).all()
 
 
 # ---- existing -C folders

@@ -17,6 +17,7 @@ from ttabench.data.base import Dataset
 from ttabench.data.cifar import CifarC
 from ttabench.data.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.folders import ImageNetC, TinyImageNetC
+from ttabench.data.images import read_image
 from ttabench.data.published import PUBLISHED
 from ttabench.errors import UserError
 
@@ -196,6 +197,17 @@ def test_imagenet_groups_of_archives_and_the_usual_crop(tmp_path: Path) -> None:
     assert abs(int(data.corrupted("fog", 4).images[0, 0, 0, 0]) - 160) <= 2
     assert data.test().images.shape == (6, 224, 224, 3)
     assert data.test().labels.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_imagenet_images_keep_their_proportions(tmp_path: Path) -> None:
+    rows = np.arange(512).repeat(256).reshape(512, 256) // 2
+    path = tmp_path / "tall.png"
+    fakes.write_png(path, np.repeat(rows[..., None], 3, axis=-1).astype(np.uint8))
+    found = read_image(path, 224, "imagenet")  # its shorter side is 256 already, so this only crops
+    assert (found[..., 0] == rows[144:368, 16:240]).all()
+    small = tmp_path / "small.png"
+    fakes.write_png(small, np.zeros((30, 40, 3), np.uint8))
+    assert read_image(small, 224, "imagenet").shape == (224, 224, 3)
 
 
 def test_imagenet_training_images_are_an_even_selection(tmp_path: Path) -> None:
