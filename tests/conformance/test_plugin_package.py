@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.unit.conftest import classifiers  # noqa: F401 — a fixture
+from ttabench.store import load_frame
 
 PACKAGE = Path(__file__).resolve().parents[1] / "plugin_package"
 
@@ -34,24 +36,15 @@ def run(folder: Path, *command: str, plugins: str = "on") -> subprocess.Complete
     )
 
 
-CONFORM = """
-import json
-from ttabench.conformance import conform
-from ttabench.registry import method, methods
-print(json.dumps({
-    "methods": sorted(methods()),
-    "failed": [f"{c.name}: {c.detail}" for c in conform(method("mirror")) if not c.ok],
-}))
-"""
+def command_line(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "-c", "from ttabench.cli import main; main()", *arguments)
 
 
-def test_it_is_found_and_conforms_and_the_broken_one_only_warns(installed: Path) -> None:
-    done = run(installed, "-c", CONFORM)
+def test_it_is_found_and_the_broken_one_only_warns(installed: Path) -> None:
+    done = run(installed, "-c", "from ttabench.registry import methods; print(*methods())")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert {"mirror", "tent", "source"} <= set(found["methods"])
-    assert "unfinished" not in found["methods"]
-    assert found["failed"] == []
+    assert {"mirror", "tent", "source"} <= set(done.stdout.split())
+    assert "unfinished" not in done.stdout.split()
     assert "ttabench-mirror" in done.stderr
     assert "RuntimeError: this module is not finished" in done.stderr
 
@@ -63,3 +56,29 @@ def test_plugins_can_be_turned_off(installed: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "mirror" not in done.stdout.split()
     assert "source" in done.stdout.split()
+
+
+def test_the_command_line_lists_and_conforms_it(installed: Path) -> None:
+    listed = command_line(installed, "list", "methods")
+    assert listed.returncode == 0, listed.stderr
+    assert "mirror" in listed.stdout
+    assert "this module is not finished" in listed.stderr
+    assert "Traceback" not in listed.stderr
+    conformed = command_line(installed, "conform", "mirror[weight=0.3]")
+    assert conformed.returncode == 0, conformed.stdout + conformed.stderr
+    broken = command_line(installed, "conform", "unfinished")
+    assert broken.returncode == 2
+    assert "ttabench-mirror" in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_it_is_swept(installed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    what = ["--methods", "mirror,mirror[weight=0]", "--archs", "resnet18", "--corruptions", "fog"]
+    done = command_line(installed, "sweep", *what, "--limit", "40", "--workers", "0", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    rows = load_frame(out).set_index("method")
+    assert set(rows["status"]) == {"ok"}
+    assert set(rows.index) == {"source", "mirror", "mirror[weight=0]"}
+    assert rows.loc["mirror[weight=0]", "accuracy"] == rows.loc["source", "accuracy"]
