@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -87,6 +88,22 @@ def test_an_interrupted_run_goes_on(clean: Path, tmp_path: Path, monkeypatch: py
     generate(clean, root=tmp_path, **SMALL, on_file=lambda *step: steps.append(step))
     assert [(done, total) for _, done, total in steps] == [(2, 4), (3, 4), (4, 4)]
     assert stamps == {name: (folder / name).stat().st_mtime_ns for name in made}
+
+
+def test_a_killed_worker_is_one_sentence_and_the_next_run_goes_on(clean: Path, tmp_path: Path) -> None:
+    def kill(file: str, done: int, total: int) -> None:
+        for child in multiprocessing.active_children():
+            child.kill()
+
+    with pytest.raises(UserError, match=r"a worker process was killed .*run the same command again"):
+        generate(clean, root=tmp_path, workers=2, on_file=kill)
+    folder = tmp_path / "flowers-c-local"
+    made = {path.name for path in folder.glob("*-*.npy")}
+    assert 0 < len(made) < 95
+    steps: list[str] = []
+    generate(clean, root=tmp_path, workers=0, on_file=lambda file, done, total: steps.append(file))
+    assert len(steps) < 95
+    assert len(list(folder.iterdir())) == 95 + 2  # with the clean set and the manifest
 
 
 def test_more_can_be_added_later_and_a_spoilt_file_is_made_again(clean: Path, tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ def generate(
         _note(folder, {task.file: sha256})
         if on_file is not None:
             on_file(task.file, done, len(wanted))
+    for task in wanted:
+        for left in folder.glob(f".*-{task.file}"):  # by a process that was killed
+            left.unlink(missing_ok=True)
     return folder
 
 
