@@ -21,6 +21,7 @@ GOLDEN = ROOT.parent / "shared" / "golden"
 NAMES = sorted(file.stem for file in (GOLDEN / "traces").glob("*.npz"))
 SLOW = ("cotta-bn_cnn-B", "cotta-bn_cnn-C", "cotta-bn_cnn-E", "cotta-gn_cnn-B", "cotta-gn_cnn-C")
 SLOW += ("cotta-ln_vit-B", "cotta-ln_vit-C", "sottarepo_cotta-bn_cnn-A")  # 32 views of every batch
+SLOW += ("cotta-bn_cnn-A", "sotta-ln_vit-C")  # what they go through, others do too
 
 
 @pytest.fixture(scope="module", autouse=True)
