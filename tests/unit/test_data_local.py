@@ -17,8 +17,9 @@ from ttabench.data import generate as generating
 from ttabench.data.arrays import open_npz, save_npz
 from ttabench.data.base import Labelled
 from ttabench.data.cifar import CifarC
+from ttabench.data.clean import read_clean
 from ttabench.data.corruptions import corrupt
-from ttabench.data.generate import generate, read_clean
+from ttabench.data.generate import generate
 from ttabench.errors import UserError
 
 SMALL = {"corruptions": ("gaussian_noise", "brightness"), "severities": (1, 5), "workers": 0}

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from ttabench.data.arrays import open_npz, save_npz
-from ttabench.data.base import Labelled
 from ttabench.data.catalog import MANIFEST, NAMES, data_root
+from ttabench.data.clean import read_clean
 from ttabench.data.corruptions import (
     ALL_CORRUPTIONS,
-    IMAGE_SIZES,
     SEVERITIES,
     VERSION,
     check_request,
@@ -31,7 +30,6 @@ from ttabench.data.corruptions import (
     procedural_frost_textures,
 )
 from ttabench.data.fingerprint import file_sha256
-from ttabench.data.images import class_folders, decode, labelled_files, open_size
 from ttabench.data.local import SUFFIX, read_manifest
 from ttabench.errors import UserError
 
@@ -121,55 +119,12 @@ def _folder_name(source: Path, name: str) -> str:
     return f"{plain}-c{SUFFIX}"
 
 
-def read_clean(source: Path, size: int = 0) -> Labelled:
-    """A clean set from an .npz file or a folder of class folders; square images, resized if `size` is set.
-
-    Resizing takes the largest centred square and is bicubic. Raises UserError.
-    """
-    if source.is_dir():
-        return _read_folders(source, size)
-    if not source.is_file():
-        raise UserError(f"there is no file or folder {source}; expected an .npz file or folders of images.")
-    found = open_npz(source)
-    if size and found.images.shape[1:3] != (size, size):
-        from PIL import Image, ImageOps
-
-        bicubic = Image.Resampling.BICUBIC
-        resized = [np.asarray(ImageOps.fit(Image.fromarray(i), (size, size), bicubic)) for i in found.images]
-        return Labelled(np.stack(resized), found.labels)
-    return found
-
-
-def _read_folders(source: Path, size: int) -> Labelled:
-    classes = class_folders(source)
-    files, labels = labelled_files(source, classes)
-    if not files:
-        raise UserError(f"{source} has no images in class folders; expected {source}/<class>/<image>.")
-    side = size or open_size(files[0])[0]
-    if side not in IMAGE_SIZES:
-        _refuse_size(source, *open_size(files[0]))
-    images = np.empty((len(files), side, side, 3), np.uint8)
-    decode(files, images, side, "cover" if size else "exact")
-    return Labelled(images, np.asarray(labels, np.int64))
-
-
-def _refuse_size(source: Path, width: int, height: int) -> None:
-    raise UserError(
-        f"{source} has images of {width}×{height} pixels; the corruptions have constants for 32×32 and "
-        "64×64: ask for a resized version with --size 32 or --size 64."
-    )
-
-
 def _start(
     folder: Path, source: Path, train: Path | str | None, size: int, seed: int, frost: Path | None
 ) -> dict[str, Any]:
     """Make the folder with its clean sets and manifest, or check that it is the same set's."""
-    if size and size not in IMAGE_SIZES:
-        raise UserError(f"size {size}; the corruptions have constants for 32 and 64 pixels.")
     test = read_clean(source, size)
-    height, width = test.images.shape[1:3]
-    if height != width or height not in IMAGE_SIZES:
-        _refuse_size(source, width, height)
+    side = test.images.shape[1]
     textures = procedural_frost_textures() if frost is None else load_frost_textures(frost)
     digest = hashlib.sha256(test.images.tobytes() + test.labels.tobytes())
     content = {
@@ -177,8 +132,8 @@ def _start(
         "name": folder.name,
         "made_from": digest.hexdigest(),
         "images": len(test),
-        "image_size": height,
-        "constants": "CIFAR-10-C" if height == 32 else "Tiny ImageNet-C",
+        "image_size": side,
+        "constants": "CIFAR-10-C" if side == 32 else "Tiny ImageNet-C",
         "corruptions": VERSION,
         "frost": textures.fingerprint,
         "seed": seed,
