@@ -95,7 +95,7 @@ class DeYO(Method[DeYOConfig]):
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
-        """There is an official value for ImageNet only; else EATA's for CIFAR, better on the extra corruptions."""
+        """Official for ImageNet only; otherwise EATA's for CIFAR, which the extra corruptions favour."""
         return {} if num_classes >= 1000 else {"lr": 5e-3}
 
     @classmethod
