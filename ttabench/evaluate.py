@@ -65,7 +65,10 @@ def evaluate(
         report(seen, 0, 0)
 
     torch.manual_seed(seed)
-    amp = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=protocol.precision == "bfloat16")
+    # No cache of cast weights: methods change weights between two forward passes.
+    amp = torch.autocast(
+        torch.device(device).type, torch.bfloat16, protocol.precision == "bfloat16", cache_enabled=False
+    )
     started = time.perf_counter()
     with amp:
         if protocol.mode == "offline":

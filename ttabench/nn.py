@@ -189,6 +189,10 @@ def moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
     return centre, (rows - centre[:, None]).square().mean(dim=1)
 
 
+# The forward passes that do nothing but normalise.
+PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+
+
 class AdaptiveBatchNorm(_BatchNorm):
     """A batch-norm layer whose statistics are, or come to be, those of the test data.
 
@@ -259,10 +263,22 @@ class AdaptiveBatchNorm(_BatchNorm):
 def adapt_batch_norm(
     model: nn.Module, statistics: str = "batch", weight: float = 1.0, prior: float = 0.0, track: bool = False
 ) -> None:
-    """Put an :class:`AdaptiveBatchNorm` in the place of every batch-norm layer; affine parameters stay."""
+    """Put an :class:`AdaptiveBatchNorm` in the place of every batch-norm layer; affine parameters stay.
+
+    Raises UserError for a layer of another make that does more than normalise, unless what it does
+    besides is known (timm's layers go on to `drop` and `act`).
+    """
     for name, layer in list(norm_modules(model, "batch")):
         parent, _, leaf = name.rpartition(".")
-        new = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track)
+        new: nn.Module = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track)
+        if type(layer).forward not in PLAIN_FORWARDS:
+            rest = [getattr(layer, part, None) for part in ("drop", "act")]
+            if not all(isinstance(part, nn.Module) for part in rest):
+                raise UserError(
+                    f"{type(layer).__name__} at '{name}' is a batch norm that ttabench does not know; "
+                    "use nn.BatchNorm2d, or a method that leaves batch norm alone."
+                )
+            new = nn.Sequential(new, *cast(list[nn.Module], rest))
         setattr(model.get_submodule(parent), leaf, new)
 
 

@@ -43,7 +43,7 @@ class Agenda:
 
 def open_datasets(grid: Grid) -> dict[str, Dataset]:
     """The datasets of a grid, each checked to have its corruptions. Raises UserError."""
-    opened = {name: open_dataset(name) for name in grid.datasets}
+    opened = {data.name: data for data in map(open_dataset, grid.datasets)}
     for name, data in opened.items():
         for corruption in grid.corruptions:
             if corruption not in (*data.corruptions, MIXED):

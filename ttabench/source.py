@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,13 +20,19 @@ SEED = 0
 class SourceImages:
     """Fulfils :class:`ttabench.method.SourceData` for the clean training images; carries no labels.
 
-    A limited request takes a fixed random subset, the same for every method.
+    `load` gives the images (N, H, W, 3) uint8; it is called when they are first asked for, so that a
+    method without source data runs where there is none. A limited request takes a fixed random
+    subset, the same for every method.
     """
 
-    def __init__(self, images: NDArray[np.uint8], needs: Needs, device: str = "cpu") -> None:
-        self._images = images
+    def __init__(self, load: Callable[[], NDArray[np.uint8]], needs: Needs, device: str = "cpu") -> None:
+        self._load = load
         self._declared = needs.source_data
         self._device = device
+
+    @cached_property
+    def _images(self) -> NDArray[np.uint8]:
+        return self._load()
 
     def _some(self, limit: int) -> NDArray[np.int64]:
         n = len(self._images)

@@ -137,7 +137,7 @@ def _prepared(key: tuple[Any, ...], device: str) -> Method[Any]:
     classifier = _classifier(arch, dataset, checkpoint, device).classifier
     torch.manual_seed(seed)
     method = cls(classifier, settings)
-    method.prepare(SourceImages(_dataset(dataset).train().images, cls.needs_of(settings), device))
+    method.prepare(SourceImages(lambda: _dataset(dataset).train().images, cls.needs_of(settings), device))
     return method
 
 

@@ -235,9 +235,9 @@ def batches(source: SourceImages) -> Iterator[Tensor]:
 
 def test_source_data_is_given_only_as_declared() -> None:
     images, classifier = data().images, Classifier(Reads(), last="fc")
-    nothing = SourceImages(images, Needs())
-    features = SourceImages(images, Needs(source_data="features"))
-    everything = SourceImages(images, Needs(source_data="images"))
+    nothing = SourceImages(lambda: pytest.fail("loaded without need"), Needs())
+    features = SourceImages(lambda: images, Needs(source_data="features"))
+    everything = SourceImages(lambda: images, Needs(source_data="images"))
     for ask in (lambda: nothing.features(classifier), lambda: batches(nothing), lambda: batches(features)):
         with pytest.raises(PermissionError, match="Needs"):
             ask()

@@ -653,7 +653,7 @@ def test_foa_runs_on_the_transformers_that_come_with_ttabench(arch: str) -> None
     ours = build(arch, dataset="digits-c", num_classes=10, image_size=32, mean=(0.5,) * 3, std=(0.5,) * 3)
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
     method = FOA(ours, FOAConfig(population=4))
-    method.prepare(SourceImages(pixels, FOA.needs))
+    method.prepare(SourceImages(lambda: pixels, FOA.needs))
     x = torch.rand(8, 3, 32, 32)
     with torch.no_grad():
         plain = ours(x)

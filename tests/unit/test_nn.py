@@ -410,3 +410,33 @@ def test_adapted_models_run_on_whole_nets() -> None:
     reference = copy.deepcopy(model).train()
     tta.use_batch_statistics(model)
     torch.testing.assert_close(model(x), reference(x))
+
+
+class NormAct(nn.BatchNorm2d):
+    """Like timm's: normalises, then drops and activates."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.drop(super().forward(x)))  # type: ignore[no-any-return]
+
+
+class NormOdd(nn.BatchNorm2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_a_batch_norm_with_an_activation_keeps_it() -> None:
+    x = torch.randn(8, 4, 5, 5)
+    model = nn.Sequential(NormAct(4))
+    expected = model.train()(x)
+    tta.use_batch_statistics(model.eval())
+    assert torch.allclose(model(x), expected, atol=1e-6)
+    assert float(model(x).detach().min()) == 0.0
+
+
+def test_a_batch_norm_that_does_something_unknown_is_refused() -> None:
+    with pytest.raises(UserError, match="NormOdd at '0'"):
+        tta.use_batch_statistics(nn.Sequential(NormOdd(4)))
