@@ -1,0 +1,322 @@
+"""Images per second of the adapters, and how far each is from its floor, measured in the same run.
+
+A floor is the bare forward and backward passes that an algorithm cannot do without, through a plain copy
+of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, per batch:
+
+    source, bn_stats   1 forward
+    tent, eata, eta    1 forward + backward, gradients of the norm layers' affine parameters only
+    sar                2 of them
+    sotta              2 of them for every 64 images that arrived, on as many; the forward pass that is scored
+                       comes on top, and a second row, which is not in worst_floor_ratio, counts it in
+    cotta              1 forward + backward of the student, gradients of all parameters; 1 forward of the
+                       anchor; 1 forward of the teacher, or where the anchor is unsure (a second row) 32
+
+Other methods get images per second alone. Untrained weights and random images, 10 classes: thresholds of
+the methods above are set so that every image counts and every pass is made. Preparing is not timed.
+
+Adapter and floor take turns and swap places each time; the ratio is the median over the pairs, images per
+second are the best of each. One thread is timed in CPU seconds, so that other work on the machine counts
+less; several threads and a GPU, which is waited for, in wall-clock seconds.
+
+Usage: python scripts/bench_methods.py [--archs resnet18,cct_7_3x1] [--methods tent,cotta | all] [--width 64]
+           [--batch 200] [--repeats 5] [--seconds 3] [--threads 1] [--device cpu]
+
+The full run takes about two hours on one CPU core, so give it a GPU. In about one and a half minutes:
+python scripts/bench_methods.py --batch 32 --width 16 --archs resnet18,cct_2_3x2_32
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttabench import nn as tta
+from ttabench.classifier import Classifier
+from ttabench.errors import UserError
+from ttabench.method import Method
+from ttabench.models.catalog import build
+from ttabench.registry import method as find_method
+from ttabench.registry import method_names
+from ttabench.source import SourceImages
+from ttabench.stream import to_tensor
+
+CLASSES, SIZE = 10, 32
+SOURCE_IMAGES = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """Passes per batch.
+
+    forwards, backwards  without gradients; with them, there and back.
+    learns               the parameters whose gradients are taken; "lower norms" leaves `nn.top_norms` out.
+    stored               normalise with the stored statistics, in place of the batch's.
+    every                the passes are made once per so many images, on as many; 0 = once per batch.
+    scored               forward passes of the batch itself, with the stored statistics, besides.
+    """
+
+    forwards: int = 0
+    backwards: int = 0
+    learns: Literal["norms", "lower norms", "all"] = "norms"
+    stored: bool = False
+    every: int = 0
+    scored: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: a method, its floor, and settings with which it makes every pass."""
+
+    method: str
+    floor: Floor | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+    counts: bool = True  # for the worst ratio
+
+    @property
+    def label(self) -> str:
+        return f"{self.method}, {self.note}" if self.note else self.method
+
+
+KEEP_ALL = {"e0_factor": 2.0, "d_margin": 2.0}  # E₀ above ln C, ε above any cosine
+STEP = Floor(backwards=1)
+SHARP = Floor(backwards=2, learns="lower norms")
+MEMORY = Floor(backwards=2, learns="lower norms", every=64)
+
+CASES = (
+    Case("source", Floor(forwards=1, stored=True)),
+    Case("bn_stats", Floor(forwards=1)),
+    Case("tent", STEP),
+    Case("eata", STEP, {**KEEP_ALL, "fisher_images": 64}),
+    Case("eta", STEP, KEEP_ALL),
+    Case("sar", SHARP, {"e0_factor": 2.0, "reset_constant": 0.0}),
+    Case("sotta", MEMORY, {"threshold": 0.0}),
+    Case(
+        "sotta",
+        Floor(backwards=2, learns="lower norms", every=64, scored=1),
+        {"threshold": 0.0},
+        "scored pass in the floor",
+        counts=False,
+    ),
+    Case("cotta", Floor(forwards=2, backwards=1, learns="all"), {"threshold": 0.0}, "no views"),
+    Case("cotta", Floor(forwards=33, backwards=1, learns="all"), {"threshold": 2.0}, "32 views"),
+    Case("deyo", None, {"entropy_factor": 2.0, "plpd_limit": -2.0}),
+)
+
+
+class Bare:
+    """The passes of a floor, through a copy of the classifier with torch's own layers."""
+
+    def __init__(self, classifier: Classifier, floor: Floor, memory: Tensor) -> None:
+        self.floor, self.memory, self.arrived = floor, memory, 0
+        self.still = copy.deepcopy(classifier).eval().requires_grad_(False)
+        self.net = copy.deepcopy(self.still)
+        if not floor.stored:
+            layer: Any
+            for _, layer in tta.norm_modules(self.net, "batch"):
+                layer.running_mean = layer.running_var = None  # so batch norm takes the batch's
+        if floor.learns == "all":
+            self.net.requires_grad_(True)
+        elif floor.backwards:
+            tta.norm_affine(self.net, skip=tta.top_norms(self.net) if floor.learns == "lower norms" else ())
+
+    def __call__(self, x: Tensor) -> None:
+        with torch.no_grad():
+            for _ in range(self.floor.scored):
+                self.still(x)
+        before, self.arrived = self.arrived, self.arrived + len(x)
+        if every := self.floor.every:
+            for _ in range(self.arrived // every - before // every):
+                self.passes(self.memory)
+        else:
+            self.passes(x)
+
+    def passes(self, x: Tensor) -> None:
+        with torch.no_grad():
+            for _ in range(self.floor.forwards):
+                self.net(x)
+        for _ in range(self.floor.backwards):
+            self.net.zero_grad()
+            logits = self.net(x)
+            torch.autograd.backward(logits, torch.ones_like(logits))
+
+
+def images(count: int, device: str = "cpu") -> Tensor:
+    """Random pixels: (count, 3, SIZE, SIZE) in [0, 1]."""
+    return to_tensor(pixels(count), device)
+
+
+def pixels(count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(0).integers(0, 256, (count, SIZE, SIZE, 3), np.uint8)
+
+
+def classifier(arch: str, width: int = 64) -> Classifier:
+    """An untrained network; `width` is the ResNet18's."""
+    torch.manual_seed(0)
+    name = f"resnet18_w{width}" if arch == "resnet18" else arch
+    half = (0.5, 0.5, 0.5)
+    return build(name, dataset="random", num_classes=CLASSES, image_size=SIZE, mean=half, std=half)
+
+
+def prepared(case: Case, network: Classifier, device: str = "cpu") -> Method[Any] | str:
+    """The adapter, ready for batches, or the reason why it does not apply to this network."""
+    cls, arch = find_method(case.method), network.architecture()
+    settings = {**cls.for_dataset("random", CLASSES), **cls.for_architecture(arch), **case.settings}
+    config = cls.Config(**settings)
+    needs = cls.needs_of(config)
+    if reason := needs.unmet(arch):
+        return reason
+    adapter = cls(network, config)
+    adapter.prepare(SourceImages(lambda: pixels(SOURCE_IMAGES), needs, device))
+    return adapter
+
+
+class Timer:
+    """Seconds of a piece of work; on a GPU until it is done."""
+
+    def __init__(self, device: str, threads: int) -> None:
+        self.cuda = torch.device(device).type == "cuda"
+        self.clock = time.perf_counter if self.cuda or threads > 1 else time.process_time
+
+    def __call__(self, work: Callable[[], object]) -> float:
+        self.wait()
+        begin = self.clock()
+        work()
+        self.wait()
+        return self.clock() - begin
+
+    def wait(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+
+Work = Callable[[], object]
+
+
+def take_turns(works: Sequence[Work], timer: Timer, repeats: int, least: float) -> list[tuple[float, ...]]:
+    """Seconds of each work, in alternating order; a first time does not count.
+
+    At least `repeats` rows, and more until they add up to `least` seconds.
+    """
+    for work in works:
+        work()
+    rows: list[tuple[float, ...]] = []
+    while len(rows) < repeats or sum(map(sum, rows)) < least:
+        order = list(range(len(works)))[:: -1 if len(rows) % 2 else 1]
+        seconds = {i: timer(works[i]) for i in order}
+        rows.append(tuple(seconds[i] for i in sorted(order)))
+    return rows
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Images per second, and how many times its floor's seconds the adapter takes (nan: no floor)."""
+
+    adapter: float
+    floor: float = math.nan
+    ratio: float = math.nan
+
+
+Measure = Callable[[Sequence[Work]], list[tuple[float, ...]]]
+
+
+def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, measure: Measure) -> Speed:
+    """How fast `adapter` is on batches like `x`, and on `network` the bare passes of its floor."""
+    floor = case.floor
+    calls = math.ceil(floor.every / len(x)) if floor and floor.every else 1  # enough for one update
+    seen = calls * len(x)
+
+    def several(step: Callable[[Tensor], object]) -> Work:
+        return lambda: [step(x) for _ in range(calls)]
+
+    if floor is None:
+        return Speed(seen / min(measure([several(adapter.adapt)]))[0])
+    bare = Bare(network, floor, images(floor.every, str(x.device)))
+    rows = measure([several(adapter.adapt), several(bare)])
+    ours, least = (min(column) for column in zip(*rows, strict=True))
+    return Speed(seen / ours, seen / least, statistics.median(a / b for a, b in rows))
+
+
+def cases(names: str) -> Iterator[Case]:
+    """The rows of some methods: comma-separated names, "all", or "" for those with a floor."""
+    usual = list(dict.fromkeys(case.method for case in CASES if case.floor))
+    wanted = {"": usual, "all": usual + [n for n in method_names() if n not in usual]}
+    for name in wanted[names] if names in wanted else names.split(","):
+        yield from [case for case in CASES if case.method == name] or [Case(name)]
+
+
+def run(options: argparse.Namespace) -> None:
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"no GPU for --device {options.device}; leave it out to measure on the CPU.")
+    torch.set_num_threads(options.threads)
+    timer = Timer(options.device, options.threads)
+    measure = partial(take_turns, timer=timer, repeats=options.repeats, least=options.seconds)
+    wanted = list(cases(options.methods))
+    networks = {arch: classifier(arch, options.width).to(options.device) for arch in options.archs.split(",")}
+    for case in wanted:
+        find_method(case.method)  # a wrong name is told before anything is measured
+    x = images(options.batch, options.device)
+    worst = math.nan
+    for arch, network in networks.items():
+        size = network.architecture().parameters / 1e6
+        print(f"{arch} ({size:.2f} M parameters), batch {options.batch}, {options.device}")
+        print(f"  {'images/s':<36}{'adapter':>9}{'floor':>9}{'ratio':>8}")
+        for case in wanted:
+            adapter = prepared(case, network, options.device)
+            if isinstance(adapter, str):
+                print(f"  {case.label:<36}      n/a: {adapter}")
+                continue
+            found = speed(case, adapter, network, x, measure)
+            numbers = f"{found.adapter:9.1f}"
+            if case.floor:
+                numbers += f"{found.floor:9.1f}{found.ratio:8.3f}"
+                worst = found.ratio if case.counts and not worst >= found.ratio else worst
+            print(f"  {case.label:<36}{numbers}", flush=True)
+    print(f"worst_floor_ratio={worst:.3f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--archs", default="resnet18,cct_7_3x1", metavar="NAMES", help="comma-separated (default %(default)s)"
+    )
+    add(
+        "--methods",
+        default="",
+        metavar="NAMES",
+        help='comma-separated, or "all" (default: those with a floor)',
+    )
+    add("--width", type=int, choices=(8, 16, 32, 64, 128), default=64, help="of resnet18 (default 64)")
+    add("--batch", type=int, default=200, help="images per batch (default 200)")
+    add("--repeats", type=int, default=5, help="pairs of measurements, at least (default 5)")
+    add("--seconds", type=float, default=3.0, help="of measurements per row, at least (default 3)")
+    add("--threads", type=int, default=1, help="of the CPU (default 1)")
+    add("--device", default="cpu", help="e.g. cuda (default cpu)")
+    options = parser.parse_args()
+    if min(options.batch, options.repeats, options.threads) < 1:
+        parser.error("--batch, --repeats and --threads must be at least 1")
+    try:
+        run(options)
+    except UserError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

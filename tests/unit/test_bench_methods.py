@@ -1,0 +1,93 @@
+"""The floors of the benchmark of methods: an adapter makes the passes of its floor, and no others."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from bench_methods import CASES, Bare, Case, Floor, classifier, images, prepared
+
+from ttabench.classifier import Classifier
+
+BATCH = 16  # four of them make the 64 arrivals that SoTTA waits for
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Images that go through any classifier: forward without gradients, forward with them, and back."""
+    seen: Counter[str] = Counter()
+
+    def count(module: nn.Module, inputs: tuple[Any, ...], logits: Any) -> None:
+        if isinstance(module, Classifier):
+            if logits.requires_grad:
+                seen["there"] += len(logits)
+                logits.register_hook(lambda gradient: seen.update(back=len(gradient)))
+            else:
+                seen["forward"] += len(logits)
+
+    hook = nn.modules.module.register_module_forward_hook(count)
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def passes(step: Callable[[Tensor], object], floor: Floor) -> dict[str, float]:
+    """How often each image that arrives goes through, by kind of pass."""
+    batches = floor.every // BATCH or 1
+    with counted() as seen:
+        for _ in range(batches):
+            step(images(BATCH))
+    return {kind: count / (batches * BATCH) for kind, count in seen.items()}
+
+
+@pytest.mark.parametrize(
+    ("case", "forward", "back"),
+    [
+        (case, *claim)
+        for case, claim in zip(
+            [case for case in CASES if case.floor],
+            [(1, 0), (1, 0), (0, 1), (0, 1), (0, 1), (0, 2), (0, 2), (1, 2), (2, 1), (33, 1)],
+            strict=True,
+        )
+    ],
+    ids=lambda value: value.label if isinstance(value, Case) else str(value),
+)
+def test_an_adapter_makes_the_passes_of_its_floor(case: Case, forward: int, back: int) -> None:
+    network, floor = classifier("resnet18", width=8), case.floor
+    assert floor is not None
+    claim = {"forward": forward, "there": back, "back": back}
+    least = passes(Bare(network, floor, images(floor.every)), floor)
+    assert least == {kind: times for kind, times in claim.items() if times}
+
+    adapter = prepared(case, network)
+    assert not isinstance(adapter, str), adapter
+    ours = passes(adapter.adapt, floor)
+    if case.label == "sotta":  # the forward pass it scores comes on top
+        assert ours.pop("forward") == 1
+    assert ours == least
+
+
+def test_where_a_method_does_not_apply_the_reason_is_given() -> None:
+    assert prepared(Case("bn_stats"), classifier("cct_2_3x2")) == "no batch norm"
+
+
+def test_bare_batch_norm_is_that_of_the_batch() -> None:
+    case = next(c for c in CASES if c.method == "bn_stats")
+    network, x = classifier("resnet18", width=8), images(BATCH)
+    assert case.floor is not None
+    adapter = prepared(case, network)
+    assert not isinstance(adapter, str)
+    with torch.no_grad():
+        logits = Bare(network, case.floor, images(0)).net(x)
+    torch.testing.assert_close(adapter.adapt(x), logits)
