@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+torch.set_num_threads(1)  # everything here is small: threads would only wait for each other
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -15,17 +15,11 @@ LIGHTER: dict[str, dict[str, str]] = {
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
 
-# Checks a method is known to fail.
-KNOWN = {"quantile": {"float64, float32 and bfloat16 autocast"}}  # its features are always float32
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # thresholds that are wrong for tiny nets
 @pytest.mark.parametrize("name", method_names())
 def test_conforms(name: str) -> None:
     failed = [check for check in conform(method(name), LIGHTER.get(name)) if not check.ok]
-    assert [
-        f"{check.name}: {check.detail}" for check in failed if check.name not in KNOWN.get(name, ())
-    ] == []
+    assert [f"{check.name}: {check.detail}" for check in failed] == []
 
 
 def test_lighter_settings_are_for_methods_that_exist() -> None:

@@ -25,6 +25,9 @@ def conform(
     from ttabench.grid import parse_method
     from ttabench.registry import method
 
+    import torch
+
+    torch.set_num_threads(1)  # the nets are so small that threads only wait for each other
     failed = 0
     for text in methods:
         name, settings = parse_method(text)

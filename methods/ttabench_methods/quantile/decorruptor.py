@@ -34,7 +34,7 @@ class Decorruptor(nn.Module):
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        centred = 4 * (x - 0.5)
+        centred = 4 * (x.to(self.filter.weight.dtype) - 0.5)
         wide = torch.cat([branch(centred) for branch in self.branches], dim=1).relu()
         deep = self.down(wide).relu()
         for block in self.blocks:

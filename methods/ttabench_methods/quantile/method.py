@@ -57,15 +57,17 @@ class Quantile(Method[QuantileConfig]):
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         # Paper, Table 3: 1,000 points in all, or about 10 per class where that is more.
         points = {"quantiles_per_class": max(10, 1000 // num_classes)}
-        # Enough for digits at a quarter of the cost: 99.6 % on the extra corruptions (batch statistics 99.2).
-        return {**points, "size": "small", "epochs": 10} if dataset == "digits-c" else points
+        # Cheaper, and as good on the extra corruptions of digits: resnet18 99.50 (15 epochs of 50: 99.46).
+        small = {"size": "small", "epochs": 10, "minibatch": 25}
+        return {**points, **small} if dataset == "digits-c" else points
 
     def setup(self, source: SourceData | None) -> None:
         if source is None:
             raise ValueError("quantile matching needs the features of source data")
         config = self.config
         clean = source.features(self.model, config.source_features)
-        chosen = high_confidence_uniform(self.model.head(clean), config.quantiles_per_class, config.confident)
+        logits = self.model.head(clean.to(self.model.linear.weight.dtype))
+        chosen = high_confidence_uniform(logits, config.quantiles_per_class, config.confident)
         spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
         self.unit = spread.clamp_min(0.1 * spread.mean())  # a feature that is constant on the source
         self.points = clean[chosen] / self.unit
