@@ -343,7 +343,7 @@ def test_a_model_of_ones_own(
         "import torch\n"
         "def build(num_classes):\n"
         "    torch.manual_seed(0)\n"
-        "    pool = torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48))\n"
+        "    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]\n"
         "    return torch.nn.Sequential(*pool, torch.nn.Linear(48, num_classes))\n"
     )
     monkeypatch.chdir(tmp_path)

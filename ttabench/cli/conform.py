@@ -21,11 +21,11 @@ def conform(
 
     Exit code 1 if a check fails.
     """
+    import torch
+
     from ttabench.conformance import conform as run
     from ttabench.grid import parse_method
     from ttabench.registry import method
-
-    import torch
 
     torch.set_num_threads(1)  # the nets are so small that threads only wait for each other
     failed = 0
