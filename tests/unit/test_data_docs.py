@@ -16,6 +16,7 @@ from ttabench.data.published import PUBLISHED
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "bring-your-own.md"
 
 
+@pytest.mark.filterwarnings("ignore:mynets")  # the untrained net of the example
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
@@ -32,7 +33,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             done = CliRunner().invoke(app, arguments, catch_exceptions=False)
             assert done.exit_code == 0, f"{line}: {done.output}"
             commands += 1
-    assert commands == 6
+    assert commands == 7
     assert dataset("flowers-c-local").corruptions == ("gaussian_noise", "fog")
     assert dataset("weather-c-local").num_classes == 4
 

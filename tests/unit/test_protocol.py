@@ -19,7 +19,7 @@ from ttabench.protocol import MODES, RESETS, Protocol, parse_call
     ids=str,
 )  # fmt: skip
 def test_values_outside_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="expected|cannot|belong"):
+    with pytest.raises(ValueError, match=r"expected|cannot|belong"):
         Protocol(**wrong)  # type: ignore[arg-type]
 
 
