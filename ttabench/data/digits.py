@@ -27,8 +27,9 @@ class Digits(Dataset):
 
     Bicubic enlargement, grey copied to three channels, and values from 0.2 to 0.8: a photograph's
     contrast, for which the corruptions' strengths were chosen, rather than a scan's. A fixed
-    class-balanced split of 1,197 training and 600 test images. The corruptions use the 32-pixel constants, and for frost the
-    procedural textures, so the images depend on nothing outside the installed packages.
+    class-balanced split of 1,197 training and 600 test images. The corruptions use the 32-pixel
+    constants, and for frost the procedural textures, so the images depend on nothing outside the
+    installed packages.
 
     Corrupted sets are made on first use and kept in the cache with their SHA-256; a changed file
     is noticed and made again.
