@@ -15,6 +15,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
 
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # thresholds that are wrong for tiny nets
 @pytest.mark.parametrize("name", method_names())
 def test_conforms(name: str) -> None:
