@@ -80,7 +80,7 @@ def test_list(ttabench: Run, what: str) -> None:
 
 def test_list_of_methods_tells_needs_and_paper(ttabench: Run) -> None:
     out = ttabench("list", "methods").out
-    for told in ("Wang", "no batch norm", "norms=all", "gradients", "offline"):
+    for told in ("Wang", "batch norm", "norms=all", "gradients", "offline"):
         assert told in out
 
 
