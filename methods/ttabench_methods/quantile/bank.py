@@ -6,6 +6,8 @@ at the snapshot, `Bank.mean`; f_θ(xᵢ) as last seen `Bank.features`; B the ima
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -34,39 +36,54 @@ def best_beta(points: Tensor, now: Tensor, then: Tensor, mean_s: Tensor) -> Tens
     return (covariance / (1 - mean_s.square().sum(-1)).clamp_min(1e-6)).clamp(0, 1).unsqueeze(-1)
 
 
+Weigh = Callable[[Tensor], Tensor]  # features (b, k) → how much each counts at each point (Q, b)
+
+
+def mean_unit(points: Tensor, features: Tensor, weigh: Weigh | None = None) -> Tensor:
+    """The mean of h_r over the features (n, k): (Q, k). A weight is part of h_r: this stays a mean."""
+    total = torch.zeros_like(points)
+    for part in torch.split(features, 1024):
+        part = part.to(points.device)
+        total += unit_sum(points, part, None if weigh is None else weigh(part.detach()))[0]
+    return total / len(features)
+
+
 class Bank:
     """The last seen features of n images, and the mean S of h over them for each of Q points.
 
     points     (Q, k), where indices are matched.
-    features   (n, k) at the start, all seen at the same θ; kept on their own device, e.g. the CPU.
+    features   (n, k) at the start, all seen at the same θ; overwritten; on their own device, e.g. the CPU
     every_step S follows each refreshed feature; else only :meth:`rebase` moves it, at an epoch's end (paper).
     beta       1 (the paper), 0 (no bank: the crude estimator), or None for β* of each batch.
     """
 
     def __init__(
-        self, points: Tensor, features: Tensor, *, every_step: bool = False, beta: float | None = 1.0
+        self,
+        points: Tensor,
+        features: Tensor,
+        *,
+        every_step: bool = False,
+        beta: float | None = 1.0,
+        weigh: Weigh | None = None,
     ) -> None:
-        self.points, self.features = points, features.clone()
-        self.every_step, self.beta = every_step, beta
+        self.points, self.features = points, features
+        self.every_step, self.beta, self.weigh = every_step, beta, weigh
         self.rebase()
 
     def rebase(self) -> None:
         """S anew, from the features as last seen."""
-        total = torch.zeros_like(self.points, dtype=self.features.dtype)
-        for part in torch.split(self.features, 1024):
-            total += unit_sum(self.points, part.to(self.points.device))[0]
-        self.mean = total / len(self.features)
+        self.mean = mean_unit(self.points, self.features, self.weigh)
 
     def estimate(self, positions: Tensor, features: Tensor) -> Tensor:
         """Estimated indices (Q, k) at the current θ; the gradient is that of the batch's `features` (b, k).
 
         Unbiased over batches drawn from the n images. The bank then keeps `features` at `positions` (b,).
         """
-        now = unit_sum(self.points, features)[0] / len(features)
+        now = mean_unit(self.points, features, self.weigh)
         with torch.no_grad():
             at = positions.to(self.features.device)
             then = self.features[at].to(features)
-            old = unit_sum(self.points, then)[0] / len(then)
+            old = mean_unit(self.points, then, self.weigh)
             beta: float | Tensor = (
                 best_beta(self.points, features, then, self.mean) if self.beta is None else self.beta
             )
@@ -83,8 +100,8 @@ class StreamBank:
     Each image comes once, so there is no snapshot to correct by: the estimate is the mean over old and new.
     """
 
-    def __init__(self, points: Tensor, capacity: int) -> None:
-        self.points = points
+    def __init__(self, points: Tensor, capacity: int, weigh: Weigh | None = None) -> None:
+        self.points, self.weigh = points, weigh
         self.features = points.new_zeros(capacity, points.shape[1])
         self.total = torch.zeros_like(points)
         self.seen = 0
@@ -95,16 +112,16 @@ class StreamBank:
 
     def estimate(self, features: Tensor) -> Tensor:
         """Estimated indices (Q, k) over bank and batch; the gradient is that of the batch (b, k) mean."""
-        new = unit_sum(self.points, features)[0]
-        batch = new / len(features)
-        value = (self.total + new.detach()) / (self.size + len(features))
+        batch = mean_unit(self.points, features, self.weigh)
+        value = (self.total + len(features) * batch.detach()) / (self.size + len(features))
         return batch + (value - batch).detach()
 
     def push(self, features: Tensor) -> None:
         """Keep the last features (b, k) in place of the oldest."""
         kept = features.detach()[-len(self.features) :].to(self.features)
         at = (self.seen + torch.arange(len(kept), device=kept.device)) % len(self.features)
-        self.total = self.total - unit_sum(self.points, self.features[at[at < self.size]])[0]
+        for change, part in ((-1, self.features[at[at < self.size]]), (1, kept)):
+            if len(part):
+                self.total += change * len(part) * mean_unit(self.points, part, self.weigh)
         self.features[at] = kept
-        self.total = self.total + unit_sum(self.points, kept)[0]
         self.seen += len(kept)

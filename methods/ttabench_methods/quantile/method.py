@@ -26,13 +26,17 @@ from torch import Tensor
 
 from ttabench.method import Batches, Method, Needs, Paper, SourceData
 
-from .bank import Bank, StreamBank
+from .bank import Bank, StreamBank, mean_unit
 from .config import QuantileConfig
 from .decorruptor import Decorruptor
 from .geometric import quantile_index
 from .regulariser import channel_penalty
-from .sampling import high_confidence_uniform
+from .sampling import ByClass, high_confidence_uniform
 from .stopping import EarlyStopping
+
+PLAIN = (
+    1 / 3
+)  # part of the epochs before indices are matched within classes: first, predictions must be worth it
 
 
 class Quantile(Method[QuantileConfig]):
@@ -66,15 +70,21 @@ class Quantile(Method[QuantileConfig]):
             raise ValueError("quantile matching needs the features of source data")
         config = self.config
         clean = source.features(self.model, config.source_features)
-        logits = self.model.head(clean.to(self.model.linear.weight.dtype))
-        chosen = high_confidence_uniform(logits, config.quantiles_per_class, config.confident)
+        chosen = high_confidence_uniform(self.model.head(clean), config.quantiles_per_class, config.confident)
         spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
         self.unit = spread.clamp_min(0.1 * spread.mean())  # a feature that is constant on the source
-        self.points = clean[chosen] / self.unit
-        self.index = quantile_index(self.points, clean / self.unit)
+        clean = clean / self.unit
+        self.points, self.index = clean[chosen], quantile_index(clean[chosen], clean)
+        self.weigh = (
+            ByClass(self.model, self.unit, self.points, config.per_class) if config.per_class else None
+        )
+        if self.weigh is not None:
+            self.points = torch.cat([self.points, self.points])
+            within = mean_unit(self.points, clean, self.weigh)
+            self.index = torch.cat([self.index, within[len(chosen) :]])
         self.decorruptor = Decorruptor(config.size).to(clean.device)
         self.optimizer = torch.optim.Adam(self.decorruptor.parameters(), config.lr)
-        self.stream = StreamBank(self.points, config.recent)
+        self.stream = StreamBank(self.points, config.recent, self.weigh)
         self.losses: list[float] = []
 
     @torch.enable_grad()
@@ -86,11 +96,12 @@ class Quantile(Method[QuantileConfig]):
         stopping = EarlyStopping(self.decorruptor, self.config.patience, self.losses[0])
         for epoch in range(epochs):
             seen = 0
+            plain = epoch < epochs * PLAIN
             for positions, x in self._minibatches(batches):
                 self._anneal((epoch + seen / batches.count) / epochs)
                 decorrupted = self.decorruptor(x)
                 estimate = bank.estimate(positions, self._features(decorrupted))
-                self._descend(self._loss(estimate) + self._penalty(decorrupted))
+                self._descend(self._loss(estimate, plain) + self._penalty(x, decorrupted))
                 seen += len(x)
             bank.rebase()
             self.losses.append(float(self._loss(bank.mean)))
@@ -104,7 +115,7 @@ class Quantile(Method[QuantileConfig]):
         for _ in range(self.config.steps):
             decorrupted = self.decorruptor(x)
             estimate = self.stream.estimate(self._features(decorrupted))
-            self._descend(self._loss(estimate) + self._penalty(decorrupted))
+            self._descend(self._loss(estimate) + self._penalty(x, decorrupted))
         with torch.no_grad():
             z, logits = self.model.features_and_logits(self.decorruptor(x))
         self.stream.push(z.float() / self.unit)
@@ -127,14 +138,19 @@ class Quantile(Method[QuantileConfig]):
     def _features(self, x: Tensor) -> Tensor:
         return self.model.features(x).float() / self.unit
 
-    def _loss(self, estimate: Tensor) -> Tensor:
-        """Mean over the points of ‖u_r − u_r^θ‖²."""
-        return (estimate - self.index).square().sum(1).mean()
+    def _loss(self, estimate: Tensor, plain: bool = False) -> Tensor:
+        """Mean over the points of ‖u_r − u_r^θ‖²; where it is matched within classes too, the sum of both."""
+        apart = (estimate - self.index).square().sum(1)
+        number = len(apart) if self.weigh is None else len(apart) // 2
+        return (apart[:number] if plain else apart).sum() / number
 
-    def _penalty(self, x: Tensor) -> Tensor:
-        """The regulariser; standard values are what the classifier normalises with, if it does."""
+    def _penalty(self, x: Tensor, decorrupted: Tensor) -> Tensor:
+        """The regulariser (its standard values are what the classifier normalises with) and the proximity."""
         mean, std = self.model.normalize.mean, self.model.normalize.std
-        return self.config.regulariser * channel_penalty(x, mean, std)
+        near = (decorrupted - x).square().mean()
+        return (
+            self.config.regulariser * channel_penalty(decorrupted, mean, std) + self.config.proximity * near
+        )
 
     def _fill(self, batches: Batches) -> Bank:
         with torch.no_grad():
@@ -142,7 +158,7 @@ class Quantile(Method[QuantileConfig]):
         if self.config.bank_on_cpu:
             features = features.cpu()
         beta = {"none": 0.0, "optimal": None}.get(self.config.bank, 1.0)
-        return Bank(self.points, features, every_step=self.config.bank == "step", beta=beta)
+        return Bank(self.points, features, every_step=self.config.bank == "step", beta=beta, weigh=self.weigh)
 
     def _minibatches(self, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
         """One pass in random order, cut into about equal parts of at most `minibatch` images."""

@@ -1,11 +1,13 @@
-"""High-confidence uniform sampling (Section 4.1): the points where quantile indices are matched."""
+"""Which points quantile indices are matched at (Section 4.1), and, as a variant, within which class."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["high_confidence_uniform"]
+from ttabench.nn import Classifier
+
+__all__ = ["ByClass", "high_confidence_uniform"]
 
 
 def high_confidence_uniform(logits: Tensor, per_class: int, keep: float = 0.5) -> Tensor:
@@ -22,3 +24,23 @@ def high_confidence_uniform(logits: Tensor, per_class: int, keep: float = 0.5) -
         confident = ranked[: max(per_class, round(keep * len(ranked)))]
         chosen.append(confident[torch.randperm(len(confident))[:per_class].to(confident.device)])
     return torch.cat(chosen)
+
+
+class ByClass:
+    """Indices within classes: only features that are predicted to be of a point's class count at that point.
+
+    For 2Q points, the same Q twice: features weigh 1 at the first half and, at the second, √`weight` × C
+    where the classes agree, else 0. With the weight a part of h the index stays a mean over all features, so
+    the loss stays composite-separable (Section 4.2). Where classes are equally frequent it is √`weight` times
+    the index within the class.
+    """
+
+    def __init__(self, model: Classifier, unit: Tensor, points: Tensor, weight: float) -> None:
+        self.model, self.unit = model, unit
+        self.classes = model.head(points * unit).argmax(1)
+        self.scale = weight**0.5 * model.num_classes
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(b, k) → (2Q, b)"""
+        agree = self.classes[:, None] == self.model.head(features * self.unit).argmax(1)
+        return torch.cat([torch.ones_like(agree, dtype=features.dtype), self.scale * agree])
