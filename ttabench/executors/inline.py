@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 from ttabench.executors import Job
 
 
+class Stopped(BaseException):
+    """Nobody wants the rest of a job's events."""
+
+
 def run(jobs: Sequence[Job], workers: int = 0) -> Generator[Any]:
-    """Run `jobs` on one thread, like every worker does, so that the numbers are the same."""
+    """Run `jobs` on one thread, like every worker does, so that the numbers are the same.
+
+    It is a thread of its own, so that what a job emits is there at once. Once the generator is closed,
+    or interrupted, the job ends at the next event it emits.
+    """
     import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for job in jobs:
-            emitted: list[Any] = []
-            done = job(emitted.append)
-            yield from emitted
-            yield done
-    finally:
-        torch.set_num_threads(threads)
+    for job in jobs:
+        events: SimpleQueue[Any] = SimpleQueue()
+        end, stopped = object(), threading.Event()
+
+        def emit(event: Any, events: SimpleQueue[Any] = events, stopped: threading.Event = stopped) -> None:
+            if stopped.is_set():
+                raise Stopped
+            events.put(event)
+
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            future = pool.submit(job, emit)
+            future.add_done_callback(lambda _, events=events, end=end: events.put(end))  # type: ignore[misc]
+            try:
+                while (event := events.get()) is not end:
+                    yield event
+            finally:
+                stopped.set()
+        yield future.result()
