@@ -99,6 +99,10 @@ class SourceData(Protocol):
         """Features (n, k) of `limit` training images in eval mode, float32. Needs "features" or "images"."""
         ...
 
+    def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (3,) of the channels of training images. Needs as `features`."""
+        ...
+
 
 class Batches(Protocol):
     """All unlabelled target images of a cell, for the offline mode. Can be gone through repeatedly."""

@@ -25,6 +25,7 @@ __all__ = [
     "adapt_batch_norm",
     "average_parameters",
     "buffers_kept",
+    "channel_statistics",
     "describe",
     "entropy",
     "make_optimizer",
@@ -296,6 +297,16 @@ def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
 def widen(x: Tensor) -> Tensor:
     """Half precision → float32, so that sums and logarithms keep their digits; the rest as it is."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def channel_statistics(batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (C,) of the channels over all pixels of batches (b, C, H, W)."""
+    count, mean, square = 0, torch.zeros(()), torch.zeros(())
+    for x in batches:
+        count += len(x)
+        mean = mean.to(x) + (x.mean((0, 2, 3)) - mean.to(x)) * (len(x) / count)
+        square = square.to(x) + (x.square().mean((0, 2, 3)) - square.to(x)) * (len(x) / count)
+    return mean, (square - mean.square()).clamp_min(0).sqrt()
 
 
 def entropy(logits: Tensor) -> Tensor:

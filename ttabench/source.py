@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ttabench.classifier import Classifier
 from ttabench.method import Needs
+from ttabench.nn import channel_statistics
 from ttabench.stream import to_tensor
 
 SEED = 0
@@ -54,12 +55,19 @@ class SourceImages:
 
     @torch.no_grad()
     def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
-        if self._declared not in ("features", "images"):
-            raise PermissionError(
-                "source features were asked for, but the method's Needs do not declare them"
-            )
+        self._allow_summaries()
         was_training = classifier.training
         classifier.eval()
         parts = [classifier.features(x).float() for x in self._batches(self._some(limit), 500)]
         classifier.train(was_training)
         return torch.cat(parts)
+
+    def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
+        self._allow_summaries()
+        return channel_statistics(self._batches(self._some(limit), 500))
+
+    def _allow_summaries(self) -> None:
+        if self._declared not in ("features", "images"):
+            raise PermissionError(
+                "source features were asked for, but the method's Needs do not declare them"
+            )

@@ -28,6 +28,9 @@ class QuantileConfig:
     regulariser: float = 1.0  # weight of the channel means and standard deviations (Section 5); chosen
     proximity: float = 4.0  # weight of the mean of (T(x) − x)²; 0 in the paper; chosen
 
+    start: Literal["identity", "auto"] = "auto"  # auto: or with the channels brought to the source's mean and
+    # standard deviation, where that has the lower quantile loss; the paper: identity
+
     # The loss
     quantiles_per_class: int = 100  # paper: 1,000 points
     confident: float = 0.5  # points are drawn from this most confident part of each class

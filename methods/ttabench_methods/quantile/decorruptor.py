@@ -18,7 +18,12 @@ class Decorruptor(nn.Module):
     the rest is ours: 3 × 3, 5 × 5 and 7 × 7 branches side by side, a strided convolution, residual blocks at
     half resolution, a deconvolution back, a skip around these, and a 7 × 7 linear filter past everything.
     The last layers start at zero. Parameters: small 28 k, medium 174 k, paper 6.2 M.
+
+    :meth:`standardise` puts a fixed affine map of the channels before all this, in place of none.
     """
+
+    scale: Tensor
+    offset: Tensor
 
     def __init__(self, size: str = "small") -> None:
         super().__init__()
@@ -32,8 +37,24 @@ class Decorruptor(nn.Module):
         for last in (self.filter, self.out):
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+        self.register_buffer("scale", torch.ones(3, 1, 1))
+        self.register_buffer("offset", torch.zeros(3, 1, 1))
+
+    def standardise(self, have: tuple[Tensor, Tensor], want: tuple[Tensor, Tensor]) -> None:
+        """Let T, before training, bring channels with mean and std `have`, each (3,), to `want`.
+
+        The identity where they are equal.
+        """
+        scale = want[1] / have[1].clamp_min(1e-3)
+        self.scale.copy_(scale[:, None, None])
+        self.offset.copy_((want[0] - scale * have[0])[:, None, None])
+
+    def before(self, x: Tensor) -> Tensor:
+        """T at the start of training."""
+        return x * self.scale + self.offset
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
         centred = 4 * (x.to(self.filter.weight.dtype) - 0.5)
         wide = torch.cat([branch(centred) for branch in self.branches], dim=1).relu()
         deep = self.down(wide).relu()

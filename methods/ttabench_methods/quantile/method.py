@@ -18,13 +18,14 @@ Scored: offline, the frozen decorruptor and classifier after all epochs; online,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ttabench.method import Batches, Method, Needs, Paper, SourceData
+from ttabench.nn import channel_statistics
 
 from .bank import Bank, StreamBank, mean_unit
 from .config import QuantileConfig
@@ -69,6 +70,7 @@ class Quantile(Method[QuantileConfig]):
         if source is None:
             raise ValueError("quantile matching needs the features of source data")
         config = self.config
+        self.standard = source.channels(config.source_features)
         clean = source.features(self.model, config.source_features)
         chosen = high_confidence_uniform(self.model.head(clean), config.quantiles_per_class, config.confident)
         spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
@@ -91,6 +93,7 @@ class Quantile(Method[QuantileConfig]):
     def fit(self, batches: Batches, epochs: int = 0) -> None:
         """Algorithm 1 in mini-batches; the parameters of the epoch with the lowest loss are kept."""
         epochs = epochs or self.config.epochs
+        self._start(batches)
         bank = self._fill(batches)
         self.losses = [float(self._loss(bank.mean))]
         stopping = EarlyStopping(self.decorruptor, self.config.patience, self.losses[0])
@@ -112,6 +115,8 @@ class Quantile(Method[QuantileConfig]):
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
         """Updates on a batch of the stream, which is matched together with the recent features."""
+        if not self.stream.seen:
+            self._start([x])
         for _ in range(self.config.steps):
             decorrupted = self.decorruptor(x)
             estimate = self.stream.estimate(self._features(decorrupted))
@@ -138,6 +143,10 @@ class Quantile(Method[QuantileConfig]):
     def _features(self, x: Tensor) -> Tensor:
         return self.model.features(x).float() / self.unit
 
+    @torch.no_grad()
+    def _all_features(self, batches: Iterable[Tensor]) -> Tensor:
+        return torch.cat([self._features(self.decorruptor(x)) for x in batches])
+
     def _loss(self, estimate: Tensor, plain: bool = False) -> Tensor:
         """Mean over the points of ‖u_r − u_r^θ‖²; where it is matched within classes too, the sum of both."""
         apart = (estimate - self.index).square().sum(1)
@@ -145,16 +154,26 @@ class Quantile(Method[QuantileConfig]):
         return (apart[:number] if plain else apart).sum() / number
 
     def _penalty(self, x: Tensor, decorrupted: Tensor) -> Tensor:
-        """The regulariser (its standard values are what the classifier normalises with) and the proximity."""
-        mean, std = self.model.normalize.mean, self.model.normalize.std
-        near = (decorrupted - x).square().mean()
+        """The regulariser, and how far training has moved the images."""
+        moved = (decorrupted - self.decorruptor.before(x)).square().mean()
         return (
-            self.config.regulariser * channel_penalty(decorrupted, mean, std) + self.config.proximity * near
+            self.config.regulariser * channel_penalty(decorrupted, *self.standard)
+            + self.config.proximity * moved
         )
 
+    def _start(self, batches: Iterable[Tensor]) -> None:
+        """The identity or the channels brought to the source's statistics, whichever has the lower loss."""
+        if self.config.start == "identity":
+            return
+        losses = []
+        for have in (self.standard, channel_statistics(batches)):
+            self.decorruptor.standardise(have, self.standard)
+            losses.append(self._loss(mean_unit(self.points, self._all_features(batches), self.weigh)))
+        if losses[0] <= losses[1]:
+            self.decorruptor.standardise(self.standard, self.standard)
+
     def _fill(self, batches: Batches) -> Bank:
-        with torch.no_grad():
-            features = torch.cat([self._features(self.decorruptor(x)) for x in batches])
+        features = self._all_features(batches)
         if self.config.bank_on_cpu:
             features = features.cpu()
         beta = {"none": 0.0, "optimal": None}.get(self.config.bank, 1.0)

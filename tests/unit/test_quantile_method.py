@@ -1,0 +1,274 @@
+"""Quantile matching as a method: its pieces, and the whole on shifts with a known cure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttabench.classifier import Classifier
+from ttabench.method import Needs
+from ttabench.nn import channel_statistics
+from ttabench.source import SourceImages
+from ttabench.stream import Stream
+from ttabench_methods.quantile import Quantile, QuantileConfig
+from ttabench_methods.quantile.decorruptor import SIZES, Decorruptor
+from ttabench_methods.quantile.regulariser import channel_penalty
+from ttabench_methods.quantile.sampling import high_confidence_uniform
+from ttabench_methods.quantile.stopping import EarlyStopping
+
+MEAN, STD = (0.5, 0.5, 0.425), (0.234, 0.233, 0.222)  # of the images below
+QUICK = {"epochs": 8, "minibatch": 20, "size": "small", "quantiles_per_class": 10, "lr": 1e-3}
+
+# ---- the decorruptor
+
+
+@pytest.mark.parametrize("size", ["small", "medium"])
+@pytest.mark.parametrize("shape", [(2, 3, 32, 32), (1, 3, 9, 7), (1, 3, 64, 64)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("half", [False, True])
+def test_decorruptor_starts_as_the_identity(
+    size: str, shape: tuple[int, ...], layout: torch.memory_format, half: bool
+) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(shape).to(memory_format=layout)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        assert torch.equal(Decorruptor(size)(x), x)
+
+
+def test_every_parameter_of_the_decorruptor_comes_to_learn() -> None:
+    torch.manual_seed(0)
+    decorruptor = Decorruptor("medium")
+    x = torch.rand(4, 3, 8, 8)
+    optimizer = torch.optim.SGD(decorruptor.parameters(), 1e-2)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (decorruptor(x) - x.flip(0)).square().sum().backward()
+        optimizer.step()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in decorruptor.parameters())
+
+
+def test_decorruptor_sizes() -> None:
+    counts = {size: sum(p.numel() for p in Decorruptor(size).parameters()) for size in SIZES}
+    assert counts["small"] < counts["medium"] < counts["paper"]
+    assert counts["paper"] == pytest.approx(6.2e6, rel=0.01)
+
+
+# ---- sampling, regulariser, early stopping
+
+
+def test_points_are_balanced_over_predicted_classes_and_confident() -> None:
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(1000, 4)
+    logits[:, 3] -= 6  # a rare class
+    chosen = high_confidence_uniform(logits, per_class=20, keep=0.25)
+    assert len(chosen.unique()) == len(chosen)
+    confidence, predicted = logits.softmax(1).max(1)
+    counts = torch.bincount(predicted[chosen], minlength=4)
+    members = torch.bincount(predicted, minlength=4)
+    assert counts[:3].tolist() == [20, 20, 20]
+    assert counts[3] == min(20, members[3])
+    for c in range(3):
+        bound = confidence[predicted == c].quantile(0.75 - 2 / members[c])
+        assert (confidence[chosen[predicted[chosen] == c]] >= bound).all()
+    again = high_confidence_uniform(logits, per_class=20, keep=0.25)
+    assert not torch.equal(again, chosen)  # a sample, not the top
+
+
+def test_channel_penalty_is_the_squared_distance_of_channel_statistics() -> None:
+    torch.manual_seed(0)
+    mean, std = torch.tensor([0.2, 0.5, 0.7]), torch.tensor([0.1, 0.2, 0.3])
+    x = torch.randn(8, 3, 5, 5)
+    x = (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), correction=0, keepdim=True)
+    x = x * std.view(1, 3, 1, 1) + mean.view(1, 3, 1, 1)
+    assert channel_penalty(x, mean, std) < 1e-10
+    moved = x + torch.tensor([0.1, 0.0, -0.2]).view(1, 3, 1, 1)
+    assert channel_penalty(moved, mean, std).item() == pytest.approx(0.05, rel=1e-4)
+    wider = mean.view(1, 3, 1, 1) + 2 * (x - mean.view(1, 3, 1, 1))
+    assert channel_penalty(wider, mean, std).item() == pytest.approx(0.14, rel=1e-4)
+    grey = torch.full((1, 3, 4, 4), 0.5, requires_grad=True)
+    channel_penalty(grey, mean, std).backward()
+    assert grey.grad is not None
+    assert grey.grad.isfinite().all()
+
+
+def test_early_stopping_keeps_the_lowest_loss() -> None:
+    module = nn.Linear(1, 1, bias=False)
+    stopping = EarlyStopping(module, patience=2, loss=5.0)
+    stops = []
+    for value, loss in [(1.0, 4.0), (2.0, 3.0), (3.0, 3.5), (4.0, 3.0), (5.0, 1.0)]:
+        nn.init.constant_(module.weight, value)
+        stops.append(stopping.stop(loss))
+    assert stops == [False, False, False, True, False]
+    stopping.restore()
+    assert module.weight.item() == 5.0
+    patient = EarlyStopping(module, patience=0, loss=0.0)
+    nn.init.zeros_(module.weight)
+    assert not any(patient.stop(1.0) for _ in range(50))
+    patient.restore()
+    assert module.weight.item() == 5.0
+
+
+# ---- the method
+
+
+def classifier() -> Classifier:
+    """Four classes told apart by the colour of an image's upper half; the features are pooled pixels."""
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 4))
+    colours = torch.tensor([[1.0, -1, -1], [-1, 1, -1], [-1, -1, 1], [1, 1, -1]])
+    with torch.no_grad():
+        net[2].weight.zero_()  # type: ignore[operator, union-attr]
+        net[2].weight[:, 0::4] = 3 * colours  # type: ignore[index, operator]
+        net[2].bias.copy_(-colours.clamp_min(0).sum(1))  # type: ignore[operator, union-attr]
+    return Classifier(net, last="2", mean=MEAN, std=STD)
+
+
+def images(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.Generator(np.random.PCG64(seed))
+    labels = np.arange(n) % 4
+    colours = np.array([[0.8, 0.2, 0.2], [0.2, 0.8, 0.2], [0.2, 0.2, 0.8], [0.8, 0.8, 0.2]])
+    x = draw.normal(0.5, 0.1, (n, 8, 8, 3))
+    x[:, :4] += colours[labels][:, None, None] - 0.5
+    return x, labels
+
+
+def to_bytes(x: np.ndarray) -> np.ndarray:
+    return np.round(255 * x.clip(0, 1)).astype(np.uint8)
+
+
+def prepared(settings: Mapping[str, Any], seed: int = 0) -> Quantile:
+    torch.manual_seed(seed)
+    method = Quantile(classifier(), QuantileConfig(**{**QUICK, **settings}))
+    method.prepare(SourceImages(lambda: to_bytes(images(400, 1)[0]), Needs(source_data="features")))
+    return method
+
+
+def shifted(n: int) -> tuple[np.ndarray, Tensor]:
+    """Darker, and tinted enough that the classifier mistakes classes."""
+    x, labels = images(n, 2)
+    return to_bytes(0.5 * x + np.array([0.05, 0.3, 0.05])), torch.from_numpy(labels)
+
+
+def accuracy(method: Quantile, stream: Stream, labels: Tensor) -> float:
+    guesses = torch.cat([method.predict(x).argmax(1) for x in stream])
+    return float((guesses == labels).float().mean())
+
+
+@pytest.mark.parametrize("bank", ["step", "epoch", "optimal", "none"])
+def test_offline_matching_undoes_a_shift(bank: str) -> None:
+    x, labels = shifted(130)  # minibatches of 20 and 15
+    method = prepared({"bank": bank, "bank_on_cpu": True, "start": "identity"})
+    stream = Stream(x, np.arange(130), 100)
+    before = accuracy(method, stream, labels)
+    frozen = [p.clone() for p in method.model.parameters()]
+    torch.manual_seed(1)
+    method.fit(stream)
+    assert before < 0.8
+    assert accuracy(method, stream, labels) > 0.95
+    assert method.losses[-1] < 0.2 * method.losses[0]
+    assert len(method.losses) == 9
+    assert all(torch.equal(a, b) for a, b in zip(frozen, method.model.parameters(), strict=True))
+    assert not any(p.requires_grad for p in method.model.parameters())
+
+
+def test_online_matching_undoes_a_shift_as_it_goes() -> None:
+    x, labels = shifted(600)
+    method = prepared({"recent": 64, "steps": 10, "start": "identity"})
+    guesses = [method.adapt(batch).argmax(1) for batch in Stream(x, np.arange(600), 20)]
+    right = (torch.cat(guesses) == labels).float()
+    assert accuracy(prepared({}), Stream(x, np.arange(600), 600), labels) < 0.8
+    assert right.mean() > 0.9
+    assert right[-200:].mean() > 0.95
+    assert len(method.stream.features) == 64
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_the_better_start_is_taken(mode: str) -> None:
+    """A change of the channels' means and spreads is undone before training; the source is left as it is."""
+    for clean in (False, True):
+        x = images(400, 1)[0] if clean else 0.1 * images(400, 2)[0] + np.array([0.3, 0.6, 0.2])
+        method, stream = prepared({"lr": 1e-9}), Stream(to_bytes(x), np.arange(400), 400)
+        if mode == "offline":
+            method.fit(stream, epochs=1)
+        else:
+            for batch in stream:
+                method.adapt(batch)
+        batch = next(iter(stream))
+        with torch.no_grad():
+            started = method.decorruptor(batch)
+        if clean:
+            torch.testing.assert_close(started, batch, rtol=0, atol=1e-6)
+        else:
+            for have, wanted in zip(channel_statistics([started]), method.standard, strict=True):
+                torch.testing.assert_close(have, wanted, rtol=0, atol=1e-3)
+
+
+def test_before_adapting_it_is_the_classifier() -> None:
+    method, x = prepared({}), torch.rand(5, 3, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(method.predict(x), classifier()(x))
+
+
+def test_same_seed_same_result_and_reset_goes_back() -> None:
+    x, _ = shifted(60)
+    probe, runs = torch.rand(4, 3, 8, 8), []
+    method = prepared({"epochs": 2})
+    at_start = method.predict(probe)
+    for _ in range(2):
+        method.reset()
+        torch.manual_seed(3)
+        method.fit(Stream(x, np.arange(60), 60))
+        runs.append(method.predict(probe))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], at_start)
+    method.reset()
+    assert torch.equal(method.predict(probe), at_start)
+
+
+@pytest.mark.parametrize("n", [1, 21])
+def test_few_images_are_enough_to_run(n: int) -> None:
+    x, _ = shifted(n)
+    method = prepared({"epochs": 1})
+    method.fit(Stream(x, np.arange(n), 20))
+    assert method.adapt(torch.rand(1, 3, 8, 8)).isfinite().all()
+
+
+def test_early_stopping_sees_no_labels_and_stops() -> None:
+    """On the source itself there is nothing to gain: the identity is kept, or something no worse."""
+    x = to_bytes(images(400, 1)[0])
+    method = prepared({"epochs": 40, "patience": 2, "lr": 1e-1})
+    method.fit(Stream(x, np.arange(400), 400))
+    assert len(method.losses) < 41
+    assert accuracy(method, Stream(x, np.arange(400), 400), torch.from_numpy(images(400, 1)[1])) > 0.95
+
+
+def test_bfloat16_learns_too() -> None:
+    x, labels = shifted(100)
+    method, stream = prepared({}), Stream(x, np.arange(100), 100)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        method.fit(stream)
+        assert accuracy(method, stream, labels) > 0.95
+    assert all(p.dtype == torch.float32 for p in method.decorruptor.parameters())
+
+
+def test_what_it_says_about_itself() -> None:
+    method = prepared({})
+    assert method.adapted() == "small decorruptor before the classifier (28,271 parameters)"
+    assert method.alarms() == {}
+    method.fit(Stream(shifted(20)[0], np.arange(20), 20), epochs=1)
+    assert len(method.alarms()["quantile_loss"]) == 2
+
+
+@pytest.mark.parametrize("bad", [{"epochs": 0}, {"lr": 0.0}, {"regulariser": -1.0}, {"confident": -0.1}])
+def test_settings_out_of_range(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} is .*expected"):
+        QuantileConfig(**bad)
+
+
+def test_without_source_features_it_cannot_start() -> None:
+    with pytest.raises(ValueError, match="features of source data"):
+        Quantile(classifier(), QuantileConfig()).prepare(None)
