@@ -5,6 +5,7 @@ A method file imports from here and from `ttabench.method`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,13 +38,19 @@ __all__ = [
     "norm_kind",
     "norm_modules",
     "norm_needs",
+    "pull",
+    "require_positive",
     "set_norm_mode",
     "sharpness",
+    "snapshot",
     "soft_cross_entropy",
+    "sound_alarm",
     "source_batches",
+    "stabilised_entropy",
     "top_norms",
     "top_norms_by_name",
     "use_batch_statistics",
+    "use_running_statistics",
     "widen",
 ]
 
@@ -109,7 +116,7 @@ def set_norm_mode(model: nn.Module, *, train: bool) -> None:
     training-mode forward passes differ from each other.
     """
     for _, module in norm_modules(model):
-        module.train(train)
+        module.training = train  # not train(), which reaches what a layer of another make has inside
 
 
 def describe(model: nn.Module, parameters: dict[str, nn.Parameter]) -> str:
@@ -126,14 +133,17 @@ def describe(model: nn.Module, parameters: dict[str, nn.Parameter]) -> str:
 # ---- which layers are the top
 
 
-def top_norms(model: nn.Module) -> set[str]:
+def top_norms(model: nn.Module, *, by_name: bool = False) -> set[str]:
     """Names of the norm layers near the output: of the last stage or blocks, and all that follow.
 
     SAR, SoTTA and DeYO leave these alone. Stages (a network with several lists of blocks, as a ResNet)
     or blocks (one list, as a vision transformer) are found by their structure, not by their names; the
     last quarter of them, at least one, is the top: layer4 of a ResNet18, 3 of 12 or 2 of 7 transformer
     blocks with the final norm. Where there are no blocks, the norm layers themselves are counted.
+    With `by_name`, :func:`top_norms_by_name` decides.
     """
+    if by_name:
+        return top_norms_by_name(model)
     norms = [name for name, _ in norm_modules(model)]
     lists = _block_lists(model, norms)
     if not lists:
@@ -205,6 +215,7 @@ class AdaptiveBatchNorm(_BatchNorm):
     prior       N > 0: w = n / (N + n) for a batch of n images (Schneider et al., NeurIPS 2020).
     track       in train mode the mixture replaces what is stored, in eval mode what is stored is used
                 (RobustBN: Yuan et al., CVPR 2023). Otherwise both modes do the same and nothing moves.
+    after       what the layer goes on to, such as an activation; none for torch's own layers.
     """
 
     running_mean: Tensor | None
@@ -217,6 +228,7 @@ class AdaptiveBatchNorm(_BatchNorm):
         weight: float = 1.0,
         prior: float = 0.0,
         track: bool = False,
+        after: nn.Module | None = None,
     ) -> None:
         super().__init__(layer.num_features, layer.eps, affine=False, track_running_stats=False)
         self.replaces = type(layer).__name__
@@ -226,12 +238,17 @@ class AdaptiveBatchNorm(_BatchNorm):
             if layer.running_mean is None or layer.running_var is None:
                 raise UserError(f"a {self.replaces} layer of the model has no stored statistics to mix with.")
             self.running_mean, self.running_var = layer.running_mean.clone(), layer.running_var.clone()
-        self.train(layer.training)
+        self.after = after
+        self.training = layer.training
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass
 
     def forward(self, input: Tensor) -> Tensor:
+        out = self._normalise(input)
+        return out if self.after is None else cast(Tensor, self.after(out))
+
+    def _normalise(self, input: Tensor) -> Tensor:
         if self.running_mean is None and self.statistics == "batch":
             return self._fused(input, own=True)
         if self.track and not self.training:
@@ -270,8 +287,7 @@ def adapt_batch_norm(
     besides is known (timm's layers go on to `drop` and `act`).
     """
     for name, layer in list(norm_modules(model, "batch")):
-        parent, _, leaf = name.rpartition(".")
-        new: nn.Module = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track)
+        after = None
         if type(layer).forward not in PLAIN_FORWARDS:
             rest = [getattr(layer, part, None) for part in ("drop", "act")]
             if not all(isinstance(part, nn.Module) for part in rest):
@@ -279,7 +295,9 @@ def adapt_batch_norm(
                     f"{type(layer).__name__} at '{name}' is a batch norm that ttabench does not know; "
                     "use nn.BatchNorm2d, or a method that leaves batch norm alone."
                 )
-            new = nn.Sequential(new, *cast(list[nn.Module], rest))
+            after = nn.Sequential(*cast(list[nn.Module], rest))
+        parent, _, leaf = name.rpartition(".")
+        new = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track, after)
         setattr(model.get_submodule(parent), leaf, new)
 
 
@@ -289,6 +307,19 @@ def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
     "batch": mean and biased variance; "median": see :func:`moments`. No other layer changes.
     """
     adapt_batch_norm(model, statistics)
+
+
+def use_running_statistics(model: nn.Module, statistics: str, momentum: float) -> None:
+    """In train mode, batch norm moves what it has stored by `momentum`; in eval mode it normalises with that.
+
+    "batch" is torch's own behaviour: train mode normalises with the batch's statistics. With "median" it
+    normalises with what is stored, moved first (MedBN's layer for SoTTA).
+    """
+    if statistics != "batch":
+        adapt_batch_norm(model, statistics, weight=momentum, track=True)
+    layer: Any
+    for _, layer in norm_modules(model, "batch"):
+        layer.momentum = momentum
 
 
 # ---- objectives
@@ -313,6 +344,12 @@ def entropy(logits: Tensor) -> Tensor:
     """Softmax entropy per row, natural logarithm: (B, C) → (B,)."""
     log_p = torch.log_softmax(widen(logits), dim=1)
     return -(log_p.exp() * log_p).sum(dim=1)
+
+
+def stabilised_entropy(logits: Tensor) -> Tensor:
+    """−Σ p log(p + 10⁻⁶) per row, as the official codes of RoTTA and SoTTA have it: (B, C) → (B,)."""
+    p = widen(logits).softmax(dim=1)
+    return -(p * (p + 1e-6).log()).sum(dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -383,7 +420,35 @@ def average_parameters(teacher: nn.Module, student: nn.Module, momentum: float) 
         slow.lerp_(fast, 1 - momentum)  # exact where they agree, so what is frozen does not drift
 
 
-# ---- source data
+def snapshot(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Copies of the values as they are, by name."""
+    return {name: p.detach().clone() for name, p in parameters.items()}
+
+
+@torch.no_grad()
+def pull(parameters: Mapping[str, nn.Parameter], anchor: Mapping[str, Tensor], share: float = 1.0) -> None:
+    """θ ← (1 − share) θ + share θ₀, with θ₀ a :func:`snapshot`; with a share of 1 bitwise back at it."""
+    for name, p in parameters.items():
+        if share == 1:
+            p.copy_(anchor[name])
+        else:
+            p.lerp_(anchor[name], share)
+
+
+# ---- settings and source data
+
+
+def require_positive(config: object, *names: str) -> None:
+    """Raises ValueError where a setting of these names is below 1."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name} is {getattr(config, name)}; expected at least 1")
+
+
+def sound_alarm(method: str, alarm: str) -> str:
+    """Warn of a setting with which a method cannot work; returns the alarm, for `Method.alarms`."""
+    warnings.warn(f"{method}: {alarm}", RuntimeWarning, stacklevel=3)
+    return alarm
 
 
 def source_batches(source: SourceData | None, batch_size: int, limit: int) -> Iterator[Tensor]:
@@ -417,7 +482,8 @@ C = TypeVar("C", bound=NormConfig)
 class NormAdapter(Method[C]):
     """A method that learns the affine parameters of norm layers, with batch statistics in every pass.
 
-    Models without batch norm get ``norms="all"``, as in the official code of SAR for TENT and EATA.
+    Where the default is batch norm alone, models without it get ``norms="all"``, as in the official
+    code of SAR for TENT and EATA.
     """
 
     parameters: dict[str, nn.Parameter]
@@ -429,14 +495,20 @@ class NormAdapter(Method[C]):
 
     @classmethod
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        return {} if "batch" in arch.norm_layers else {"norms": "all"}
+        return {} if "batch" in arch.norm_layers or cls.Config().norms == "all" else {"norms": "all"}
 
-    def collect(self, skip: Collection[str] = ()) -> None:
-        """Batch statistics on; `parameters` found, but for layers in `skip`; `optimizer` around them."""
+    def collect(self, skip: Collection[str] = (), weight_decay: float = 0.0) -> None:
+        """Statistics set up; `parameters` found, but for layers in `skip`; `optimizer` around them."""
         cfg = self.config
-        use_batch_statistics(self.model, cfg.statistics)
+        self.use_statistics()
         self.parameters = norm_affine(self.model, cfg.norms, skip)
-        self.optimizer = make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+        self.optimizer = make_optimizer(
+            cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum, weight_decay
+        )
+
+    def use_statistics(self) -> None:
+        """What batch norm normalises with: the statistics of the batch at hand."""
+        use_batch_statistics(self.model, self.config.statistics)
 
     def adapted(self) -> str:
         return describe(self.model, self.parameters)

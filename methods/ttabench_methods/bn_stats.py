@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ttabench.method import Method, Needs, Paper, SourceData
+from ttabench.method import Method, Needs, SourceData
 from ttabench.nn import adapt_batch_norm, norm_modules
+from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +50,7 @@ class BNStats(Method[BNStatsConfig]):
     """Batch norm with the statistics of the test batch, alone or mixed with those of the source."""
 
     name = "bn_stats"
-    paper = Paper(
-        key="schneider2020improving",
-        title="Improving robustness against common corruptions by covariate shift adaptation",
-        authors="Schneider, Steffen and Rusak, Evgenia and Eck, Luisa and Bringmann, Oliver and "
-        "Brendel, Wieland and Bethge, Matthias",
-        venue="NeurIPS",
-        year=2020,
-        url="https://arxiv.org/abs/2006.16971",
-    )
+    paper = references.BN_STATS
     needs = Needs(norm_layers=("batch",))
     Config = BNStatsConfig
     scores = "the only forward pass"

@@ -1,4 +1,4 @@
-"""CoTTA: continual test-time adaptation with a mean teacher and stochastic restoration.
+"""CoTTA: continual adaptation by a mean teacher and stochastic restoration (Wang et al., CVPR 2022).
 
 | symbol | name      |                                                                                  |
 | ------ | --------- | -------------------------------------------------------------------------------- |
@@ -29,8 +29,10 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, Paper, SourceData
-from ttabench_methods.views import View, average_over_views, random_view
+from ttabench.method import Method, Needs, SourceData
+from ttabench_methods import references
+from ttabench_methods.view_average import average_over_views
+from ttabench_methods.views import View, random_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +50,14 @@ class CoTTAConfig:
     official_quirks: bool = False
 
     def __post_init__(self) -> None:
-        if self.views < 1:
-            raise ValueError(f"views is {self.views}; expected at least 1")
+        tta.require_positive(self, "views")
 
 
 class CoTTA(Method[CoTTAConfig]):
     """Learn from a slow, augmentation-averaged teacher; put back a few random weights after each step."""
 
     name = "cotta"
-    paper = Paper(
-        key="wang2022continual",
-        title="Continual Test-Time Domain Adaptation",
-        authors="Wang, Qin and Fink, Olga and Van Gool, Luc and Dai, Dengxin",
-        venue="CVPR",
-        year=2022,
-        url="https://arxiv.org/abs/2203.13591",
-    )
+    paper = references.COTTA
     needs = Needs(gradient=True)
     Config = CoTTAConfig
     scores = "the teacher's forward pass, or its mean over views, before the update"

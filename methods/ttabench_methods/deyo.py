@@ -1,4 +1,4 @@
-"""DeYO: destroy your object. Entropy minimisation on images whose prediction depends on the object's shape.
+"""DeYO: destroy your object (Lee et al., ICLR 2024). Entropy of images predicted by shape.
 
 | symbol      | name           |                                                                       |
 | ----------- | -------------- | --------------------------------------------------------------------- |
@@ -24,20 +24,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import fold, interpolate, unfold
 
 from ttabench import nn as tta
-from ttabench.method import Architecture, Method, Needs, Paper, SourceData
+from ttabench.method import Architecture, Needs, SourceData
+from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeYOConfig:
     """Defaults: the official ImageNet-C configuration of ResNet50 (batch size 64)."""
 
+    statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "sgd"] = "sgd"
     lr: float = 2.5e-4
@@ -71,27 +73,15 @@ def probability_difference(p: Tensor, p_shuffled: Tensor) -> Tensor:
     return (best - p_shuffled.gather(1, label)).squeeze(1)
 
 
-class DeYO(Method[DeYOConfig]):
+class DeYO(tta.NormAdapter[DeYOConfig]):
     """Entropy of images that are predicted surely, and by shape, weighted by both."""
 
     name = "deyo"
-    paper = Paper(
-        key="lee2024entropy",
-        title="Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors",
-        authors="Lee, Jonghyun and Jung, Dahuin and Lee, Saehyung and Park, Junsung and Shin, Juhyeon and "
-        "Hwang, Uiwon and Yoon, Sungroh",
-        venue="ICLR",
-        year=2024,
-        url="https://arxiv.org/abs/2403.07366",
-    )
+    paper = references.DEYO
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = DeYOConfig
     batch_size = 64
     deviations = "structural rule for the layers left out; dropout and stochastic depth stay in eval mode"
-
-    @classmethod
-    def needs_of(cls, config: DeYOConfig) -> Needs:
-        return Needs(gradient=True, norm_layers=tta.norm_needs(config.norms))
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -105,10 +95,7 @@ class DeYO(Method[DeYOConfig]):
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
-        tta.use_batch_statistics(self.model)
-        top = tta.top_norms_by_name(self.model) if cfg.official_quirks else tta.top_norms(self.model)
-        self.parameters = tta.norm_affine(self.model, cfg.norms, skip=top)
-        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
+        self.collect(skip=tta.top_norms(self.model, by_name=cfg.official_quirks))
         self.entropy_limit = cfg.entropy_factor * math.log(self.model.num_classes)
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
         self.seen = self.kept = 0
@@ -133,9 +120,6 @@ class DeYO(Method[DeYOConfig]):
         """PLPD of images whose logits are known: (B, 3, H, W), (B, C) → (B,)."""
         destroyed = self.model(shuffle_patches(x, self.config.patches))
         return probability_difference(tta.widen(logits).softmax(1), tta.widen(destroyed).softmax(1))
-
-    def adapted(self) -> str:
-        return tta.describe(self.model, self.parameters)
 
     def alarms(self) -> dict[str, Any]:
         return {"kept": round(self.kept / max(1, self.seen), 4)}

@@ -20,18 +20,19 @@ batch before they are squared, as in the official code, which β fits; the paper
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, cross_entropy
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
 from torch.nn.utils import parameters_to_vector
 
 from ttabench import nn as tta
-from ttabench.method import Needs, Paper, SourceData
+from ttabench.method import Needs, SourceData
+from ttabench_methods import references
+from ttabench_methods.fisher import fisher_information
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,35 +51,14 @@ class EATAConfig:
     fisher_batch_size: int = 64
 
     def __post_init__(self) -> None:
-        if self.fisher_batch_size < 1:
-            raise ValueError(f"fisher_batch_size is {self.fisher_batch_size}; expected at least 1")
-
-
-def fisher_information(model: nn.Module, parameters: list[nn.Parameter], batches: Iterable[Tensor]) -> Tensor:
-    """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², all `parameters` in one vector."""
-    totals, count = [torch.zeros_like(p) for p in parameters], 0
-    for x in batches:
-        logits = model(x)
-        gradients = torch.autograd.grad(cross_entropy(logits, logits.argmax(dim=1)), parameters)
-        for total, gradient in zip(totals, gradients, strict=True):
-            total += gradient.square()
-        count += 1
-    return parameters_to_vector(totals) / count
+        tta.require_positive(self, "fisher_batch_size")
 
 
 class EATA(tta.NormAdapter[EATAConfig]):
     """Entropy of reliable, non-redundant samples, with the important weights held near the source."""
 
     name = "eata"
-    paper = Paper(
-        key="niu2022efficient",
-        title="Efficient Test-Time Model Adaptation without Forgetting",
-        authors="Niu, Shuaicheng and Wu, Jiaxiang and Zhang, Yifan and Chen, Yaofo and Zheng, Shijian and "
-        "Zhao, Peilin and Tan, Mingkui",
-        venue="ICML",
-        year=2022,
-        url="https://arxiv.org/abs/2204.02610",
-    )
+    paper = references.EATA
     needs = Needs(gradient=True, source_data="images", norm_layers=("batch",))
     Config = EATAConfig
     batch_size = 64
@@ -110,8 +90,8 @@ class EATA(tta.NormAdapter[EATAConfig]):
             self.theta0 = self.theta().detach().clone()
         self.alarm = ""
         if cfg.d_margin < least:
-            self.alarm = f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all confident samples"
-            warnings.warn(f"{self.name}: {self.alarm}", RuntimeWarning, stacklevel=4)
+            alarm = f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all confident samples"
+            self.alarm = tta.sound_alarm(self.name, alarm)
 
     def theta(self) -> Tensor:
         """θ: all adapted parameters in one vector (P,)."""

@@ -1,4 +1,4 @@
-"""FOA: test-time adaptation with forward passes only. CMA-ES searches prompts for a vision transformer.
+"""FOA: forward passes only. CMA-ES searches prompts for a vision transformer (Niu et al., ICML 2024).
 
 | symbol       | name       |                                                                             |
 | ------------ | ---------- | --------------------------------------------------------------------------- |
@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, Paper, SourceData
+from ttabench.method import Method, Needs, SourceData
+from ttabench_methods import references
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.prompts import Prompted
 
@@ -54,14 +55,7 @@ class FOA(Method[FOAConfig]):
     """Prompts found by CMA-ES, so that outputs are sure and activations stay like the source's."""
 
     name = "foa"
-    paper = Paper(
-        key="niu2024test",
-        title="Test-Time Model Adaptation with Only Forward Passes",
-        authors="Niu, Shuaicheng and Miao, Chunyan and Chen, Guohao and Wu, Pengcheng and Zhao, Peilin",
-        venue="ICML",
-        year=2024,
-        url="https://arxiv.org/abs/2404.01650",
-    )
+    paper = references.FOA
     needs = Needs(source_data="images", tags=("transformer",))
     Config = FOAConfig
     batch_size = 64

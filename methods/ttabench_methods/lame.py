@@ -1,4 +1,4 @@
-"""LAME: Laplacian adjusted maximum-likelihood estimation. It corrects predictions, not the model.
+"""LAME: Laplacian adjusted maximum-likelihood estimation of a batch's predictions (Boudiaf et al., CVPR 2022).
 
 | symbol | name          |                                                                               |
 | ------ | ------------- | ----------------------------------------------------------------------------- |
@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Paper
+from ttabench.method import Method
+from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +75,7 @@ class LAME(Method[LAMEConfig]):
     """Make the predictions of a batch agree where its features are close."""
 
     name = "lame"
-    paper = Paper(
-        key="boudiaf2022parameter",
-        title="Parameter-Free Online Test-Time Adaptation",
-        authors="Boudiaf, Malik and Mueller, Romain and Ben Ayed, Ismail and Bertinetto, Luca",
-        venue="CVPR",
-        year=2022,
-        url="https://arxiv.org/abs/2201.05718",
-    )
+    paper = references.LAME
     Config = LAMEConfig
     batch_size = 64
     scores = "corrected log-probabilities of the only forward pass, in eval mode"

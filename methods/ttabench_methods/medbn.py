@@ -20,22 +20,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ttabench.method import Method, Needs, NoConfig, Paper, SourceData
+from ttabench.method import Method, Needs, NoConfig, SourceData
 from ttabench.nn import norm_modules, use_batch_statistics
+from ttabench_methods import references
 
 
 class MedBN(Method[NoConfig]):
     """Batch norm with the median of the test batch and the mean squared deviation from it."""
 
     name = "medbn"
-    paper = Paper(
-        key="park2024medbn",
-        title="MedBN: Robust Test-Time Adaptation against Malicious Test Samples",
-        authors="Park, Hyejin and Hwang, Jeongyeon and Mun, Sunung and Park, Sangdon and Ok, Jungseul",
-        venue="CVPR",
-        year=2024,
-        url="https://arxiv.org/abs/2403.19326",
-    )
+    paper = references.MEDBN
     needs = Needs(norm_layers=("batch",))
     scores = "the only forward pass"
 

@@ -1,4 +1,4 @@
-"""MEMO: marginal entropy minimisation with one test point.
+"""MEMO: marginal entropy minimisation with one test point (Zhang et al., NeurIPS 2022).
 
 | symbol   | name      |                                                                              |
 | -------- | --------- | ---------------------------------------------------------------------------- |
@@ -29,7 +29,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ttabench import nn as tta
-from ttabench.method import Batches, Method, Needs, Paper, SourceData
+from ttabench.method import Batches, Method, Needs, SourceData
+from ttabench_methods import references
 from ttabench_methods.augmix import augmix
 
 VALUES_AT_ONCE = 2**23  # pixel values that views are drawn for together
@@ -56,14 +57,7 @@ class MEMO(Method[MEMOConfig]):
     """Make the views of an image agree, and be sure, before classifying it."""
 
     name = "memo"
-    paper = Paper(
-        key="zhang2022memo",
-        title="MEMO: Test Time Robustness via Adaptation and Augmentation",
-        authors="Zhang, Marvin and Levine, Sergey and Finn, Chelsea",
-        venue="NeurIPS",
-        year=2022,
-        url="https://arxiv.org/abs/2110.09506",
-    )
+    paper = references.MEMO
     needs = Needs(gradient=True)
     Config = MEMOConfig
     batch_size = 1

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ttabench.nn import widen
-
-__all__ = ["CSTU", "HUS", "Item", "Memory", "require_positive", "stabilised_entropy"]
+__all__ = ["CSTU", "HUS", "Item", "Memory"]
 
 
 @dataclass(slots=True, eq=False)
@@ -112,16 +110,3 @@ class HUS(Memory):
 
     def draw_position(self, label: int) -> int:
         return int(torch.randint(len(self.classes[label]), (1,)))
-
-
-def stabilised_entropy(logits: Tensor) -> Tensor:
-    """−Σ p log(p + 10⁻⁶) per row, as the official codes of RoTTA and SoTTA have it: (B, C) → (B,)."""
-    p = widen(logits).softmax(1)
-    return -(p * (p + 1e-6).log()).sum(1)
-
-
-def require_positive(config: object, *names: str) -> None:
-    """Raises ValueError where a setting of these names is below 1."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} is {getattr(config, name)}; expected at least 1")

@@ -1,4 +1,4 @@
-"""ROID: universal test-time adaptation through weight ensembling, diversity weighting and prior correction.
+"""ROID: weight ensembling, diversity weighting and prior correction (Marsden et al., WACV 2024).
 
 | symbol  | name       |                                                                               |
 | ------- | ---------- | ----------------------------------------------------------------------------- |
@@ -24,21 +24,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, Paper, SourceData
-from ttabench_methods.views import MARGIN, affine, colour_jitter
+from ttabench.method import Needs, SourceData
+from ttabench_methods import references
+from ttabench_methods.views import mild_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ROIDConfig:
     """Defaults: the official CIFAR configuration (batch size 200)."""
 
+    statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: float = 1e-3
@@ -77,34 +79,15 @@ def smoothed_prior(p: Tensor) -> Tensor:
     return (prior + gamma) / (1 + gamma * p.shape[1])
 
 
-@torch.no_grad()
-def view(x: Tensor) -> Tensor:
-    """One random view of a batch (B, 3, H, W) in [0, 1]: colours, affine map, mirror."""
-    x = affine(colour_jitter(x.clamp(0, 1)))[..., MARGIN:-MARGIN, MARGIN:-MARGIN]
-    return x.flip(-1) if torch.rand(1).item() < 0.5 else x
-
-
-class ROID(Method[ROIDConfig]):
+class ROID(tta.NormAdapter[ROIDConfig]):
     """Self-training on certain, diverse samples, held near the source by weight ensembling."""
 
     name = "roid"
-    paper = Paper(
-        key="marsden2024universal",
-        title="Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior "
-        "Correction",
-        authors="Marsden, Robert A. and Döbler, Mario and Yang, Bin",
-        venue="WACV",
-        year=2024,
-        url="https://arxiv.org/abs/2306.00650",
-    )
+    paper = references.ROID
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = ROIDConfig
     scores = "the forward pass before the update, corrected by the prior"
     deviations = "the prior corrects probabilities (official code: logits); views continue the border"
-
-    @classmethod
-    def needs_of(cls, config: ROIDConfig) -> Needs:
-        return Needs(gradient=True, norm_layers=tta.norm_needs(config.norms))
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -112,13 +95,9 @@ class ROID(Method[ROIDConfig]):
         return {"optimizer": "sgd", "lr": 2.5e-4} if num_classes >= 1000 else {}
 
     def setup(self, source: SourceData | None) -> None:
-        cfg = self.config
-        tta.use_batch_statistics(self.model)
-        self.parameters = tta.norm_affine(self.model, cfg.norms)
-        self.theta0 = {name: p.detach().clone() for name, p in self.parameters.items()}
-        self.optimizer = tta.make_optimizer(cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum)
-        classes = self.model.num_classes
-        self.average = torch.full_like(self.model.linear.weight[:, 0], 1 / classes)
+        self.collect()
+        self.theta0 = tta.snapshot(self.parameters)
+        self.average = torch.full_like(self.model.linear.weight[:, 0], 1 / self.model.num_classes)
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -129,18 +108,12 @@ class ROID(Method[ROIDConfig]):
         loss = (w * slr(p, self.config.clip)).sum() / len(x)
         if self.config.consistency:
             kept = w > 0
-            seen, twin = logits[kept], self.model(view(x[kept]))
+            seen, twin = logits[kept], self.model(mild_view(x[kept]))
             symmetric = (tta.soft_cross_entropy(twin, seen) + tta.soft_cross_entropy(seen, twin)) / 2
             loss = loss + (w[kept] * symmetric).sum() / len(x)
         tta.minimise(loss, self.optimizer)
-        self.weigh_in_source()
+        tta.pull(self.parameters, self.theta0, 1 - self.config.ensemble)
         return self.correct(logits.detach())
-
-    @torch.no_grad()
-    def weigh_in_source(self) -> None:
-        """θ ← α θ + (1 − α) θ₀."""
-        for name, p in self.parameters.items():
-            p.lerp_(self.theta0[name], 1 - self.config.ensemble)
 
     def correct(self, logits: Tensor) -> Tensor:
         """Logits (B, C) weighted by the batch's own prior."""
@@ -151,6 +124,3 @@ class ROID(Method[ROIDConfig]):
 
     def predict(self, x: Tensor) -> Tensor:
         return self.correct(super().predict(x))
-
-    def adapted(self) -> str:
-        return tta.describe(self.model, self.parameters)

@@ -1,4 +1,4 @@
-"""RoTTA: robust test-time adaptation where the stream is correlated and the domain changes.
+"""RoTTA: for correlated streams in a changing domain (Yuan et al., CVPR 2023).
 
 | symbol   | name               |                                                                          |
 | -------- | ------------------ | ------------------------------------------------------------------------ |
@@ -27,8 +27,9 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, Paper, SourceData
-from ttabench_methods.memory import CSTU, Item, require_positive, stabilised_entropy
+from ttabench.method import Method, Needs, SourceData
+from ttabench_methods import references
+from ttabench_methods.memory import CSTU, Item
 from ttabench_methods.views import View, random_view
 
 
@@ -47,7 +48,7 @@ class RoTTAConfig:
     lambda_u: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive(self, "capacity", "update_every")
+        tta.require_positive(self, "capacity", "update_every")
 
 
 def timeliness(age: Tensor) -> Tensor:
@@ -59,14 +60,7 @@ class RoTTA(Method[RoTTAConfig]):
     """A student learns a slow teacher's view of a balanced, recent memory; robust batch-norm statistics."""
 
     name = "rotta"
-    paper = Paper(
-        key="yuan2023robust",
-        title="Robust Test-Time Adaptation in Dynamic Scenarios",
-        authors="Yuan, Longhui and Xie, Binhui and Li, Shuang",
-        venue="CVPR",
-        year=2023,
-        url="https://arxiv.org/abs/2303.13899",
-    )
+    paper = references.ROTTA
     needs = Needs(gradient=True, norm_layers=("batch",))
     Config = RoTTAConfig
     batch_size = 64
@@ -85,8 +79,8 @@ class RoTTA(Method[RoTTAConfig]):
 
     def adapt(self, x: Tensor) -> Tensor:
         logits = self.predict(x)
-        labels = logits.argmax(1).tolist()
-        for image, label, uncertainty in zip(x, labels, stabilised_entropy(logits).tolist(), strict=True):
+        labels, uncertainties = logits.argmax(1).tolist(), tta.stabilised_entropy(logits).tolist()
+        for image, label, uncertainty in zip(x, labels, uncertainties, strict=True):
             self.memory.insert(Item(image.clone(), self.arrived, uncertainty), label)
             self.arrived += 1
             if self.arrived % self.config.update_every == 0:

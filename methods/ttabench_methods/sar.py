@@ -21,7 +21,6 @@ alone, and finds the top by module names, which it has only on torchvision's Res
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -30,7 +29,8 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Architecture, Needs, Paper, SourceData
+from ttabench.method import Architecture, Needs, SourceData
+from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +53,7 @@ class SAR(tta.NormAdapter[SARConfig]):
     """Entropy of reliable samples, minimised where it is flat, with a way back to the source."""
 
     name = "sar"
-    paper = Paper(
-        key="niu2023towards",
-        title="Towards Stable Test-Time Adaptation in Dynamic Wild World",
-        authors="Niu, Shuaicheng and Wu, Jiaxiang and Zhang, Yifan and Wen, Zhiquan and Chen, Yaofo and "
-        "Zhao, Peilin and Tan, Mingkui",
-        venue="ICLR",
-        year=2023,
-        url="https://arxiv.org/abs/2302.12400",
-    )
+    paper = references.SAR
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = SARConfig
     batch_size = 64
@@ -79,8 +71,8 @@ class SAR(tta.NormAdapter[SARConfig]):
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
-        self.collect(skip=(tta.top_norms_by_name if cfg.official_quirks else tta.top_norms)(self.model))
-        self.theta0 = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.collect(skip=tta.top_norms(self.model, by_name=cfg.official_quirks))
+        self.theta0 = tta.snapshot(self.parameters)
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
         self.average: Tensor | None = None
         self.batches, self.resets, self.alarm = 0, 0, ""
@@ -120,17 +112,15 @@ class SAR(tta.NormAdapter[SARConfig]):
         if self.batches == 1:
             self.warn(self.average, "in the first batch")
         self.resets += 1
-        with torch.no_grad():
-            for name, p in self.parameters.items():
-                p.copy_(self.theta0[name])
+        tta.pull(self.parameters, self.theta0)
         if not self.config.official_quirks:
             self.average = None
             self.optimizer.state.clear()
 
     def warn(self, entropy: Tensor, where: str) -> None:
         if entropy < self.config.reset_constant:
-            self.alarm = f"reset_constant {self.config.reset_constant:g} > mean entropy {entropy:.3g} {where}"
-            warnings.warn(f"sar: {self.alarm}, so it keeps resetting", RuntimeWarning, stacklevel=3)
+            low = f"reset_constant {self.config.reset_constant:g} > mean entropy {entropy:.3g} {where}"
+            self.alarm = tta.sound_alarm(self.name, f"{low}, so the model is restored")
 
     def alarms(self) -> dict[str, Any]:
         often = 2 * self.resets > self.batches

@@ -1,4 +1,4 @@
-"""SHOT: source hypothesis transfer. The last layer stays, the features move to it.
+"""SHOT: source hypothesis transfer (Liang et al., ICML 2020). The last layer stays, the features move to it.
 
 | symbol  | name          |                                                                           |
 | ------- | ------------- | ------------------------------------------------------------------------- |
@@ -28,7 +28,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize, one_hot, pad
 
 from ttabench import nn as tta
-from ttabench.method import Batches, Method, Needs, Paper, SourceData
+from ttabench.method import Batches, Method, Needs, SourceData
+from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +71,7 @@ class SHOT(Method[SHOTConfig]):
     """Information maximisation and self-training of the feature extractor."""
 
     name = "shot"
-    paper = Paper(
-        key="liang2020shot",
-        title="Do We Really Need to Access the Source Data? Source Hypothesis Transfer for Unsupervised "
-        "Domain Adaptation",
-        authors="Liang, Jian and Hu, Dapeng and Feng, Jiashi",
-        venue="ICML",
-        year=2020,
-        url="https://arxiv.org/abs/2002.08546",
-    )
+    paper = references.SHOT
     needs = Needs(gradient=True)
     Config = SHOTConfig
     batch_size = 64

@@ -1,4 +1,4 @@
-"""SoTTA: robust test-time adaptation on noisy data streams.
+"""SoTTA: robust test-time adaptation on noisy data streams (Gong et al., NeurIPS 2023).
 
 | symbol | name        |                                                                                |
 | ------ | ----------- | ------------------------------------------------------------------------------ |
@@ -18,18 +18,18 @@ group are scored too. With `official_quirks=True`, as in the official code, both
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, Paper, SourceData
-from ttabench_methods.memory import HUS, Item, require_positive, stabilised_entropy
+from ttabench.method import Needs, SourceData
+from ttabench_methods import references
+from ttabench_methods.memory import HUS, Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class SoTTAConfig:
     weight_decay  0 by the paper; in the official CIFAR runs 5e-4, since a 0 of the script is taken for unset.
     """
 
+    norms: ClassVar[str] = "all"
     statistics: Literal["batch", "median"] = "batch"
     threshold: float = 0.99
     capacity: int = 64
@@ -56,32 +57,21 @@ class SoTTAConfig:
     official_quirks: bool = False
 
     def __post_init__(self) -> None:
-        require_positive(self, "capacity", "update_every", "epochs", "step_size")
+        tta.require_positive(self, "capacity", "update_every", "epochs", "step_size")
 
 
-class SoTTA(Method[SoTTAConfig]):
+class SoTTA(tta.NormAdapter[SoTTAConfig]):
     """Sharpness-aware entropy minimisation on a memory of confident images, balanced over the classes."""
 
     name = "sotta"
-    paper = Paper(
-        key="gong2023sotta",
-        title="SoTTA: Robust Test-Time Adaptation on Noisy Data Streams",
-        authors="Gong, Taesik and Kim, Yewon and Lee, Taeckyung and Chottananurak, Sorn and Lee, Sung-Ju",
-        venue="NeurIPS",
-        year=2023,
-        url="https://arxiv.org/abs/2310.10074",
-    )
+    paper = references.SOTTA
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = SoTTAConfig
     batch_size = 64
     scores = "a forward pass in eval mode as an image arrives, before the update"
     deviations = "structural rule for the layers left out; one pass of a step moves the running statistics"
 
-    entropy = staticmethod(stabilised_entropy)
-
-    @classmethod
-    def needs_of(cls, config: SoTTAConfig) -> Needs:
-        return Needs(gradient=True, norm_layers=tta.norm_needs("all", config.statistics))
+    entropy = staticmethod(tta.stabilised_entropy)
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -92,18 +82,13 @@ class SoTTA(Method[SoTTAConfig]):
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
-        if cfg.statistics != "batch":
-            tta.adapt_batch_norm(self.model, cfg.statistics, weight=cfg.bn_momentum, track=True)
-        layer: Any
-        for _, layer in tta.norm_modules(self.model, "batch"):
-            layer.momentum = cfg.bn_momentum
-        top = tta.top_norms_by_name(self.model) if cfg.official_quirks else tta.top_norms(self.model)
-        self.parameters = tta.norm_affine(self.model, skip=top)
-        self.optimizer = tta.make_optimizer(
-            cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum, cfg.weight_decay
-        )
+        self.collect(tta.top_norms(self.model, by_name=cfg.official_quirks), cfg.weight_decay)
         self.memory = HUS(cfg.capacity, self.model.num_classes)
         self.arrived = self.admitted = 0
+
+    def use_statistics(self) -> None:
+        """The running ones, which a step moves by m."""
+        tta.use_running_statistics(self.model, self.config.statistics, self.config.bn_momentum)
 
     def adapt(self, x: Tensor) -> Tensor:
         every = self.config.update_every
@@ -126,8 +111,7 @@ class SoTTA(Method[SoTTAConfig]):
     def update(self) -> None:
         """Entropy-sharpness minimisation over the memory."""
         if self.arrived == self.config.update_every and not self.admitted:
-            alarm = self.alarms()["alarm"]
-            warnings.warn(f"sotta: {alarm}: nothing is learned yet", RuntimeWarning, stacklevel=2)
+            tta.sound_alarm(self.name, f"{self.alarms()['alarm']}: nothing is learned yet")
         tta.set_norm_mode(self.model, train=True)
         for _ in range(self.config.epochs):
             for items in self.memory.minibatches(self.config.step_size):
@@ -142,9 +126,6 @@ class SoTTA(Method[SoTTAConfig]):
         with tta.sharpness(self.parameters.values(), self.config.rho), second:
             torch.autograd.backward(self.entropy(self.model(x)).mean())
         self.optimizer.step()
-
-    def adapted(self) -> str:
-        return tta.describe(self.model, self.parameters)
 
     def alarms(self) -> dict[str, Any]:
         none = self.arrived and not self.admitted

@@ -1,4 +1,4 @@
-"""T3A: test-time classifier adjustment. Class prototypes take the place of the last layer's weights.
+"""T3A: class prototypes take the place of the last layer's weights (Iwasawa and Matsuo, NeurIPS 2021).
 
 | symbol | name       |                                                                                 |
 | ------ | ---------- | ------------------------------------------------------------------------------- |
@@ -26,7 +26,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ttabench import nn as tta
-from ttabench.method import Method, Paper, SourceData
+from ttabench.method import Method, SourceData
+from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +58,7 @@ class T3A(Method[T3AConfig]):
     """Classify by the mean of the certain features seen so far, class by class."""
 
     name = "t3a"
-    paper = Paper(
-        key="iwasawa2021test",
-        title="Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
-        authors="Iwasawa, Yusuke and Matsuo, Yutaka",
-        venue="NeurIPS",
-        year=2021,
-        url="https://openreview.net/forum?id=e_yvNqkJKAW",
-    )
+    paper = references.T3A
     Config = T3AConfig
     batch_size = 32
     scores = "distances to the prototypes, which include the batch"

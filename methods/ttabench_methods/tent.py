@@ -22,8 +22,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ttabench.method import Needs, Paper, SourceData
-from ttabench.nn import NormAdapter, entropy, minimise
+from ttabench.method import Needs, SourceData
+from ttabench.nn import NormAdapter, entropy, minimise, require_positive
+from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,22 +44,14 @@ class TentConfig:
     steps: int = 1
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; expected at least 1")
+        require_positive(self, "steps")
 
 
 class Tent(NormAdapter[TentConfig]):
     """Minimise the mean entropy of each batch over the affine parameters of the norm layers."""
 
     name = "tent"
-    paper = Paper(
-        key="wang2021tent",
-        title="Tent: Fully Test-Time Adaptation by Entropy Minimization",
-        authors="Wang, Dequan and Shelhamer, Evan and Liu, Shaoteng and Olshausen, Bruno and Darrell, Trevor",
-        venue="ICLR",
-        year=2021,
-        url="https://arxiv.org/abs/2006.10726",
-    )
+    paper = references.TENT
     needs = Needs(gradient=True, norm_layers=("batch",))
     Config = TentConfig
     deviations = "dropout and stochastic depth stay in eval mode"

@@ -1,4 +1,4 @@
-"""The random views of images that CoTTA's teacher averages over and RoTTA's student learns from.
+"""Random views of images: CoTTA's, which RoTTA shares, and ROID's.
 
 The list of transforms is that of Wang et al., Continual Test-Time Domain Adaptation (CVPR 2022), in its
 official code: colour jitter in random order, affine map, Gaussian blur, mirror, noise. Pixels are in
@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
+from torch.nn.functional import grid_sample
 
-__all__ = ["View", "average_over_views", "random_view"]
+from ttabench_methods.colour import colour_jitter, uniform
+
+__all__ = ["View", "mild_view", "random_view"]
 
 View = Callable[[Tensor], Tensor]
 
 MARGIN = 2  # pixels that the 5 × 5 blur sees beyond the image
-
-# Of a forward pass over several views; on a CPU, larger activations soon cost more than fewer calls save.
-IMAGES_PER_FORWARD = 512
-IMAGES_PER_FORWARD_CPU = 16
 
 
 def random_view(x: Tensor) -> Tensor:
@@ -38,71 +34,11 @@ def random_view(x: Tensor) -> Tensor:
     return x.add(noise, alpha=0.005).clamp_(0, 1)
 
 
-def uniform(low: float, high: float) -> float:
-    """One draw of U(low, high)."""
-    return torch.empty(1).uniform_(low, high).item()
-
-
-# ---- colour
-
-
-def grey(x: Tensor) -> Tensor:
-    """Luma: (B, 3, H, W) → (B, 1, H, W)."""
-    red, green, blue = x.unbind(1)
-    return (0.2989 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(1)
-
-
-def brightness(x: Tensor, f: float) -> Tensor:
-    return f * x
-
-
-def contrast(x: Tensor, f: float) -> Tensor:
-    return (f * x).add_(grey(x).mean((2, 3), keepdim=True), alpha=1 - f)
-
-
-def saturation(x: Tensor, f: float) -> Tensor:
-    return (f * x).add_(grey(x), alpha=1 - f)
-
-
-def hue(x: Tensor, f: float) -> Tensor:
-    """Turn the hue by `f` of a full turn, |f| < 1/6; value and chroma, as in HSV, stay."""
-    red, green, blue = x.unbind(1)
-    value, least = x.amax(1), x.amin(1)
-    chroma = value - least
-    rise = torch.where(
-        value == red,
-        green - blue,
-        torch.where(value == green, blue - red + 2 * chroma, red - green + 4 * chroma),
-    )
-    sextant = rise / chroma.clamp(min=1e-12) + 6 * f  # 0 is red, 2 green, 4 blue, 6 red again
-    primaries = torch.arange(0, 6, 2, device=x.device, dtype=x.dtype).view(1, 3, 1, 1)
-    distance = (sextant.unsqueeze(1) - primaries).abs_()
-    share = distance.sub_(3).abs_().sub_(1).clamp_(0, 1)  # 1 up to a sextant away on the circle, 0 from two
-    return share.mul_(chroma.unsqueeze(1)).add_(least.unsqueeze(1))
-
-
-def gamma(x: Tensor, f: float) -> Tensor:
-    return x.clamp(1e-8, 1).pow_(f)
-
-
-JITTER: tuple[tuple[Callable[[Tensor, float], Tensor], float, float], ...] = (
-    (brightness, 0.6, 1.4),
-    (contrast, 0.7, 1.3),
-    (saturation, 0.5, 1.5),
-    (hue, -0.06, 0.06),
-    (gamma, 0.7, 1.3),
-)
-
-
-def colour_jitter(x: Tensor) -> Tensor:
-    """The five steps of JITTER in random order, each clipped to [0, 1]."""
-    for step in torch.randperm(len(JITTER)).tolist():
-        change, low, high = JITTER[step]
-        x = change(x, uniform(low, high)).clamp_(0, 1)
-    return x
-
-
-# ---- geometry
+@torch.no_grad()
+def mild_view(x: Tensor) -> Tensor:
+    """ROID's random view: colours, affine map, mirror; neither blur nor noise."""
+    x = affine(colour_jitter(x.clamp(0, 1)))[..., MARGIN:-MARGIN, MARGIN:-MARGIN]
+    return x.flip(-1) if torch.rand(1).item() < 0.5 else x
 
 
 def affine(x: Tensor) -> Tensor:
@@ -119,7 +55,7 @@ def affine(x: Tensor) -> Tensor:
     v = from_centre(height, x)[:, None] - shift_y
     cos, sin = math.cos(angle) / scale, math.sin(angle) / scale
     grid = torch.stack([(cos * u + sin * v) * (2 / width), (cos * v - sin * u) * (2 / height)], -1)
-    return F.grid_sample(
+    return grid_sample(
         x, grid.expand(len(x), -1, -1, -1), mode="bilinear", padding_mode="border", align_corners=False
     )
 
@@ -141,43 +77,3 @@ def blur(x: Tensor, sigma: float) -> Tensor:
             blurred.add_(x.narrow(dim, k, side), alpha=weight / total)
         x = blurred
     return x
-
-
-# ---- many views in few forward passes
-
-
-@torch.no_grad()
-def average_over_views(model: nn.Module, x: Tensor, view: View, count: int) -> Tensor:
-    """Mean logits (B, C) of `model` over `count` views of a batch (B, 3, H, W).
-
-    A forward pass takes as many views as fit into a bounded number of images, at least one. The
-    statistics of batch norm (`nn.use_batch_statistics`) are those of each view by itself.
-    """
-    together = max(1, (IMAGES_PER_FORWARD_CPU if x.device.type == "cpu" else IMAGES_PER_FORWARD) // len(x))
-    logits: list[Tensor] = []
-    for start in range(0, count, together):
-        views = [view(x) for _ in range(min(together, count - start))]
-        with BatchStatisticsApart(len(views)):
-            logits.append(model(torch.cat(views)))
-    return torch.cat(logits).view(count, len(x), -1).mean(0)
-
-
-class BatchStatisticsApart(TorchFunctionMode):
-    """While active, batch statistics are those of each of `parts` batches that lie one after another."""
-
-    def __init__(self, parts: int) -> None:
-        super().__init__()
-        self.parts = parts
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.batch_norm and self.parts > 1:
-            return self.batch_norm(*args)
-        return function(*args, **(kwargs or {}))
-
-    def batch_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, *settings: Any) -> Tensor:
-        # (V·B, C, …) → (B, V·C, …): now each channel of each view has statistics of its own.
-        folded = x.reshape(self.parts, -1, *x.shape[1:]).transpose(0, 1).flatten(1, 2)
-        weight, bias = (None if p is None else p.repeat(self.parts) for p in (weight, bias))
-        out = torch.batch_norm(folded, weight, bias, *settings)
-        apart = out.view(len(out), self.parts, *x.shape[1:]).transpose(0, 1)
-        return apart.reshape(x.shape)

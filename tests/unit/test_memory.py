@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttabench.nn import entropy
-from ttabench_methods.memory import CSTU, HUS, Item, Memory, stabilised_entropy
+from ttabench.nn import entropy, stabilised_entropy
+from ttabench_methods.memory import CSTU, HUS, Item, Memory
 
 IMAGE = torch.zeros(3, 2, 2)
 

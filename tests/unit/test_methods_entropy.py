@@ -20,8 +20,9 @@ from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench_methods.bn_stats import BNStats, BNStatsConfig
-from ttabench_methods.eata import EATA, EATAConfig, fisher_information
+from ttabench_methods.eata import EATA, EATAConfig
 from ttabench_methods.eta import ETA, ETAConfig
+from ttabench_methods.fisher import fisher_information
 from ttabench_methods.medbn import MedBN
 from ttabench_methods.sar import SAR, SARConfig
 from ttabench_methods.source import Source

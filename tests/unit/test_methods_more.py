@@ -24,7 +24,7 @@ from ttabench.method import Needs
 from ttabench.models.catalog import build
 from ttabench.nn import entropy
 from ttabench.source import SourceImages
-from ttabench_methods import augmix, deyo, lame, memo, roid, shot, t3a
+from ttabench_methods import augmix, deyo, lame, memo, roid, shot, t3a, views
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.deyo import DeYO, DeYOConfig
 from ttabench_methods.foa import FOA, FOAConfig
@@ -342,7 +342,7 @@ def test_roid_ensembling_with_zero_weight_stays_at_the_source(tiny: dict[str, Cl
 
 def test_roid_views_are_images() -> None:
     x = images(8, seed=1)
-    seen = torch.stack([roid.view(x) for _ in range(4)])
+    seen = torch.stack([views.mild_view(x) for _ in range(4)])
     assert seen.shape == (4, *x.shape)
     assert 0 <= seen.min() < seen.max() <= 1
 

@@ -435,6 +435,7 @@ def test_a_batch_norm_with_an_activation_keeps_it() -> None:
     tta.use_batch_statistics(model.eval())
     assert torch.allclose(model(x), expected, atol=1e-6)
     assert float(model(x).detach().min()) == 0.0
+    assert set(dict(tta.norm_modules(model))) == {"0"}  # so that what was found before is found after
 
 
 def test_a_batch_norm_that_does_something_unknown_is_refused() -> None:

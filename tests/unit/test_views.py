@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from ttabench.conformance.nets import images, nets
 from ttabench.nn import use_batch_statistics
-from ttabench_methods import views
+from ttabench_methods import colour, view_average, views
 
 
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """What `uniform` returns next, in place of random numbers; all of it has to be drawn."""
     planned: list[float] = []
-    monkeypatch.setattr(views, "uniform", lambda low, high: planned.pop(0))
+    for module in (colour, views):
+        monkeypatch.setattr(module, "uniform", lambda low, high: planned.pop(0))
     yield planned
     assert not planned
 
@@ -59,29 +60,29 @@ def test_another_call_is_another_view_and_the_seed_decides_it() -> None:
 def test_colour_transforms_at_their_neutral_strength_change_nothing() -> None:
     x = torch.rand(4, 3, 8, 8, dtype=torch.float64).clamp(min=1e-6)
     for change, neutral in (
-        (views.brightness, 1),
-        (views.contrast, 1),
-        (views.saturation, 1),
-        (views.hue, 0),
-        (views.gamma, 1),
+        (colour.brightness, 1),
+        (colour.contrast, 1),
+        (colour.saturation, 1),
+        (colour.hue, 0),
+        (colour.gamma, 1),
     ):
         torch.testing.assert_close(change(x, neutral), x, atol=1e-12, rtol=0)
 
 
 def test_without_saturation_or_contrast_images_are_grey() -> None:
     x = torch.rand(4, 3, 8, 8, dtype=torch.float64)
-    torch.testing.assert_close(views.saturation(x, 0), views.grey(x).expand_as(x))
-    flat = views.contrast(x, 0)
+    torch.testing.assert_close(colour.saturation(x, 0), colour.grey(x).expand_as(x))
+    flat = colour.contrast(x, 0)
     torch.testing.assert_close(flat, flat[:, :1, :1, :1].expand_as(x))
     white = torch.ones(1, 3, 2, 2, dtype=torch.float64)
-    torch.testing.assert_close(views.grey(white), white[:, :1] * 0.9999)
+    torch.testing.assert_close(colour.grey(white), white[:, :1] * 0.9999)
 
 
 @pytest.mark.parametrize("turn", [-0.06, 0.013, 0.06])
 def test_hue_agrees_with_colorsys(turn: float) -> None:
     x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
     x[..., :4] = x[..., :4].round(decimals=1)  # ties between the channels, greys among them
-    turned = views.hue(x, turn)[0].flatten(1).T
+    turned = colour.hue(x, turn)[0].flatten(1).T
     for before, after in zip(x[0].flatten(1).T.tolist(), turned.tolist(), strict=True):
         h, s, v = colorsys.rgb_to_hsv(*before)
         assert after == pytest.approx(colorsys.hsv_to_rgb((h + turn) % 1, s, v), abs=1e-9)
@@ -139,12 +140,12 @@ def test_blur_keeps_what_is_flat_and_weighs_like_a_gaussian() -> None:
 def test_views_together_are_as_views_one_by_one(
     name: str, batch: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "IMAGES_PER_FORWARD_CPU", limit)
+    monkeypatch.setattr(view_average, "IMAGES_PER_FORWARD_CPU", limit)
     model = nets()[name].double()
     use_batch_statistics(model)
     x = images(batch, seed=2).double()
     torch.manual_seed(0)
-    average = views.average_over_views(model, x, views.random_view, 5)
+    average = view_average.average_over_views(model, x, views.random_view, 5)
     torch.manual_seed(0)
     with torch.no_grad():
         one_by_one = torch.stack([model(views.random_view(x)) for _ in range(5)]).mean(0)
@@ -157,7 +158,7 @@ def test_views_together_are_as_views_one_by_one(
 def test_a_forward_pass_takes_a_bounded_number_of_images(
     batch: int, passes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "IMAGES_PER_FORWARD_CPU", 20)
+    monkeypatch.setattr(view_average, "IMAGES_PER_FORWARD_CPU", 20)
     model = nets()["BN CNN"]
     sizes: list[int] = []
 
@@ -165,5 +166,5 @@ def test_a_forward_pass_takes_a_bounded_number_of_images(
         sizes.append(len(inputs[0]))
 
     model.register_forward_pre_hook(note)
-    views.average_over_views(model, images(batch, seed=2), lambda x: x, 32)
+    view_average.average_over_views(model, images(batch, seed=2), lambda x: x, 32)
     assert sizes == passes

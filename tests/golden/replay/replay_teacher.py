@@ -16,7 +16,8 @@ from ttabench_methods.cotta import CoTTA
 from ttabench_methods.memory import CSTU, HUS, Item
 from ttabench_methods.rotta import RoTTA
 from ttabench_methods.sotta import SoTTA
-from ttabench_methods.views import View, average_over_views, random_view
+from ttabench_methods.view_average import average_over_views
+from ttabench_methods.views import View, random_view
 
 from .registry import Replayed, Unsupported, optimizer_settings, replays, stream, tune
 from .trace import Trace, as_images

@@ -1,0 +1,130 @@
+"""The papers that the methods come from, under the names of the methods."""
+
+from ttabench.method import Paper
+
+BN_STATS = Paper(
+    key="schneider2020improving",
+    title="Improving robustness against common corruptions by covariate shift adaptation",
+    authors="Schneider, Steffen and Rusak, Evgenia and Eck, Luisa and Bringmann, Oliver and "
+    "Brendel, Wieland and Bethge, Matthias",
+    venue="NeurIPS",
+    year=2020,
+    url="https://arxiv.org/abs/2006.16971",
+)
+COTTA = Paper(
+    key="wang2022continual",
+    title="Continual Test-Time Domain Adaptation",
+    authors="Wang, Qin and Fink, Olga and Van Gool, Luc and Dai, Dengxin",
+    venue="CVPR",
+    year=2022,
+    url="https://arxiv.org/abs/2203.13591",
+)
+DEYO = Paper(
+    key="lee2024entropy",
+    title="Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors",
+    authors="Lee, Jonghyun and Jung, Dahuin and Lee, Saehyung and Park, Junsung and Shin, Juhyeon and "
+    "Hwang, Uiwon and Yoon, Sungroh",
+    venue="ICLR",
+    year=2024,
+    url="https://arxiv.org/abs/2403.07366",
+)
+EATA = Paper(
+    key="niu2022efficient",
+    title="Efficient Test-Time Model Adaptation without Forgetting",
+    authors="Niu, Shuaicheng and Wu, Jiaxiang and Zhang, Yifan and Chen, Yaofo and Zheng, Shijian and "
+    "Zhao, Peilin and Tan, Mingkui",
+    venue="ICML",
+    year=2022,
+    url="https://arxiv.org/abs/2204.02610",
+)
+FOA = Paper(
+    key="niu2024test",
+    title="Test-Time Model Adaptation with Only Forward Passes",
+    authors="Niu, Shuaicheng and Miao, Chunyan and Chen, Guohao and Wu, Pengcheng and Zhao, Peilin",
+    venue="ICML",
+    year=2024,
+    url="https://arxiv.org/abs/2404.01650",
+)
+LAME = Paper(
+    key="boudiaf2022parameter",
+    title="Parameter-Free Online Test-Time Adaptation",
+    authors="Boudiaf, Malik and Mueller, Romain and Ben Ayed, Ismail and Bertinetto, Luca",
+    venue="CVPR",
+    year=2022,
+    url="https://arxiv.org/abs/2201.05718",
+)
+MEDBN = Paper(
+    key="park2024medbn",
+    title="MedBN: Robust Test-Time Adaptation against Malicious Test Samples",
+    authors="Park, Hyejin and Hwang, Jeongyeon and Mun, Sunung and Park, Sangdon and Ok, Jungseul",
+    venue="CVPR",
+    year=2024,
+    url="https://arxiv.org/abs/2403.19326",
+)
+MEMO = Paper(
+    key="zhang2022memo",
+    title="MEMO: Test Time Robustness via Adaptation and Augmentation",
+    authors="Zhang, Marvin and Levine, Sergey and Finn, Chelsea",
+    venue="NeurIPS",
+    year=2022,
+    url="https://arxiv.org/abs/2110.09506",
+)
+ROID = Paper(
+    key="marsden2024universal",
+    title="Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior "
+    "Correction",
+    authors="Marsden, Robert A. and Döbler, Mario and Yang, Bin",
+    venue="WACV",
+    year=2024,
+    url="https://arxiv.org/abs/2306.00650",
+)
+ROTTA = Paper(
+    key="yuan2023robust",
+    title="Robust Test-Time Adaptation in Dynamic Scenarios",
+    authors="Yuan, Longhui and Xie, Binhui and Li, Shuang",
+    venue="CVPR",
+    year=2023,
+    url="https://arxiv.org/abs/2303.13899",
+)
+SAR = Paper(
+    key="niu2023towards",
+    title="Towards Stable Test-Time Adaptation in Dynamic Wild World",
+    authors="Niu, Shuaicheng and Wu, Jiaxiang and Zhang, Yifan and Wen, Zhiquan and Chen, Yaofo and "
+    "Zhao, Peilin and Tan, Mingkui",
+    venue="ICLR",
+    year=2023,
+    url="https://arxiv.org/abs/2302.12400",
+)
+SHOT = Paper(
+    key="liang2020shot",
+    title="Do We Really Need to Access the Source Data? Source Hypothesis Transfer for Unsupervised "
+    "Domain Adaptation",
+    authors="Liang, Jian and Hu, Dapeng and Feng, Jiashi",
+    venue="ICML",
+    year=2020,
+    url="https://arxiv.org/abs/2002.08546",
+)
+SOTTA = Paper(
+    key="gong2023sotta",
+    title="SoTTA: Robust Test-Time Adaptation on Noisy Data Streams",
+    authors="Gong, Taesik and Kim, Yewon and Lee, Taeckyung and Chottananurak, Sorn and Lee, Sung-Ju",
+    venue="NeurIPS",
+    year=2023,
+    url="https://arxiv.org/abs/2310.10074",
+)
+T3A = Paper(
+    key="iwasawa2021test",
+    title="Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
+    authors="Iwasawa, Yusuke and Matsuo, Yutaka",
+    venue="NeurIPS",
+    year=2021,
+    url="https://openreview.net/forum?id=e_yvNqkJKAW",
+)
+TENT = Paper(
+    key="wang2021tent",
+    title="Tent: Fully Test-Time Adaptation by Entropy Minimization",
+    authors="Wang, Dequan and Shelhamer, Evan and Liu, Shaoteng and Olshausen, Bruno and Darrell, Trevor",
+    venue="ICLR",
+    year=2021,
+    url="https://arxiv.org/abs/2006.10726",
+)
