@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -14,13 +14,32 @@ class UnusableModel(Exception):
     """A model or method produced something that cannot be scored (NaN logits, wrong shape)."""
 
 
-def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
-    """The error for a name nobody knows, with the nearest valid one.
+SHOWN = 25  # valid names that an error lists in full
+
+
+def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> UserError:
+    """The error for a name nobody knows, with the nearest valid ones.
+
+    All valid names are listed where they are few; `see` says where a long list can be read.
 
     >>> str(unknown("method", "tnet", ["tent", "source"]))
     "unknown method 'tnet'; did you mean 'tent'? Valid: source, tent."
+    >>> str(unknown("model", "resnet19", ["resnet18", *(f"x{i}" for i in range(30))], "`list`"))
+    "unknown model 'resnet19'; did you mean 'resnet18'? See `list`."
     """
     choices = sorted(valid)
-    near = get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
-    hint = f"; did you mean '{near[0]}'?" if near else "."
-    return UserError(f"unknown {kind} '{name}'{hint} Valid: {', '.join(choices) or 'none'}.")
+    few = len(choices) <= SHOWN
+    spelt = {choice.lower(): choice for choice in choices}
+    near = [spelt[n] for n in get_close_matches(name.lower(), spelt, n=1 if few else 3, cutoff=0.5)]
+    hint = f"; did you mean {_either(near)}?" if near else "."
+    if few:
+        rest = f"Valid: {', '.join(choices) or 'none'}."
+    else:
+        rest = f"See {see}." if see else f"There are {len(choices):,}."
+    return UserError(f"unknown {kind} '{name}'{hint} {rest}")
+
+
+def _either(names: Sequence[str]) -> str:
+    """'a', 'b' or 'c'"""
+    *most, last = (f"'{name}'" for name in names)
+    return f"{', '.join(most)} or {last}" if most else last

@@ -14,6 +14,8 @@ from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
 from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.download import Progress as Meter
+from ttabench.data.download import silent
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Died, Executor
@@ -65,16 +67,21 @@ def _comes_with_weights(grid: Grid, arch: str) -> bool:
     return bool(grid.checkpoint) or is_external(arch)
 
 
-def targets(grid: Grid, datasets: dict[str, Dataset], device: str = "cpu") -> list[Target]:
+def targets(
+    grid: Grid, datasets: dict[str, Dataset], device: str = "cpu", progress: Meter = silent
+) -> list[Target]:
     """Every classifier of the grid; the checkpoint is "" where none is trained yet.
 
-    One from outside is measured on the clean images and kept in the cache; what is odd is warned about.
+    One from outside is fetched where need be (`progress` is told), measured on the clean images and
+    kept in the cache; what is odd is warned about.
     """
     found = []
     for (name, data), arch in itertools.product(datasets.items(), grid.archs):
         if _comes_with_weights(grid, arch):
             file = Path(grid.checkpoint) if grid.checkpoint else None
-            brought = bring(arch, data, checkpoint=file, normalize=grid.normalize, device=device)
+            brought = bring(
+                arch, data, checkpoint=file, normalize=grid.normalize, device=device, progress=progress
+            )
             if text := brought.note.get("warning"):
                 warnings.warn(f"{arch} on {name}: {text}", stacklevel=2)
             classifier, checkpoint = brought.classifier, brought.sha256

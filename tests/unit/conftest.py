@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.unit.web import Mirror, serving
 from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
 
@@ -82,3 +83,16 @@ def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         return Said(code, said.out, said.err)
 
     return run
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    """A web server on this machine, and downloads that lose no time on it."""
+    from ttabench.data import download
+
+    monkeypatch.setattr(download, "PAUSE", 0.01)
+    monkeypatch.setattr(download, "BLOCK", 1 << 14)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as state:
+        yield state

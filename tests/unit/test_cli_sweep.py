@@ -195,7 +195,7 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
     ("arguments", "message"),
     [
         (("--methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'?"),
-        (("--archs", "resnet81"), "did you mean 'resnet18'?"),
+        (("--archs", "resnet81"), "did you mean 'resnet18'"),
         (("--datasets", "digit-c"), "did you mean 'digits-c'?"),
         (("--corruptions", "frog"), "did you mean 'fog'?"),
         (("--severities", "0"), "severities are 1 to 5"),

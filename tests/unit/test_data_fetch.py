@@ -1,4 +1,4 @@
-"""Fetching, with a web server on this machine playing the mirror: well-behaved and in every bad mood."""
+"""Fetching, with a web server on this machine playing the mirror (see `web`)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import hashlib
 import io
 import socket
 import tarfile
-import threading
-import time
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit import data_fakes as fakes
+from tests.unit.web import Mirror
 from ttabench.data import download as downloading
 from ttabench.data.catalog import listing
 from ttabench.data.cifar import CifarC
@@ -28,77 +25,6 @@ from ttabench.data.published import Archive, Published
 from ttabench.errors import UserError
 
 CONTENT = bytes(range(256)) * 2000  # 512,000 bytes
-
-
-@dataclass
-class Mirror:
-    """What the server does, per path, and what it was asked for."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    status: dict[str, int] = field(default_factory=dict)
-    breaks: list[int] = field(default_factory=list)  # bytes to send before the connection breaks, per request
-    stalls: list[int] = field(default_factory=list)  # bytes to send before it falls silent, per request
-    html: bool = False
-    resumes: bool = True
-    announces: bool = True
-    ranges: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    url: str = ""
-
-
-@pytest.fixture
-def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    monkeypatch.setattr(downloading, "PAUSE", 0.01)
-    monkeypatch.setattr(downloading, "BLOCK", 1 << 14)
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    state = Mirror()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.strip("/")
-            state.asked.append(path)
-            status = state.status.get(path, 200 if path in state.files else 404)
-            if status == 200:
-                self._answer(state.files[path])
-            else:
-                self.send_error(status)
-
-        def _answer(self, content: bytes) -> None:
-            wanted = self.headers.get("Range", "")
-            state.ranges.append(wanted)
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and state.resumes else 0
-            if start and start >= len(content):
-                self.send_error(416)
-                return
-            self.send_response(206 if start else 200)
-            if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-            self.send_header("Content-Type", "text/html" if state.html else "application/octet-stream")
-            if state.announces:
-                self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
-            if state.breaks:
-                self.wfile.write(content[start : start + state.breaks.pop(0)])
-                self.wfile.flush()
-                self.connection.shutdown(socket.SHUT_RDWR)
-            elif state.stalls:
-                self.wfile.write(content[start : start + state.stalls.pop(0)])
-                self.wfile.flush()
-                time.sleep(1)
-            else:
-                self.wfile.write(content[start:])
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    yield state
-    server.shutdown()
-    server.server_close()
 
 
 def described(content: bytes, mirror: Mirror, file: str = "a.tar", **changes: object) -> Archive:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ttabench import runner
 from ttabench.cell import Result
-from ttabench.cli._display import Display, clock
+from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import TrainJob, train_all
 from ttabench.data.base import Dataset
 from ttabench.env import pick_device
@@ -24,7 +24,7 @@ from ttabench.worker import Progress
 
 def show_plan(grid: Grid, out: Path, overwrite: str) -> None:
     """``--dry-run``: every cell and what would happen to it."""
-    planned, datasets = _plan(grid)
+    planned, datasets = _plan(grid, pick_device("auto"))
     store = Store.at(out) if (out / "sweep.json").exists() else None
     agenda = runner.agenda(planned, store, runner.pick_overwrite(overwrite))
     done = {cell.cell_id for cell in agenda.done}
@@ -46,7 +46,7 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
     out = Path(options["out"])
     console = Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)
     executor: Executor
-    planned, datasets = _plan(grid)  # mistakes in the command come out before anything is written
+    planned, datasets = _plan(grid, device)  # mistakes in the command come out before anything is written
     workers = runner.pick_workers(str(options["workers"]), device, len(planned))
     overwrite = runner.pick_overwrite(options["overwrite"])
     store = Store.create(out, grid.to_json(), extend=extend)
@@ -57,7 +57,7 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
             f"No source classifier yet for {', '.join(f'{a} on {d}' for a, d in missing)}: training."
         )
         train_all([TrainJob(arch, dataset, device) for arch, dataset in missing], executor, workers)
-        planned = plan(grid, runner.targets(grid, datasets))
+        planned = plan(grid, runner.targets(grid, datasets, device))
         agenda = runner.agenda(planned, store, overwrite)
     runner.record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
@@ -83,9 +83,11 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
     return len(failed)
 
 
-def _plan(grid: Grid) -> tuple[list[Planned], dict[str, Dataset]]:
+def _plan(grid: Grid, device: str) -> tuple[list[Planned], dict[str, Dataset]]:
     datasets = runner.open_datasets(grid)
-    return plan(grid, runner.targets(grid, datasets)), datasets
+    with Meter("bytes") as meter:
+        targets = runner.targets(grid, datasets, device, meter)
+    return plan(grid, targets), datasets
 
 
 def _counts(agenda: runner.Agenda) -> str:

@@ -1,23 +1,23 @@
-"""Networks that are not ours: ``package.module:callable`` and ``timm/NAME``."""
+"""Networks that are not ours, by name: what makes them, and the weights that belong to the name."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.data.base import Dataset
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UserError
+from ttabench.models import official, python_path, robustbench, timm
 from ttabench.models.catalog import build
+from ttabench.models.compact_transformers import CompactTransformer
+from ttabench.models.downloads import WeightsFile
+from ttabench.models.weight_files import read_weights
+from ttabench.models.weights import load_weights
 
-__all__ = ["construct", "is_external"]
-
-TIMM = "timm/"
+__all__ = ["Published", "construct", "fill", "is_external", "published"]
 
 
 def is_external(arch: str) -> bool:
@@ -25,35 +25,96 @@ def is_external(arch: str) -> bool:
     return "/" in arch or ":" in arch
 
 
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A weights file that somebody published, and what it is said to reach.
+
+    source     whose it is, a folder's name.
+    claimed    clean accuracy in percent, None where nobody states it.
+    """
+
+    file: WeightsFile
+    source: str
+    claimed: float | None
+
+
+def published(arch: str, dataset: Dataset) -> Published | None:
+    """The weights that belong to the name `arch`; None where it stands for a network alone."""
+    if arch.startswith(official.PREFIX):
+        there = official.checkpoint(arch, dataset)
+        return Published(file=there.file, source="compact-transformers", claimed=there.claimed)
+    if arch.startswith(robustbench.PREFIX):
+        file, claimed = robustbench.weights_file(arch, dataset), robustbench.claimed(arch, dataset)
+        return Published(file=file, source="robustbench", claimed=claimed)
+    return None
+
+
 def construct(arch: str, dataset: Dataset, *, pretrained: bool = False) -> Classifier:
-    """The classifier that `arch` names, for this dataset, in eval mode.
+    """The classifier that `arch` names, for this dataset, in eval mode, with random weights.
 
     ``resnet18``, ``cct_7_3x1`` …    ours, see `catalog.build`.
     ``package.module:callable``       called with those of num_classes, image_size and dataset (its name)
                                       that its signature has; returns a Classifier, or any module that
                                       takes pixels in [0, 1].
     ``timm/NAME``                     ``timm.create_model``, with timm's normalisation for it.
+    ``robustbench/NAME``              out of RobustBench's model zoo, which normalises inside.
+    ``official/NAME``                 ours, with the normalisation of a published checkpoint.
 
-    pretrained   with the weights that timm keeps; they are downloaded where need be.
+    pretrained   with the weights that timm keeps; they are downloaded where need be. Those of
+                 RobustBench and the official ones are files, see `published` and `fill`.
 
     Raises UserError on unknown names, missing packages, another number of classes.
     """
-    if arch.startswith(TIMM):
-        classifier = _timm(arch.removeprefix(TIMM), dataset, pretrained)
+    if arch.startswith(timm.PREFIX):
+        net, mean, std = timm.network(arch, dataset, pretrained=pretrained)
+        classifier = _wrap(arch, net, dataset, mean=mean, std=std)
+    elif arch.startswith(robustbench.PREFIX):
+        classifier = _wrap(arch, robustbench.network(arch, dataset), dataset)
+    elif arch.startswith(official.PREFIX):
+        there = official.checkpoint(arch, dataset)
+        classifier = _ours(there.member, dataset, *there.normalisation)
     elif ":" in arch:
-        classifier = _python(arch, dataset)
+        made = python_path.make(arch, dataset)
+        classifier = made if isinstance(made, Classifier) else _wrap(arch, made, dataset)
     elif "/" in arch:
-        raise UserError(f"'{arch}' is no architecture; models from outside are timm/NAME or module:callable.")
+        raise UserError(
+            f"'{arch}' is no architecture; models from outside are timm/NAME, robustbench/NAME, "
+            "official/NAME or module:callable."
+        )
     else:
-        classifier = build(
-            arch, dataset=dataset.name, num_classes=dataset.num_classes,
-            image_size=dataset.image_size, mean=dataset.mean, std=dataset.std,
-        )  # fmt: skip
+        classifier = _ours(arch, dataset, dataset.mean, dataset.std)
     if classifier.num_classes != dataset.num_classes:
         raise UserError(
             f"{arch} has {classifier.num_classes} classes, but {dataset.name} has {dataset.num_classes}."
         )
     return classifier.eval()
+
+
+def fill(arch: str, classifier: Classifier, file: Path, dataset: Dataset) -> None:
+    """Load a weights file into the classifier that `construct` made for `arch`.
+
+    Raises UserError where it is of another architecture or number of classes, or no weights at all.
+    """
+    tensors = read_weights(file)
+    own: tuple[str, ...] = ()
+    if arch.startswith(robustbench.PREFIX):
+        own = robustbench.CONSTANTS
+        tensors = robustbench.renamed(classifier.net, tensors)
+    elif isinstance(classifier.net, CompactTransformer) and classifier.net.has_fixed_positions:
+        # These are computed, as the authors' own loader does, and never taken from a file.
+        own = ("positional_emb",)
+        tensors.pop("classifier.positional_emb", None)
+    head = tensors.get(f"{classifier.last}.weight")
+    if head is not None and len(head) != dataset.num_classes:
+        raise UserError(f"{file} has {len(head)} classes, but {dataset.name} has {dataset.num_classes}.")
+    load_weights(classifier.net, tensors, str(file), own)
+
+
+def _ours(arch: str, dataset: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -> Classifier:
+    return build(
+        arch, dataset=dataset.name, num_classes=dataset.num_classes, image_size=dataset.image_size,
+        mean=mean, std=std,
+    )  # fmt: skip
 
 
 def _wrap(arch: str, net: nn.Module, dataset: Dataset, **normalisation: tuple[float, ...]) -> Classifier:
@@ -65,64 +126,3 @@ def _wrap(arch: str, net: nn.Module, dataset: Dataset, **normalisation: tuple[fl
         raise UserError(
             f"{arch} cannot take images of {dataset.image_size} pixels ({type(problem).__name__}: {problem})."
         ) from None
-
-
-# ---- module:callable
-
-
-def _python(arch: str, dataset: Dataset) -> Classifier:
-    make = _find(arch)
-    facts: dict[str, Any] = {
-        "num_classes": dataset.num_classes, "image_size": dataset.image_size, "dataset": dataset.name,
-    }  # fmt: skip
-    parameters = inspect.signature(make).parameters
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    net = make(**{name: value for name, value in facts.items() if takes_any or name in parameters})
-    if isinstance(net, Classifier):
-        return net
-    if not isinstance(net, nn.Module):
-        raise UserError(f"{arch} returned a {type(net).__name__}; expected an nn.Module or a Classifier.")
-    return _wrap(arch, net, dataset)
-
-
-def _find(arch: str) -> Callable[..., Any]:
-    module_name, _, name = arch.partition(":")
-    if "" not in sys.path and "." not in sys.path:
-        sys.path.append("")  # the user's folder, which an installed command does not search
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as problem:
-        raise UserError(
-            f"{module_name} of '{arch}' cannot be imported ({problem}); run from the folder it is in, or "
-            "install it."
-        ) from None
-    found = getattr(module, name, None)
-    if found is None:
-        raise unknown(f"callable in {module_name}", name, (n for n in vars(module) if not n.startswith("_")))
-    if not callable(found):
-        raise UserError(
-            f"{arch} is a {type(found).__name__}; expected a function or class that makes a network."
-        )
-    return found  # type: ignore[no-any-return]
-
-
-# ---- timm
-
-
-def _timm(name: str, dataset: Dataset, pretrained: bool) -> Classifier:
-    try:
-        import timm
-    except ImportError as problem:
-        raise UserError(f"timm/{name} needs timm ({problem}): pip install 'ttabench[timm]'.") from None
-    if not timm.is_model(name.partition(".")[0]):
-        raise unknown("timm model", name, timm.list_models())
-    try:
-        if pretrained:
-            net = timm.create_model(name, pretrained=True)
-        else:
-            net = timm.create_model(name, pretrained=False, num_classes=dataset.num_classes)
-    except (OSError, RuntimeError) as problem:
-        first = str(problem).splitlines()[0]
-        raise UserError(f"the weights of timm/{name} cannot be had ({first}).") from None
-    origin = net.pretrained_cfg
-    return _wrap(f"timm/{name}", net, dataset, mean=tuple(origin["mean"]), std=tuple(origin["std"]))

@@ -12,14 +12,16 @@ from typing import Any
 
 from ttabench.classifier import Classifier, Normalize
 from ttabench.data.base import Dataset, Labelled
+from ttabench.data.download import Progress, silent
 from ttabench.env import versions
 from ttabench.errors import UserError, unknown
 from ttabench.evaluate import clean_accuracy
-from ttabench.models.bridges import construct, is_external
+from ttabench.models import official
+from ttabench.models.bridges import construct, fill, is_external, published
 from ttabench.models.checkpoints import Loaded, keep, recall
+from ttabench.models.downloads import obtain
 from ttabench.models.plans import data_hash
-from ttabench.models.weight_files import read_weights
-from ttabench.models.weights import content_hash, load_weights
+from ttabench.models.weights import content_hash
 
 __all__ = ["CLAIMS", "NORMALISATIONS", "bring"]
 
@@ -32,17 +34,8 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 """Means and standard deviations of pixels in [0, 1] that people train with."""
 
-CLAIMS = {
-    "cct_7_3x1_32_cifar10_300epochs.pth": 96.53,
-    "cct_7_3x1_32_cifar100_300epochs.pth": 80.92,
-    "cct_7_3x1_32_sine_cifar10_1500epochs.pth": 97.48,
-    "cct_7_3x1_32_sine_cifar100_1500epochs.pth": 82.72,
-    "cct_7_3x1_32_sine_cifar10_5000epochs.pth": 98.00,
-    "cct_7_3x1_32_sine_cifar100_5000epochs.pth": 82.87,
-    "cct_14_7x2_224_imagenet.pth": 80.67,
-    "cct_14_7x2_384_imagenet.pth": 82.71,
-}
-"""Clean accuracy in percent of published files, as their authors state it (Compact Transformers)."""
+CLAIMS = {each.file.file: each.claimed for each in official.PUBLISHED}
+"""Clean accuracy in percent of published files under the names they were published with."""
 
 TOLERANCE = 1.0  # points between measured and claimed accuracy, besides three standard errors
 TRIED = 1000  # images on which other normalisations are tried
@@ -56,49 +49,49 @@ def bring(
     normalize: str = "",
     claimed: float | None = None,
     device: str = "cpu",
+    progress: Progress = silent,
 ) -> Loaded:
     """A classifier from outside, measured on the clean test images and kept in the cache.
 
     arch         see `bridges.construct`.
-    checkpoint   weights file; without one timm's own weights, or those the callable comes with.
+    checkpoint   weights file; without one the weights published under this name (see
+                 `bridges.published`), timm's own, or those the callable comes with.
     normalize    a name out of `NORMALISATIONS`; "" = the architecture's own, for ours the dataset's.
-    claimed      the clean accuracy in percent it is said to have; None = what `CLAIMS` knows of the file.
+    claimed      the clean accuracy in percent it is said to have; None = what is known of the name or,
+                 in `CLAIMS`, of the file.
+    progress     is told of downloads.
 
     `note["warning"]` of what is returned is a sentence for the user, or "". Raises UserError where
     the weights cannot be had or do not fit.
     """
     if checkpoint is None and not is_external(arch):
         raise UserError(f"{arch} comes without weights; name a checkpoint, or train it: ttabench train.")
-    classifier = construct(arch, dataset, pretrained=checkpoint is None)
+    known = published(arch, dataset)
+    classifier = construct(arch, dataset, pretrained=checkpoint is None and known is None)
+    origin: dict[str, Any] = {"origin": checkpoint.name if checkpoint else arch}
+    if checkpoint is None and known is not None:
+        checkpoint, origin["origin_sha256"] = obtain(known.file, known.source, progress)
+        origin["origin"] = f"{arch} ({known.file.urls[0]})"
     if checkpoint is not None:
-        _fill(classifier, checkpoint, dataset)
-        claimed = CLAIMS.get(checkpoint.name) if claimed is None else claimed
+        fill(arch, classifier, checkpoint, dataset)
+        if claimed is None:
+            claimed = known.claimed if known else CLAIMS.get(checkpoint.name)
     if normalize:
         classifier.normalize = Normalize(*_normalisation(normalize))
     test = dataset.test()
     sha256, test_hash = content_hash(classifier), data_hash(test)
-    known = recall(arch, dataset, sha256)
-    if known and known.note.get("test_data") == test_hash and known.note.get("claimed") == claimed:
-        return known
+    kept = recall(arch, dataset, sha256)
+    if kept and kept.note.get("test_data") == test_hash and kept.note.get("claimed") == claimed:
+        return kept
     accuracy = clean_accuracy(classifier.to(device), test, device)
     note: dict[str, Any] = {
         "clean_accuracy": accuracy, "claimed": claimed,
         "warning": _warning(classifier, test, accuracy, claimed, device),
         "test_images": len(test), "test_data": test_hash,
-        "origin": checkpoint.name if checkpoint else arch,
+        **origin,
         "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(),
     }  # fmt: skip
     return keep(arch, dataset, classifier.cpu(), note)
-
-
-def _fill(classifier: Classifier, checkpoint: Path, dataset: Dataset) -> None:
-    tensors = read_weights(checkpoint)
-    head = tensors.get(f"{classifier.last}.weight")
-    if head is not None and len(head) != dataset.num_classes:
-        raise UserError(
-            f"{checkpoint} has {len(head)} classes, but {dataset.name} has {dataset.num_classes}."
-        )
-    load_weights(classifier.net, tensors, str(checkpoint))
 
 
 def _normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

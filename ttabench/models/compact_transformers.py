@@ -39,6 +39,11 @@ class CompactTransformer(nn.Module):
         self.tokenizer = tokenizer
         self.classifier = classifier
 
+    @property
+    def has_fixed_positions(self) -> bool:
+        """Whether the positions are sinusoids rather than learned."""
+        return not self.classifier.positional_emb.requires_grad
+
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.classifier(self.tokenizer(x))
         return logits

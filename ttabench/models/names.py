@@ -95,26 +95,34 @@ PRESETS: dict[str | int, dict[str, str]] = {
 """The member a general name stands for: by dataset, else by image size in pixels."""
 
 
+SHORT = re.compile(r"(cct|cvt|vit)_(\d+)(_sine)?")  # a compact transformer by its depth alone
+SIZELESS = re.compile(r"(cct_\d+_\d+x\d+|(?:cvt|vit)_\d+_\d+)(?=$|_sine|_c100)")
+
+
 def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -> Member:
     """The member that `arch` names for this dataset.
 
-    A general name goes through `PRESETS`; a member may leave its image size out (``cct_7_3x1``),
-    and ViT-Lite may be called ``vit_lite_…`` or, as its authors do, ``vit_…``.
+    A general name goes through `PRESETS`. A depth alone (``cct_7``) stands for the member with the
+    tokenizer its authors use at this image size, and a member may leave its image size out
+    (``cct_7_3x1``). ViT-Lite may be called ``vit_lite_…`` or, as its authors do, ``vit_…``; capitals
+    and hyphens do not matter.
     Raises UserError on an unknown name, or one whose image size or class count is another.
     """
-    name = arch
-    if arch in ARCHS:
+    name = arch.lower().replace("-", "_")
+    if name in ARCHS:
         presets = PRESETS.get(dataset) or PRESETS.get(image_size, {})
-        if arch not in presets:
+        if name not in presets:
             raise UserError(
                 f"{arch} has no preset for {dataset} ({image_size}-pixel images); there are presets for "
                 f"32 and 64 pixels, and other models can be used as timm/NAME."
             )
-        name = presets[arch]
+        name = presets[name]
     name = name.replace("vit_lite_", "vit_")
-    name = re.sub(r"^((?:cct_\d+_\d+x\d+|(?:cvt|vit)_\d+_\d+))(?=$|_sine|_c100)", rf"\1_{image_size}", name)
+    if short := SHORT.fullmatch(name):
+        name = _of_depth(arch, short, image_size)
+    name = SIZELESS.sub(rf"\1_{image_size}", name)
     if name not in MEMBERS:
-        raise unknown("architecture", arch, [*ARCHS, *MEMBERS])
+        raise unknown("architecture", arch, [*ARCHS, *_depths(), *MEMBERS], "`ttabench list archs`")
     member = MEMBERS[name]
     for what, has, wanted in (
         ("pixels", member.image_size, image_size),
@@ -123,3 +131,27 @@ def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -
         if has and wanted and has != wanted:
             raise UserError(f"{name} is made for {has} {what}, but {dataset} has {wanted}.")
     return member
+
+
+def _of_depth(arch: str, short: re.Match[str], image_size: int) -> str:
+    """``cct_7`` at 32 pixels → ``cct_7_3x1_32``; what is no member's depth comes back as it is."""
+    family, layers, positions = short.groups(default="")
+    depth = f"{family}_{layers}"
+    if depth not in _depths():
+        return depth
+    if family != "cct":
+        tokenizer = "4"
+    elif image_size >= 224:
+        tokenizer = "7x2"
+    else:  # a single convolution where the authors publish it, and there are not too many tokens
+        tokenizer = "3x1" if image_size <= 32 and int(layers) >= 6 else "3x2"
+    name = f"{depth}_{tokenizer}_{image_size}{positions}"
+    if name not in MEMBERS:
+        there = ", ".join(m for m in MEMBERS if m.startswith(f"{depth}_") and m.endswith(tuple("0123456789")))
+        raise UserError(f"{arch} is not made for images of {image_size} pixels; there are {there}.")
+    return name
+
+
+def _depths() -> list[str]:
+    """``cct_2``, ``cct_4`` …"""
+    return sorted({short[0] for name in MEMBERS if (short := SHORT.match(name))})

@@ -20,7 +20,8 @@ __all__ = ["FORMATS", "read_weights"]
 
 FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".ckpt", ".tar")
 # Under these keys training scripts keep the state dict; an average of weights is not preferred silently.
-HOLDERS = ("state_dict", "model_state_dict", "model", "net", "weights", "params")
+# Of files with the last and the best epoch the last is read: the best was chosen on the test images.
+HOLDERS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "last")
 # What wrappers put in front of every name: DataParallel, torch.compile, Lightning and the like.
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -30,14 +30,20 @@ def content_hash(classifier: Classifier) -> str:
     return digest.hexdigest()
 
 
-def load_weights(net: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+def load_weights(
+    net: nn.Module, tensors: Mapping[str, Tensor], origin: str, optional: Collection[str] = ()
+) -> None:
     """Copy `tensors` into `net`; `origin` is what an error calls them.
+
+    `optional` names (after the last dot) what the network has by itself, a built-in normalisation for
+    instance, and keeps where the file lacks it.
 
     Raises UserError, and leaves `net` as it was, where a name or a shape does not fit.
     """
     wanted = net.state_dict()
     # Files older than PyTorch 0.4.1, and exports, lack the counter; it changes nothing in eval mode.
-    absent = [n for n in wanted if n not in tensors and not n.endswith("num_batches_tracked")]
+    own = ("num_batches_tracked", *optional)
+    absent = [n for n in wanted if n not in tensors and n.rpartition(".")[2] not in own]
     extra = [n for n in tensors if n not in wanted]
     if absent or extra:
         which = f"lacks {absent[0]}" if absent else f"has {extra[0]}, which the architecture has not"

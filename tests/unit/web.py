@@ -1,0 +1,81 @@
+"""A web server on this machine that plays the mirrors: well-behaved and in every bad mood."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Mirror:
+    """What the server does, per path, and what it was asked for."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    status: dict[str, int] = field(default_factory=dict)
+    breaks: list[int] = field(default_factory=list)  # bytes to send before the connection breaks, per request
+    stalls: list[int] = field(default_factory=list)  # bytes to send before it falls silent, per request
+    html: bool = False
+    resumes: bool = True
+    announces: bool = True
+    ranges: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def serving() -> Iterator[Mirror]:
+    """A :class:`Mirror` on this machine, until the block ends."""
+    state = Mirror()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.strip("/")
+            state.asked.append(path)
+            status = state.status.get(path, 200 if path in state.files else 404)
+            if status == 200:
+                self._answer(state.files[path])
+            else:
+                self.send_error(status)
+
+        def _answer(self, content: bytes) -> None:
+            wanted = self.headers.get("Range", "")
+            state.ranges.append(wanted)
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and state.resumes else 0
+            if start and start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Type", "text/html" if state.html else "application/octet-stream")
+            if state.announces:
+                self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            if state.breaks:
+                self.wfile.write(content[start : start + state.breaks.pop(0)])
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_RDWR)
+            elif state.stalls:
+                self.wfile.write(content[start : start + state.stalls.pop(0)])
+                self.wfile.flush()
+                time.sleep(1)
+            else:
+                self.wfile.write(content[start:])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
