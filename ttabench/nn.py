@@ -369,11 +369,15 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 def make_optimizer(
     kind: str, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
-    """ "adam" (β₁ = momentum, β₂ = 0.999) or "sgd" (heavy-ball momentum)."""
+    """ "adam" (β₁ = momentum, β₂ = 0.999) or "sgd" (heavy-ball momentum).
+
+    Fused, since norm layers have so many small parameters that a step of single operations would be felt.
+    """
     if kind == "adam":
-        return torch.optim.Adam(parameters, lr, betas=(momentum, 0.999), weight_decay=weight_decay)
+        betas = (momentum, 0.999)
+        return torch.optim.Adam(parameters, lr, betas=betas, weight_decay=weight_decay, fused=True)
     if kind == "sgd":
-        return torch.optim.SGD(parameters, lr, momentum=momentum, weight_decay=weight_decay)
+        return torch.optim.SGD(parameters, lr, momentum=momentum, weight_decay=weight_decay, fused=True)
     raise UserError(f"optimizer is '{kind}'; expected adam or sgd.")
 
 
@@ -391,20 +395,22 @@ def sharpness(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
     g is the gradient at entry, over all `parameters`. On leaving, they are back at θ bitwise, with the
     gradient taken inside, ready for the optimiser's step.
     """
-    moved = [p for p in parameters if p.grad is not None]
-    before = [p.detach().clone() for p in moved]
-    grads = [cast(Tensor, p.grad) for p in moved]
-    norm = torch.stack([g.norm() for g in grads]).norm() if grads else torch.zeros(())
+    moved: list[Tensor] = [p for p in parameters if p.grad is not None]
+    if not moved:
+        yield
+        return
     with torch.no_grad():
-        for p, g in zip(moved, grads, strict=True):
-            p.add_(g * (rho / (norm + 1e-12)))
-            p.grad = None
+        before = [p.clone() for p in moved]
+        grads = [cast(Tensor, p.grad) for p in moved]
+        norm = torch.stack(torch._foreach_norm(grads)).norm()
+        torch._foreach_add_(moved, list(torch._foreach_mul(grads, rho / (norm + 1e-12))))
+    for p in moved:
+        p.grad = None
     try:
         yield
     finally:
         with torch.no_grad():
-            for p, old in zip(moved, before, strict=True):
-                p.copy_(old)
+            torch._foreach_copy_(moved, before)
 
 
 def moving_average(average: Tensor | None, new: Tensor, momentum: float = 0.9) -> Tensor:
@@ -416,8 +422,8 @@ def moving_average(average: Tensor | None, new: Tensor, momentum: float = 0.9) -
 @torch.no_grad()
 def average_parameters(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
     """teacher ← momentum · teacher + (1 − momentum) · student, all parameters, no buffers."""
-    for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
-        slow.lerp_(fast, 1 - momentum)  # exact where they agree, so what is frozen does not drift
+    # lerp is exact where both agree, so what is frozen does not drift
+    torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - momentum)
 
 
 def snapshot(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

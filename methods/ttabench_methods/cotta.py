@@ -113,9 +113,9 @@ class CoTTA(Method[CoTTAConfig]):
     def restore_weights(self) -> None:
         """θ ← M ⊙ θ₀ + (1 − M) ⊙ θ, M ~ Bernoulli(p) element by element."""
         if self.config.restore:
-            for name, parameter in self.parameters.items():
-                mask = self.draw_mask(parameter)
-                parameter.copy_(torch.where(mask, self.anchor.get_parameter(name), parameter))
+            theta0 = dict(self.anchor.named_parameters())
+            for name, theta in self.parameters.items():
+                torch.where(self.draw_mask(theta), theta0[name], theta, out=theta)
 
     def draw_mask(self, parameter: Tensor) -> Tensor:
         return torch.rand(parameter.shape, device=parameter.device) < self.config.restore

@@ -1,4 +1,4 @@
-"""LAME: Laplacian adjusted maximum-likelihood estimation of a batch's predictions (Boudiaf et al., CVPR 2022).
+"""LAME: Laplacian adjusted maximum-likelihood estimation of a batch's classes (Boudiaf et al., CVPR 2022).
 
 | symbol | name          |                                                                               |
 | ------ | ------------- | ----------------------------------------------------------------------------- |

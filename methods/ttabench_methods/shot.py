@@ -84,7 +84,7 @@ class SHOT(Method[SHOTConfig]):
         self.model.linear.requires_grad_(False)
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.SGD(
-            self.parameters.values(), cfg.lr, cfg.momentum, weight_decay=cfg.weight_decay, nesterov=True
+            self.parameters.values(), cfg.lr, cfg.momentum, 0, cfg.weight_decay, nesterov=True, fused=True
         )
 
     @torch.enable_grad()

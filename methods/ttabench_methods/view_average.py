@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def average_over_views(model: nn.Module, x: Tensor, view: View, count: int) -> T
     logits: list[Tensor] = []
     for start in range(0, count, together):
         views = [view(x) for _ in range(min(together, count - start))]
-        with BatchStatisticsApart(len(views)):
+        with BatchStatisticsApart(len(views)) if len(views) > 1 else nullcontext():
             logits.append(model(torch.cat(views)))
     return torch.cat(logits).view(count, len(x), -1).mean(0)
 
@@ -41,7 +42,7 @@ class BatchStatisticsApart(TorchFunctionMode):
         self.parts = parts
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.batch_norm and self.parts > 1:
+        if function is torch.batch_norm:
             return self.batch_norm(*args)
         return function(*args, **(kwargs or {}))
 
