@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -234,6 +235,37 @@ def test_names_may_be_short(name: str, canonical: str) -> None:
     assert resolve(name, dataset="any-c", image_size=32).name == canonical
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "canonical"),
+    [
+        ("cct_2", 32, "cct_2_3x2_32"), ("cct_4", 64, "cct_4_3x2_64"), ("cct_6", 32, "cct_6_3x1_32"),
+        ("cct_7", 32, "cct_7_3x1_32"), ("cct_7", 64, "cct_7_3x2_64"), ("cct_7", 224, "cct_7_7x2_224"),
+        ("cct_14", 224, "cct_14_7x2_224"), ("cct_14", 384, "cct_14_7x2_384"), ("cvt_7", 32, "cvt_7_4_32"),
+        ("cvt_2", 64, "cvt_2_4_64"), ("vit_2", 32, "vit_2_4_32"), ("vit_lite_2", 32, "vit_2_4_32"),
+        ("vit_lite_7", 64, "vit_7_4_64"), ("cct_7_sine", 32, "cct_7_3x1_32_sine"),
+        ("CCT-7", 32, "cct_7_3x1_32"), ("ViT-Lite", 32, "vit_7_4_32"),
+    ],
+)  # fmt: skip
+def test_a_depth_alone_is_the_member_its_authors_publish(name: str, size: int, canonical: str) -> None:
+    assert resolve(name, dataset="any-c", image_size=size).name == canonical
+
+
+@pytest.mark.parametrize("general", ["cct", "cvt", "vit_lite"])
+@pytest.mark.parametrize("size", [32, 64])
+def test_the_preset_is_what_its_depth_stands_for(general: str, size: int) -> None:
+    assert resolve(general, dataset="", image_size=size) == resolve(
+        f"{general}_7", dataset="", image_size=size
+    )
+
+
+def test_a_classifier_is_found_under_its_short_and_its_long_name() -> None:
+    from ttabench.data.digits import Digits
+    from ttabench.models.plans import plan
+
+    for short, long in (("cct_2", "cct_2_3x2_32"), ("vit_lite_2", "vit_2_4_32"), ("cct", "cct_2")):
+        assert plan(short, Digits()).path == plan(long, Digits()).path
+
+
 def test_every_preset_is_a_member() -> None:
     assert {member for preset in PRESETS.values() for member in preset.values()} <= set(MEMBERS)
 
@@ -245,11 +277,19 @@ def test_every_preset_is_a_member() -> None:
         ("cct_7_3x1_64", "made for 64 pixels, but any-c has 32"),
         ("cct_7_3x1_32_c100", "made for 100 classes, but any-c has 10"),
         ("cvt_3_4", "unknown architecture 'cvt_3_4'"),
+        ("cct_9", "unknown architecture 'cct_9'; did you mean 'cct_7', 'cct_6' or 'cct_4'?"),
+        ("cct_14", "cct_14 is not made for images of 32 pixels; there are cct_14_7x2_224, cct_14_7x2_384"),
     ],
 )
 def test_wrong_names_are_explained(arch: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=re.escape(says)):
         make(arch)
+
+
+def test_an_unknown_name_does_not_bring_all_names_there_are() -> None:
+    with pytest.raises(UserError, match=r"See `ttabench list archs`\.$") as caught:
+        make("cct_7_3x1_23")
+    assert len(str(caught.value)) < 200
 
 
 def test_general_name_without_a_preset_says_what_there_is() -> None:
