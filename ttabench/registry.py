@@ -1,4 +1,4 @@
-"""How methods and reports are found: through entry points, the built-in ones exactly like a stranger's."""
+"""How methods, reports and figures are found: by entry points, the built-in ones just like a stranger's."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 from ttabench.errors import UserError, unknown
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ttabench.method import Method
 
 METHODS = "ttabench.methods"
 REPORTS = "ttabench.reports"
 VIEWS = "ttabench.views"
+FIGURES = "ttabench.figures"
 
 
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
@@ -96,6 +99,17 @@ def report(name: str) -> Callable[..., list[Path]]:
 def view(name: str) -> Any:
     """What the command line shows results with: ``cells``, ``terminal`` or ``compare``."""
     return load(VIEWS, name, "view")
+
+
+def figure(name: str) -> Callable[..., Figure]:
+    """The function registered for a figure, see :mod:`ttabench.figure`."""
+    make: Callable[..., Figure] = load(FIGURES, name, "figure")
+    return make
+
+
+def figure_names() -> list[str]:
+    """Registered names, sorted; nothing is imported."""
+    return sorted(entry_points(FIGURES))
 
 
 @cache

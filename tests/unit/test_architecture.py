@@ -40,7 +40,7 @@ def test_cell_and_protocol_import_nothing_of_ours() -> None:
 
 
 def test_methods_import_only_the_contract_and_the_mechanics() -> None:
-    allowed = {"ttabench.method", "ttabench.nn", "ttabench.errors"}
+    allowed = {"ttabench.method", "ttabench.nn", "ttabench.errors", "ttabench.figure"}
     for file in files("methods"):
         outside = {name for name in imports(file) if not name.startswith("ttabench_methods")}
         assert outside <= allowed, f"{file}: {outside - allowed}"

@@ -32,9 +32,21 @@ def _root(
 
 
 def _register() -> None:
-    from ttabench.cli import cite, compare, conform, data, doctor, listing, report, status, sweep, train
+    from ttabench.cli import (
+        cite,
+        compare,
+        conform,
+        data,
+        doctor,
+        figure,
+        listing,
+        report,
+        status,
+        sweep,
+        train,
+    )
 
-    for module in (sweep, report, compare, train, data, listing, status, conform, cite, doctor):
+    for module in (sweep, report, compare, figure, train, data, listing, status, conform, cite, doctor):
         module.register(app)
 
 

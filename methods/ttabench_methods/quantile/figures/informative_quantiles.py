@@ -1,0 +1,79 @@
+"""Which quantiles inform (appendix): indices near the data tell two samples apart, those far away do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from ttabench.figure import at_least
+from ttabench_methods.quantile import quantile_index
+from ttabench_methods.quantile.toys import match, six_blobs
+
+from . import style
+from .style import Array, Labels
+
+POINTS = ((12.0, -5.0), (60.0, -53.0))  # the paper's
+
+
+@dataclass(frozen=True)
+class Pair:
+    """points (2, 2), near and far; labels (n,); source and corrected (n, 2).
+
+    indices (2, 2, 2), by sample, then point.
+    error (2,) is ‖U_corrected(z) − U_source(z)‖ / ‖U_source(z)‖ at each point.
+    """
+
+    points: Array
+    labels: Labels
+    source: Array
+    corrected: Array
+    indices: Array
+
+    @property
+    def error(self) -> Array:
+        of_source, of_corrected = self.indices
+        error: Array = np.linalg.norm(of_corrected - of_source, axis=1) / np.linalg.norm(of_source, axis=1)
+        return error
+
+
+def figure(*, epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Figure:
+    """A quantile near the data and one far away: what their indices tell of what is left to correct."""
+    return draw(compute(epochs, lr, seed))
+
+
+def compute(epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Pair:
+    at_least(1, epochs=epochs)
+    at_least(0, lr=lr)
+    example = six_blobs(seed)
+    corrected = match(example, epochs, lr, every=epochs).corrected[-1].double()
+    source, points = example.source.double(), torch.tensor(POINTS, dtype=torch.float64)
+    indices = torch.stack([quantile_index(points, x) for x in (source, corrected)])
+    return Pair(points.numpy(), example.labels.numpy(), source.numpy(), corrected.numpy(), indices.numpy())
+
+
+def draw(pair: Pair) -> Figure:
+    """Per point, the two samples side by side; an arrow is the index, to the same scale on both."""
+    made = Figure(figsize=(style.PAGE, 2.2), layout="constrained")
+    halves = made.subfigures(1, 2, squeeze=False)[0]
+    for half, where, z, indices, error in zip(
+        halves, ("Near", "Far"), pair.points, pair.indices.swapaxes(0, 1), pair.error, strict=True
+    ):
+        panels = half.subplots(1, 2, sharex=True, sharey=True)
+        low, high = np.minimum(pair.source.min(0), z), np.maximum(pair.source.max(0), z)
+        centre, reach = (low + high) / 2, 0.85 * (high - low).max()
+        for axes, title, index in zip(panels, ("source", "corrected"), indices, strict=True):
+            if title == "source":
+                style.source(axes, pair.source, pair.labels, 4)
+            else:
+                style.corrected(axes, pair.corrected, pair.labels, 4)
+            style.arrow(axes, z, z + 0.5 * reach * index, width=1.6)
+            axes.scatter(*z, s=16, color=style.BLACK, marker="D", zorder=3)
+            axes.set_title(f"$U = ({index[0]:+.2f}, {index[1]:+.2f})$")
+            axes.set(xlim=centre[0] + np.array([-reach, reach]), ylim=centre[1] + np.array([-reach, reach]))
+            axes.text(0.04, 0.96, title, transform=axes.transAxes, va="top")
+        style.plane(list(panels))
+        half.suptitle(f"{where}: $z = ({z[0]:g}, {z[1]:g})$, relative error {error:.2g}", fontsize=8)
+    return made

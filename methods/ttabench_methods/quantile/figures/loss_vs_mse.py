@@ -1,0 +1,111 @@
+"""Loss against error (Section 3): as the quantile loss falls, corrected images near the clean ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from ttabench.figure import Bench, at_least
+from ttabench.method import Batches
+from ttabench_methods.quantile import Quantile, quantile_loss
+
+from . import style
+from .style import Array
+
+PER_EPOCH = 4  # how often the two are measured
+MEASURED = 1000  # on how many images at most
+
+
+@dataclass(frozen=True)
+class Track:
+    """Over `epochs` (p,), from 0, in fractions: the quantile loss and the mean squared error of pairs.
+
+    loss   (p,) L_quant at the method's points, of the corrected test images.
+    mse    (p,) mean of ‖f(T(x⁺)) − f(x)‖², x the clean counterpart of x⁺; nothing is fitted to it.
+    """
+
+    title: str
+    epochs: Array
+    loss: Array
+    mse: Array
+
+    @property
+    def correlation(self) -> float:
+        """Pearson's."""
+        return float(np.corrcoef(self.loss, self.mse)[0, 1])
+
+
+def figure(bench: Bench, *, severity: int = 5, epochs: int = 0) -> Figure:
+    """The quantile loss and the squared error of features while matching (epochs: 0 = the method's own)."""
+    return draw(compute(bench, severity, epochs))
+
+
+def compute(bench: Bench, severity: int = 5, epochs: int = 0) -> Track:
+    at_least(1, severity=severity)
+    at_least(0, epochs=epochs)
+    images = bench.images(severity, -(-len(bench.labels) // PER_EPOCH))
+    method = bench.method(Quantile)
+    shown, clean = some(images), method.model.features(some(bench.images(0, images.batch_size)))
+    rows: list[tuple[float, float]] = []
+
+    @torch.no_grad()
+    def measure() -> None:
+        features = method.model.features(method.decorruptor(shown)).float()
+        loss = quantile_loss(method.points, features / method.unit, method.index)
+        rows.append((loss.item(), (features - clean).square().sum(1).mean().item()))
+
+    measure()
+    torch.manual_seed(bench.seed)
+    method.fit(Watched(images, measure), epochs)
+    loss, mse = np.array(rows).T
+    title = f"{bench.title}, severity {severity}"
+    return Track(title, np.arange(len(rows)) / len(images), loss, mse)
+
+
+def some(images: Batches) -> Tensor:
+    """The first images of a pass, :data:`MEASURED` at most."""
+    batches = islice(images, -(-MEASURED // images.batch_size))
+    return torch.cat(list(batches))[:MEASURED]
+
+
+class Watched:
+    """Batches that tell when each of a shuffled pass has been dealt with."""
+
+    def __init__(self, images: Batches, after: Callable[[], None]) -> None:
+        self.images, self.after = images, after
+        self.count, self.batch_size = images.count, images.batch_size
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.images)
+
+    def shuffled(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self.images.shuffled():
+            yield batch
+            self.after()
+
+
+def draw(track: Track) -> Figure:
+    made = Figure(figsize=(style.PAGE, 2.5), layout="constrained")
+    left, right = made.subplots(1, 2)
+    dots = left.scatter(track.loss, track.mse, c=track.epochs, cmap="cividis", s=16, linewidths=0)
+    made.colorbar(dots, ax=left, label="Epoch", pad=0.02)
+    left.set(xlabel="Quantile loss", ylabel="Mean squared error of features")
+    left.set_title(f"Correlation {track.correlation:.2f}")
+    for name, values, colour, line in (
+        ("quantile loss", track.loss, style.BLUE, "-"),
+        ("mean squared error", track.mse, style.VERMILION, "--"),
+    ):
+        right.plot(track.epochs, values / values[0], line, color=colour, label=name)
+    right.set(xlabel="Epoch", ylabel="Relative to the start", ylim=(0, None), xlim=(0, track.epochs[-1]))
+    right.legend()
+    right.set_title(track.title)
+    return made

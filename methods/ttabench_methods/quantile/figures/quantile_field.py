@@ -1,0 +1,85 @@
+"""Quantile indices over the plane (appendix), of source, shifted and corrected samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib import colormaps
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from ttabench.figure import at_least
+from ttabench_methods.quantile import quantile_index
+from ttabench_methods.quantile.toys import match, six_blobs
+
+from . import style
+from .style import Array
+
+TITLES = ("Source", "Shifted", "Corrected")
+GRID = 61  # points per side, of which every fourth carries an arrow
+EVERY = 4
+CONTOURS = (0.25, 0.5, 0.75)
+SHADES = ListedColormap(colormaps["Blues"](np.linspace(0, 0.65, 256)))  # black reads on all of them
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Of source, shifted and corrected: samples (3, n, 2), indices (3, g, g, 2) over axis (g,) squared.
+
+    difference (3,) is the mean over the grid of ‖U(z) − U_source(z)‖.
+    """
+
+    axis: Array
+    samples: Array
+    indices: Array
+
+    @property
+    def difference(self) -> Array:
+        apart: Array = np.linalg.norm(self.indices - self.indices[0], axis=-1).mean((1, 2))
+        return apart
+
+
+def figure(*, epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Figure:
+    """Quantile indices over the plane for source, shifted and corrected samples of six blobs."""
+    return draw(compute(epochs, lr, seed))
+
+
+def compute(epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Fields:
+    at_least(1, epochs=epochs)
+    at_least(0, lr=lr)
+    example = six_blobs(seed)
+    run = match(example, epochs, lr, every=epochs)
+    samples = torch.stack([example.source, example.target, run.corrected[-1]]).double()
+    axis = torch.linspace(-21, 21, GRID, dtype=torch.float64)
+    grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1).reshape(-1, 2)
+    indices: Tensor = torch.stack([quantile_index(grid, x) for x in samples])
+    return Fields(axis.numpy(), samples.numpy(), indices.reshape(3, GRID, GRID, 2).numpy())
+
+
+def draw(fields: Fields) -> Figure:
+    made = Figure(figsize=(style.PAGE, 2.5), layout="constrained")
+    panels = made.subplots(1, 3, sharex=True, sharey=True)
+    some = slice(EVERY // 2, None, EVERY)
+    edge = fields.axis[-1] + (fields.axis[-1] - fields.axis[-2]) / 2
+    for axes, title, x, u, apart in zip(
+        panels, TITLES, fields.samples, fields.indices, fields.difference, strict=True
+    ):
+        length = np.linalg.norm(u, axis=-1)
+        shade = axes.imshow(
+            length, SHADES, vmin=0, vmax=1, origin="lower", extent=2 * (-edge, edge), interpolation="bilinear"
+        )
+        contours = axes.contour(fields.axis, fields.axis, length, CONTOURS, colors=style.BLACK)
+        contours.set(linewidth=0.6, linestyle="dashed")
+        axes.scatter(x[:, 0], x[:, 1], 3, color=style.VERMILION, linewidths=0)
+        arrows = u[some, some] / length[some, some, None]
+        axes.quiver(
+            fields.axis[some], fields.axis[some], *np.moveaxis(arrows, -1, 0),
+            color=style.BLACK, width=0.005, scale=18, pivot="mid",
+        )  # fmt: skip
+        axes.set_title(title if title == "Source" else f"{title}: mean difference {apart:.3f}")
+    style.plane(list(panels))
+    made.colorbar(shade, ax=list(panels), label=r"length $\|U(z)\|$", pad=0.01, fraction=0.03)
+    return made

@@ -1,0 +1,129 @@
+"""Features before and after correction (Figure 1): t-SNE at every severity, and the accuracies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from ttabench.errors import UserError
+from ttabench.figure import Bench, at_least
+from ttabench_methods.quantile import Quantile
+
+from . import style
+from .style import Array, Labels
+
+ROWS = ("Raw", "Quantile")
+NAMED = 20  # classes, at most, that are named in the panels
+
+
+@dataclass(frozen=True)
+class Seen:
+    """features (n, k) of all test images and accuracy in percent."""
+
+    features: NDArray[np.float32]
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The t-SNE of all panels together, so that they compare; rows are raw and corrected.
+
+    places    (2, s, m, 2), of the same m images in each panel.
+    accuracy  (2, s), percent, of all test images.
+    labels    (m,).
+    """
+
+    title: str
+    severities: tuple[int, ...]
+    places: Array
+    accuracy: Array
+    labels: Labels
+
+
+def figure(bench: Bench, *, severities: str = "12345", images: int = 300, epochs: int = 0) -> Figure:
+    """t-SNE of raw and corrected features by severity, with accuracies (epochs: 0 = the method's own)."""
+    return draw(compute(bench, severities, images, epochs))
+
+
+def compute(bench: Bench, severities: str = "12345", images: int = 300, epochs: int = 0) -> Embedding:
+    """`images` (m) of the test set are embedded, those at regular distances in the stream."""
+    at_least(10, images=images)
+    at_least(0, epochs=epochs)
+    if not severities or not set(severities) <= set("12345"):
+        raise UserError(f"severities is '{severities}'; expected digits from 1 to 5, e.g. 135.")
+    chosen = tuple(int(digit) for digit in severities)
+    labels = bench.labels
+    shown = np.linspace(0, len(labels) - 1, min(images, len(labels))).round().astype(int)
+    columns = [correct(bench, severity, labels, epochs) for severity in chosen]
+    features = np.stack([[seen.features[shown] for seen in column] for column in zip(*columns, strict=True)])
+    bench.tell("t-SNE", 0, features[..., 0].size)
+    return Embedding(
+        title=bench.title,
+        severities=chosen,
+        places=embed(features.reshape(-1, features.shape[-1]), bench.seed).reshape(*features.shape[:-1], 2),
+        accuracy=np.array([[seen.accuracy for seen in column] for column in columns]).T,
+        labels=labels[shown],
+    )
+
+
+def correct(bench: Bench, severity: int, labels: Labels, epochs: int) -> tuple[Seen, Seen]:
+    """What the classifier sees of one severity as it is, and after quantile matching."""
+    method = bench.method(Quantile)
+    images = bench.images(severity, method.batch_size)
+
+    @torch.no_grad()
+    def look() -> Seen:
+        """The decorruptor is the identity until it is trained."""
+        passes = [method.model.features_and_logits(method.decorruptor(x)) for x in images]
+        features, logits = (torch.cat(parts).float().cpu().numpy() for parts in zip(*passes, strict=True))
+        return Seen(features, 100 * float((logits.argmax(1) == labels).mean()))
+
+    raw = look()
+    torch.manual_seed(bench.seed)
+    method.fit(images, epochs)
+    return raw, look()
+
+
+def embed(features: NDArray[np.float32], seed: int) -> Array:
+    """t-SNE (van der Maaten & Hinton, 2008) of (n, k) in the plane; on one thread, to be repeatable."""
+    perplexity = min(30.0, (len(features) - 1) / 3)
+    with threadpool_limits(1):
+        places: Array = TSNE(perplexity=perplexity, random_state=seed).fit_transform(features)
+    return places
+
+
+def draw(found: Embedding) -> Figure:
+    wide = style.PAGE / 5 * max(3, len(found.severities))
+    made = Figure(figsize=(wide, 0.55 + 2 * wide / max(3, len(found.severities))), layout="constrained")
+    panels = made.subplots(2, len(found.severities), squeeze=False, sharex=True, sharey=True)
+    for row, name, places, accuracies in zip(panels, ROWS, found.places, found.accuracy, strict=True):
+        row[0].set_ylabel(name)
+        for axes, x, accuracy in zip(row, places, accuracies, strict=True):
+            axes.scatter(*x.T, s=2.5, c=style.colours(found.labels), linewidths=0, alpha=0.8)
+            if len(np.unique(found.labels)) <= NAMED:
+                _names(axes, x, found.labels)
+            axes.set(xticks=[], yticks=[])
+            axes.set_xlabel(f"Accuracy {accuracy:.1f}", labelpad=2)
+            axes.spines[:].set_visible(True)
+    for axes, severity in zip(panels[0], found.severities, strict=True):
+        axes.set_title(f"Severity {severity}")
+    made.suptitle(found.title, fontsize=8)
+    return made
+
+
+def _names(axes: Axes, x: Array, labels: Labels) -> None:
+    """Each class's number at its median: no need to tell ten colours apart."""
+    halo = [patheffects.withStroke(linewidth=1.5, foreground="white")]
+    for label in np.unique(labels):
+        at = np.median(x[labels == label], axis=0)
+        axes.text(
+            at[0], at[1], str(label), size=7, weight="bold", ha="center", va="center", path_effects=halo
+        )

@@ -1,0 +1,290 @@
+"""The figures: written whole and repeatably, and the numbers under them say what the paper says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import nn
+
+from tests.unit.conftest import Said
+from ttabench import registry
+from ttabench.classifier import Classifier
+from ttabench.data.base import Dataset, Labelled
+from ttabench.evaluate import clean_accuracy
+from ttabench.method import Batches
+from ttabench.workbench import Workbench
+from ttabench_methods.quantile import Quantile
+from ttabench_methods.quantile.figures import (
+    informative_quantiles,
+    loss_vs_mse,
+    quantile_field,
+    quantile_index,
+    six_blobs,
+    tsne,
+    two_moons,
+)
+
+Run = Callable[..., Said]
+
+TOYS = {  # name → settings that make it quick
+    "quantile-index": (),
+    "quantile-field": ("--set", "epochs=20"),
+    "six-blobs": ("--set", "epochs=20"),
+    "two-moons": ("--set", "epochs=20"),
+    "informative-quantiles": ("--set", "epochs=20"),
+}
+
+
+class Stripes(Dataset):
+    """Four classes of 8 × 8 images, each a bright row at its own height; fog brightens, more by severity."""
+
+    name, num_classes, image_size = "stripes", 4, 8
+    mean, std = (0.5,) * 3, (0.25,) * 3
+    corruptions = ("fog",)
+
+    def fingerprint(self) -> str:
+        return "0" * 64
+
+    def train(self) -> Labelled:
+        return self._made(240, seed=0)
+
+    def test(self) -> Labelled:
+        return self._made(120, seed=1)
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        clean = self.test()
+        fog = 1 - 0.15 * severity
+        return Labelled((clean.images * fog + 255 * (1 - fog)).astype(np.uint8), clean.labels)
+
+    def _made(self, count: int, seed: int) -> Labelled:
+        draw = np.random.default_rng(seed)
+        labels = np.arange(count, dtype=np.int64) % 4
+        images = draw.normal(60, 25, (count, 8, 8, 3))
+        images[np.arange(count), 2 * labels] += 110
+        return Labelled(images.clip(0, 255).astype(np.uint8), labels)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    """A small classifier of stripes, trained here."""
+    data = Stripes()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4))
+    classifier = Classifier(net, last="3", mean=data.mean, std=data.std)
+    x = torch.from_numpy(data.train().images).permute(0, 3, 1, 2).float() / 255
+    y = torch.from_numpy(data.train().labels)
+    optimizer = torch.optim.Adam(classifier.parameters(), 0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(classifier(x), y).backward()
+        optimizer.step()
+    return Workbench("mlp", data, "fog", classifier.eval(), lambda what, done, total: None)
+
+
+def falls(values: NDArray[np.float64], to: float) -> bool:
+    return bool(values[-1] <= to * values[0])
+
+
+# ---- the command
+
+
+def test_every_figure_of_the_paper_is_registered() -> None:
+    assert set(registry.figure_names()) >= {*TOYS, "tsne", "loss-vs-mse"}
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_same_bytes_whatever_the_users_style(ttabench: Run, tmp_path: Path, name: str) -> None:
+    said = ttabench("figure", name, *TOYS[name], "--to", tmp_path / "a")
+    assert said.code == 0, said.err
+    first = [Path(line) for line in said.out.split()]
+    assert [path.name for path in first] == [f"{name}.png", f"{name}.pdf"]
+    with mpl.rc_context({"font.size": 20, "axes.facecolor": "black", "figure.dpi": 30}):
+        ttabench("figure", name, *TOYS[name], "--to", tmp_path / "b")
+    for path in first:
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+        assert b"CreationDate" not in path.read_bytes()
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("six-blob",), "unknown figure 'six-blob'; did you mean 'six-blobs'?"),
+        ((), "which figure? There are"),
+        (("six-blobs", "--arch", "cct"), "takes no --arch; its options are epochs, lr, seed"),
+        (("quantile-index", "--seed", "1"), "takes no --seed"),
+        (("six-blobs", "--set", "epoch=3"), "did you mean 'epochs'?"),
+        (("six-blobs", "--set", "epochs"), "not of the form option=value"),
+        (("six-blobs", "--set", "epochs=many"), "expected a whole number"),
+        (("six-blobs", "--set", "epochs=0"), "expected at least 1"),
+        (("six-blobs", "--set", "lr=nan"), "lr is nan"),
+        (("tsne", "--corruption", "fogg"), "did you mean 'fog'?"),
+        (("tsne", "--dataset", "cifar11-c"), "did you mean 'cifar10-c'?"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_writes_nothing(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = ttabench("figure", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert told in said.err
+    assert said.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_at_once(ttabench: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = ttabench("figure", "six-blobs", "--to", tmp_path / "file" / "here")
+    assert (said.code, "choose another --to" in said.err) == (2, True)
+
+
+def test_the_list_tells_what_each_takes(ttabench: Run) -> None:
+    out = ttabench("figure", "--list").out
+    assert all(name in out for name in registry.figure_names())
+    assert "--set epochs=1000" in out
+    assert "--corruption" in out
+
+
+def test_a_strangers_figure(ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def mine(*, words: str = "none", seed: int = 0) -> Figure:
+        asked.extend((words, seed))
+        return Figure()
+
+    point = type("Point", (), {"load": lambda self: mine})()
+    monkeypatch.setattr(registry, "entry_points", lambda group: {"mine": point})
+    said = ttabench("figure", "mine", "--to", tmp_path, "--set", "words=a=b", "--seed", "3")
+    assert said.code == 0, said.err
+    assert asked == ["a=b", 3]
+    assert (tmp_path / "mine.pdf").is_file()
+
+
+# ---- what the figures say
+
+
+def test_six_blobs_loss_error_and_distance_all_fall() -> None:
+    course = six_blobs.compute()
+    for metric in (course.loss, course.mse, course.wasserstein):
+        assert falls(metric, 0.1)
+    assert list(course.shown) == [0, 200, 800, 1000]
+    paired = np.square(course.corrected - course.source).sum(2).mean(1)
+    np.testing.assert_allclose(paired, course.mse[np.searchsorted(course.epochs, course.shown)], rtol=1e-5)
+
+
+def test_two_moons_distance_falls_and_error_does_not() -> None:
+    course = two_moons.compute()
+    assert falls(course.loss, 0.02)
+    assert falls(course.wasserstein, 0.1)
+    assert course.mse.min() > 0.9 * course.mse[0]
+    apart = np.linalg.norm(course.corrected[-1][:, None] - course.source[None], axis=2)
+    assert (course.labels[apart.argmin(1)] != course.labels).mean() > 0.95
+
+
+def test_two_moons_from_the_right_side_do_not_swap() -> None:
+    assert falls(two_moons.compute(start=150.0).mse, 0.01)
+
+
+def test_the_index_is_the_mean_of_the_unit_vectors() -> None:
+    found = quantile_index.compute()
+    np.testing.assert_allclose(np.linalg.norm(found.units, axis=1), 1)
+    np.testing.assert_allclose(found.units.mean(0), found.index)
+    assert np.linalg.norm(found.index) < 1
+    for x, unit in zip(found.samples, found.units, strict=True):  # from the sample, to the quantile at 0
+        np.testing.assert_allclose(x + np.linalg.norm(x) * unit, 0, atol=1e-12)
+
+
+def test_the_corrected_field_is_nearer_to_the_sources_but_not_equal() -> None:
+    fields = quantile_field.compute()
+    source, shifted, corrected = fields.difference
+    assert source == 0
+    assert 0 < corrected < 0.5 * shifted
+    assert np.linalg.norm(fields.indices, axis=-1).max() < 1
+
+
+def test_a_far_quantile_tells_less_than_a_near_one() -> None:
+    near, far = informative_quantiles.compute().error
+    assert far < 0.1 * near
+    nearer, _ = informative_quantiles.compute(epochs=1000).error  # better corrected: the near one sees it
+    assert nearer < near
+
+
+def test_loss_and_error_fall_together(bench: Workbench) -> None:
+    track = loss_vs_mse.compute(bench, severity=3, epochs=6)
+    assert falls(track.loss, 0.5)
+    assert falls(track.mse, 0.8)
+    assert track.correlation > 0.5
+    assert track.epochs[-1] == 6
+
+
+def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: Workbench) -> None:
+    track = loss_vs_mse.compute(bench, severity=3, epochs=1)
+    method = bench.method(Quantile)
+    hazy, clear = (method.model.features(next(iter(bench.images(s, 120)))).double() for s in (3, 0))
+    apart = method.points[:, None].double() - (hazy / method.unit)[None]  # (Q, n, k)
+    index = (apart / apart.norm(dim=2, keepdim=True)).mean(1)
+    assert track.loss[0] == pytest.approx((index - method.index).square().sum(1).mean().item(), rel=1e-3)
+    assert track.mse[0] == pytest.approx((hazy - clear).square().sum(1).mean().item(), rel=1e-3)
+
+
+def test_watching_the_loss_does_not_disturb_it(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[Quantile] = []
+
+    class Kept(Quantile):
+        def fit(self, batches: Batches, epochs: int = 0) -> None:
+            super().fit(batches, epochs)
+            fitted.append(self)
+
+    monkeypatch.setattr(loss_vs_mse, "Quantile", Kept)
+    loss_vs_mse.compute(bench, severity=3, epochs=3)
+    plain = bench.method(Quantile)
+    torch.manual_seed(bench.seed)
+    plain.fit(bench.images(3, 120 // loss_vs_mse.PER_EPOCH), 3)
+    assert fitted[0].losses == plain.losses
+
+
+def test_tsne_scores_what_it_shows(bench: Workbench) -> None:
+    found = tsne.compute(bench, "15", images=40, epochs=6)
+    assert found.places.shape == (2, 2, 40, 2)
+    assert np.bincount(found.labels).min() > 0
+    raw, corrected = found.accuracy
+    for severity, accuracy in zip((1, 5), raw, strict=True):
+        data = bench.dataset.corrupted("fog", severity)
+        assert accuracy == pytest.approx(clean_accuracy(bench.classifier, data))
+    assert corrected[1] > raw[1] + 10
+    again = tsne.compute(bench, "15", images=40, epochs=6)
+    np.testing.assert_array_equal(found.places, again.places)
+
+
+@pytest.mark.parametrize("wrong", [{"severities": "6"}, {"severities": ""}, {"images": 1}, {"epochs": -1}])
+def test_tsne_refuses_what_makes_no_sense(bench: Workbench, wrong: dict[str, object]) -> None:
+    with pytest.raises(Exception, match="expected"):
+        tsne.compute(bench, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_figures_of_a_classifier_agree_with_a_sweep(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pandas as pd
+
+    shown: list[tsne.Embedding] = []
+    draw = tsne.draw
+    monkeypatch.setattr(tsne, "draw", lambda found: (shown.append(found), draw(found))[1])
+    said = ttabench("figure", "tsne", "--to", tmp_path, "--set", "severities=5", "--set", "images=100")
+    assert said.code == 0, said.err
+    out = tmp_path / "results"
+    ttabench("sweep", "--methods", "quantile", "--archs", "resnet18", "--corruptions", "fog", "--out", out)
+    ttabench("report", out, "--format", "csv", "--to", tmp_path)
+    cells = pd.read_csv(tmp_path / "cells.csv").set_index("method")["accuracy"]
+    raw, corrected = shown[0].accuracy[:, 0]
+    assert (raw, corrected) == pytest.approx((cells["source"], cells["quantile"]))
+    assert ttabench("figure", "loss-vs-mse", "--to", tmp_path, "--set", "epochs=2").code == 0

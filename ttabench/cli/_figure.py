@@ -1,0 +1,121 @@
+"""What ``ttabench figure`` does once its options are read."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ttabench import registry
+from ttabench.cli._display import Meter
+from ttabench.errors import UserError, unknown
+from ttabench.figure import Bench, house_style, options, takes_bench, write
+
+BENCH = {"arch": "resnet18", "dataset": "digits-c", "corruption": "", "device": "auto", "seed": 0}
+MILD = {"digits-c": "fog"}  # where the papers' gaussian_noise does hardly any harm: this instead
+
+Tell = Callable[[str, int, int], None]
+
+
+def show_list() -> None:
+    """Every figure that can be imported: its options with their defaults, and what it shows."""
+    from ttabench.cli._table import table
+
+    rows = []
+    for name in registry.figure_names():
+        try:
+            make = registry.figure(name)
+        except UserError as problem:
+            warnings.warn(f"skipped: {problem}", stacklevel=2)
+            continue
+        flags = ["--arch --dataset --corruption --device --seed"] if takes_bench(make) else []
+        settings = [f"--set {key}={value}" for key, value in options(make).items()]
+        rows.append((name, (make.__doc__ or "").partition("\n")[0], "\n".join(flags + settings)))
+    table(["figure", "what it shows", "options"], rows)
+
+
+def make(name: str, to: Path, flags: Mapping[str, Any], settings: Sequence[str]) -> list[Path]:
+    """Compute, draw and write a figure; the files. Mistakes raise UserError before anything is computed.
+
+    flags      of the command line, as far as given: the fields of :data:`BENCH`.
+    settings   ``option=value`` each.
+    """
+    if not name:
+        raise UserError(f"which figure? There are {', '.join(registry.figure_names())}.")
+    function = registry.figure(name)
+    known = options(function)
+    own = {flag: value for flag, value in flags.items() if flag in known}
+    values = {**own, **_parse(name, settings, known)}
+    shown = {flag: value for flag, value in flags.items() if flag not in known}
+    if shown and not takes_bench(function):
+        raise UserError(f"figure {name} takes no --{next(iter(shown))}; its options are {', '.join(known)}.")
+    there = next(place for place in (to.absolute(), *to.absolute().parents) if place.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise UserError(f"{there} is not a folder that can be written to; choose another --to.")
+    if not takes_bench(function):
+        with house_style():
+            return write(function(**values), name, to)
+    bench = _bench(**{**BENCH, **shown})
+    with house_style(), Meter("images") as meter:
+        return write(function(bench(_telling(meter)), **values), name, to)
+
+
+def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    from ttabench.grid import parse_value
+
+    values = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--set {text} is not of the form option=value.")
+        if key not in known:
+            raise unknown(f"option of figure {name}", key, known)
+        values[key] = parse_value(name, key, value, type(known[key]))
+    return values
+
+
+def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) -> Callable[[Tell], Bench]:
+    """A workbench but for its progress reports; the classifier is trained if it is not there yet."""
+    import torch
+
+    from ttabench import runner
+    from ttabench.cli._training import TrainJob, train_all
+    from ttabench.data.catalog import dataset as open_dataset
+    from ttabench.env import pick_device
+    from ttabench.executors import inline
+    from ttabench.grid import Grid
+    from ttabench.models.checkpoints import recall
+    from ttabench.workbench import Workbench
+
+    data, place = open_dataset(dataset), pick_device(device)
+    corruption = corruption or MILD.get(data.name, "gaussian_noise")
+    if corruption not in data.corruptions:
+        raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
+    grid = Grid(methods=("source",), archs=(arch,), datasets=(dataset,), corruptions=(corruption,))
+    datasets = {data.name: data}
+    if missing := runner.untrained(grid, datasets):
+        print(f"No source classifier yet for {arch} on {data.name}: training.", file=sys.stderr)
+        train_all([TrainJob(*pair, place) for pair in missing], inline.run, 0)
+    (target,) = runner.targets(grid, datasets, place)
+    loaded = recall(arch, data, target.checkpoint)
+    assert loaded is not None, f"{arch} on {data.name} was found or trained a moment ago"
+    torch.set_num_threads(1)  # as in a sweep's workers, whose numbers these are
+    classifier = loaded.classifier.to(place).eval()
+    return partial(Workbench, arch, data, corruption, classifier, seed=seed, device=place)
+
+
+def _telling(meter: Meter) -> Tell:
+    """Progress for a bench: a line for each new thing at once, then whatever the meter says."""
+    seen: set[str] = set()
+
+    def tell(what: str, done: int, total: int) -> None:
+        if what not in seen and not meter.console.is_terminal:
+            meter.console.print(f"{what} …", soft_wrap=True, markup=False)
+        seen.add(what)
+        meter(what, done, total)
+
+    return tell
