@@ -80,6 +80,12 @@ def test_the_names_are_those_of_the_authors() -> None:
     assert len(set(NAMES)) == len(PUBLISHED)
 
 
+def test_the_guide_lists_them_all() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "bring-your-own.md").read_text()
+    rows = re.findall(r"^\| `(cct_\w+)` \| ([\w-]+).* \| ([\d.]+) % \|$", page, re.MULTILINE)
+    assert sorted(rows) == sorted((c.name, c.trained_on, f"{c.claimed:.2f}") for c in PUBLISHED)
+
+
 @pytest.mark.parametrize("each", PUBLISHED, ids=NAMES)
 def test_each_is_found_for_the_data_it_was_trained_on(each: official.Checkpoint) -> None:
     data = Images(each.num_classes, each.image_size)

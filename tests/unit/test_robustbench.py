@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.unit.conftest import Said
 from tests.unit.data_fakes import labels_for, write_batch
 from tests.unit.test_bring import Squares
 from tests.unit.web import Mirror
@@ -26,6 +28,7 @@ from ttabench.models import robustbench
 from ttabench.models.bridges import construct, fill, published
 from ttabench.models.bring import bring
 from ttabench.models.checkpoints import recall
+from ttabench.store import load_frame
 
 WRN, KIREEV = "robustbench/Hendrycks2020AugMix_WRN", "robustbench/Kireev2021Effectiveness_RLAT"
 
@@ -225,6 +228,19 @@ def test_files_in_its_formats_are_downloaded_loaded_and_measured(
 def test_weights_far_from_the_leaderboard_are_warned_about(drive: Mirror) -> None:
     drive.files["uc?confirm=t&id=std"] = saved({k: 0 * v for k, v in good().items()})
     assert "is 25.00 %, but 94.78 % is claimed" in bring("robustbench/Standard", Images()).note["warning"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_sweep_warns_and_stores(drive: Mirror, ttabench: Callable[..., Said], tmp_path: Path) -> None:
+    content = saved({k: 0 * v for k, v in good().items()})
+    drive.files["uc?confirm=t&id=wrn"] = content
+    command = ("sweep", "--archs", WRN, "--methods", "source", "--corruptions", "fog", "--limit", "20")
+    said = ttabench(*command, "--workers", "0", "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert f"{WRN} on digits-c: clean accuracy is 10.00 %, but 95.08 % is claimed" in said.err
+    assert load_frame(tmp_path / "out")["arch"].tolist() == [WRN]
+    (card,) = (tmp_path / "cache" / "models" / "digits-c").glob("*.md")
+    assert hashlib.sha256(content).hexdigest() in card.read_text()
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -76,12 +76,14 @@ def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> str:
 
 def _archs() -> None:
     from ttabench.cli._table import table
-    from ttabench.models import names
+    from ttabench.models import names, official
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
     table(["architecture", "what", "on digits-c", "at 32 px", "at 64 px"], rows)
     print(f"Members by name: {', '.join(names.MEMBERS)}.")
+    print(f"Published weights: {', '.join(official.PREFIX + name for name in official.NAMES)}.")
+    print("From other packages: robustbench/NAME, timm/NAME, package.module:callable.")
 
 
 def _datasets() -> None:

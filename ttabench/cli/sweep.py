@@ -45,7 +45,8 @@ def sweep(
         str | None, Option(help="Names, or all; with settings as in tent\\[norms=all]. [quantile,tent]")
     ] = None,
     archs: Annotated[
-        str | None, Option(help="Architectures, package.module:callable or timm/NAME. [resnet18,cct]")
+        str | None,
+        Option(help="Architectures, or official/, robustbench/, timm/NAME, module:callable. [resnet18,cct]"),
     ] = None,
     datasets: Annotated[str | None, Option(help="Datasets. [digits-c]")] = None,
     corruptions: Annotated[

@@ -43,7 +43,10 @@ def _training(note: Mapping[str, Any]) -> dict[str, Any]:
 
 def _origin(note: Mapping[str, Any]) -> dict[str, Any]:
     claimed = "nothing" if note["claimed"] is None else f"{note['claimed']:.2f} %"
-    return {"Comes from": f"`{note['origin']}`, which claims {claimed}", "Warning": note["warning"] or "none"}
+    rows = {"Comes from": f"`{note['origin']}`, which claims {claimed}"}
+    if "origin_sha256" in note:
+        rows["SHA-256 (downloaded file)"] = f"`{note['origin_sha256']}`"
+    return rows | {"Warning": note["warning"] or "none"}
 
 
 def _numbers(values: Any) -> str:
