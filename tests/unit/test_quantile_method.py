@@ -257,7 +257,7 @@ def test_bfloat16_learns_too() -> None:
 
 def test_what_it_says_about_itself() -> None:
     method = prepared({})
-    assert method.adapted() == "small decorruptor before the classifier (28,271 parameters)"
+    assert method.adapted() == "small decorruptor before the classifier (26,735 parameters)"
     assert method.alarms() == {}
     method.fit(Stream(shifted(20)[0], np.arange(20), 20), epochs=1)
     assert len(method.alarms()["quantile_loss"]) == 2
