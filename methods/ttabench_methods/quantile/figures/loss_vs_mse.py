@@ -99,6 +99,7 @@ def draw(track: Track) -> Figure:
     dots = left.scatter(track.loss, track.mse, c=track.epochs, cmap="cividis", s=16, linewidths=0)
     made.colorbar(dots, ax=left, label="Epoch", pad=0.02)
     left.set(xlabel="Quantile loss", ylabel="Mean squared error of features")
+    left.locator_params(axis="x", nbins=5)
     left.set_title(f"Correlation {track.correlation:.2f}")
     for name, values, colour, line in (
         ("quantile loss", track.loss, style.BLUE, "-"),

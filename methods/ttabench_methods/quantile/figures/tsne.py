@@ -22,6 +22,7 @@ from .style import Array, Labels
 
 ROWS = ("Raw", "Quantile")
 NAMED = 20  # classes, at most, that are named in the panels
+NEIGHBOURS = 10  # of a class's median, of which most must be its own for it to be named
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,13 @@ def draw(found: Embedding) -> Figure:
 
 
 def _names(axes: Axes, x: Array, labels: Labels) -> None:
-    """Each class's number at its median: no need to tell ten colours apart."""
+    """The number of each class that has a place of its own, at its median: colours need not be told apart."""
     halo = [patheffects.withStroke(linewidth=1.5, foreground="white")]
     for label in np.unique(labels):
         at = np.median(x[labels == label], axis=0)
+        nearest = labels[np.linalg.norm(x - at, axis=1).argsort()[:NEIGHBOURS]]
+        if (nearest == label).mean() <= 0.5:
+            continue
         axes.text(
             at[0], at[1], str(label), size=7, weight="bold", ha="center", va="center", path_effects=halo
         )
