@@ -33,8 +33,8 @@ VERSION = 1
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "limit", "precision", "history",
-    "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "alarm", "stale",
-    "checkpoint", "fingerprint", "cell_id", "written",
+    "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "alarm", "warning",
+    "stale", "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
 
@@ -218,8 +218,9 @@ def row(record: Record) -> dict[str, Any]:
         "n_images": result.n_images, "clean_accuracy": result.clean_accuracy, "accuracy": result.accuracy,
         "seconds": result.seconds, "status": result.status, "reason": result.reason,
         "adapted": result.details.get("adapted", ""), "alarm": result.details.get("alarm", ""),
-        "stale": record.stale, "checkpoint": cell.checkpoint, "fingerprint": cell.fingerprint,
-        "cell_id": cell.cell_id, "written": record.written,
+        "warning": result.details.get("source_warning", ""), "stale": record.stale,
+        "checkpoint": cell.checkpoint, "fingerprint": cell.fingerprint, "cell_id": cell.cell_id,
+        "written": record.written,
     }  # fmt: skip
 
 

@@ -99,17 +99,19 @@ def _run(cell: Cell, method: Method[Any], device: str, emit: Emit) -> Result:
         lambda done, scored, right: emit(Progress(str(cell), total, done, scored, right)),
     )  # fmt: skip
     alarms = method.alarms()
+    source = _classifier(cell.arch, cell.dataset, cell.checkpoint, device)
     return Result(
         cell=cell,
         status="ok",
         accuracy=seen.accuracy,
-        clean_accuracy=_classifier(cell.arch, cell.dataset, cell.checkpoint, device).clean_accuracy,
+        clean_accuracy=source.clean_accuracy,
         n_images=len(seen.correct),
         seconds=seen.seconds,
         correct=np.packbits(seen.correct).tobytes(),
         details={
             "adapted": method.adapted(),
             "scores": type(method).scores,
+            "source_warning": source.note.get("warning", ""),
             "alarm": "; ".join(filter(None, (seen.alarm, str(alarms.pop("alarm", ""))))),
             **alarms,
         },

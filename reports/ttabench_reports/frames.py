@@ -22,7 +22,7 @@ ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
           "contamination", "precision", "history", "status", "reason", "adapted", "alarm",
-          "checkpoint", "fingerprint", "cell_id")  # fmt: skip
+          "warning", "checkpoint", "fingerprint", "cell_id")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images")
 _REAL = ("accuracy", "clean_accuracy", "seconds", "written")
 

@@ -239,6 +239,8 @@ def test_a_sweep_warns_and_stores(drive: Mirror, ttabench: Callable[..., Said], 
     assert said.code == 0, said.err
     assert f"{WRN} on digits-c: clean accuracy is 10.00 %, but 95.08 % is claimed" in said.err
     assert load_frame(tmp_path / "out")["arch"].tolist() == [WRN]
+    report = ttabench("report", tmp_path / "out", "--format", "csv")
+    assert f"{WRN} on digits-c: clean accuracy is 10.00 %, but 95.08 % is claimed" in report.err
     (card,) = (tmp_path / "cache" / "models" / "digits-c").glob("*.md")
     assert hashlib.sha256(content).hexdigest() in card.read_text()
 

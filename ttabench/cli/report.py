@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,10 @@ def report(
     format_: Annotated[str, Option("--format", help="csv, latex, plots, or several.")] = "csv,latex,plots",
     to: Annotated[Path | None, Option(help="Where to write. [DIR/report]")] = None,
 ) -> None:
-    """Write cells.csv, and the tables and plots made from it."""
+    """Write cells.csv, and the tables and plots made from it.
+
+    Warns of source classifiers whose clean accuracy was far from what they are said to have.
+    """
     from ttabench.errors import UserError
     from ttabench.grid import split_list
     from ttabench.registry import report as find
@@ -29,6 +33,9 @@ def report(
     cells = load_frame(results)
     if cells.empty:
         raise UserError(f"{results} holds no results yet; run its sweep first.")
+    odd = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
+    for arch, dataset, text in odd.itertuples(index=False):
+        warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
     folder = to or results / "report"
     try:
         folder.mkdir(parents=True, exist_ok=True)
