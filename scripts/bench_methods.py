@@ -6,7 +6,7 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
     source, bn_stats   1 forward
     tent, eata, eta    1 forward + backward, gradients of the norm layers' affine parameters only
     sar                2 of them
-    sotta              2 of them for every 64 images that arrived, on as many from the memory, and 1 forward of
+    sotta              2 of them for every 64 images that arrived, on as many from the memory; 1 forward of
                        every image on arrival: its prediction, and whether the memory takes it, come from
                        there and from no pass of the update, which sees other images in another mode. A
                        second row, which is not in worst_floor_ratio, has the 2 of the update alone as floor

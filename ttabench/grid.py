@@ -152,7 +152,8 @@ def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
 
 def make_config(cls: type[Method[Any]], values: Mapping[str, str], base: Mapping[str, Any]) -> Any:
     """A method's Config from `base` values and a user's texts. Raises UserError."""
-    kinds = typing.get_type_hints(cls.Config)
+    hints = typing.get_type_hints(cls.Config)
+    kinds = {f.name: hints[f.name] for f in fields(cls.Config)}
     for key in values:
         if key not in kinds:
             raise unknown(f"setting of {cls.name}", key, kinds)

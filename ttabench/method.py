@@ -140,6 +140,7 @@ class Method(ABC, Generic[C]):
     Randomness comes from torch's global generator, which the harness seeds. No labels are ever seen.
 
     scores       which forward pass the returned logits come from, for `ttabench list methods`.
+    restores     what it puts back by itself, whatever the protocol resets, for `ttabench list methods`.
     deviations   where this differs from the paper or its official code, and why.
     mode         "online" or "offline": as the paper runs it (protocol mode *native*).
     batch_size   the paper's, for mode native.
@@ -152,6 +153,7 @@ class Method(ABC, Generic[C]):
     mode: ClassVar[str] = "online"
     batch_size: ClassVar[int] = 200
     scores: ClassVar[str] = "the forward pass before the update"
+    restores: ClassVar[str] = "nothing"
     deviations: ClassVar[str] = "none"
 
     model: Classifier

@@ -117,7 +117,7 @@ def source_hash(name: str) -> str:
     """SHA-256 (hex) over the Python files a method is made of; the method is not imported.
 
     These are its own module or package, what it imports from its own distribution, and the
-    mechanics in ``ttabench.nn``.
+    mechanics in ``ttabench.nn``; not a distribution's ``references``, which change no number.
     """
     points = entry_points(METHODS)
     if name not in points:
@@ -131,7 +131,7 @@ def source_hash(name: str) -> str:
             spec = find_spec(module)
         except (ImportError, ValueError):
             continue
-        if spec is None or spec.origin is None or module in seen:
+        if spec is None or spec.origin is None or module in seen or module == f"{top}.references":
             continue
         seen[module] = Path(spec.origin)
         if module.startswith(top + "."):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
+from ttabench.contamination import foreign_images
 from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.download import Progress as Meter
@@ -23,6 +24,7 @@ from ttabench.grid import Grid, Planned, Target
 from ttabench.models import catalog, checkpoints
 from ttabench.models.bridges import is_external
 from ttabench.models.bring import bring
+from ttabench.protocol import parse_call
 from ttabench.store import Store
 from ttabench.worker import Done, Job, Progress
 
@@ -44,12 +46,14 @@ class Agenda:
 
 
 def open_datasets(grid: Grid) -> dict[str, Dataset]:
-    """The datasets of a grid, each checked to have its corruptions. Raises UserError."""
+    """The datasets of a grid, each checked for its corruptions and what contaminates it. Raises UserError."""
     opened = {data.name: data for data in map(open_dataset, grid.datasets)}
     for name, data in opened.items():
         for corruption in grid.corruptions:
             if corruption not in (*data.corruptions, MIXED):
                 raise unknown(f"corruption of {name}", corruption, data.corruptions)
+        if parse_call(grid.contamination):
+            foreign_images(grid.contamination, data.test().images[:0], seed=0)
     return opened
 
 

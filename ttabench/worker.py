@@ -112,6 +112,8 @@ def _run(cell: Cell, method: Method[Any], device: str, emit: Emit) -> Result:
             "adapted": method.adapted(),
             "scores": type(method).scores,
             "source_warning": source.note.get("warning", ""),
+            "restores": type(method).restores,
+            "source_data": type(method).needs_of(method.config).source_data,
             "alarm": "; ".join(filter(None, (seen.alarm, str(alarms.pop("alarm", ""))))),
             **alarms,
         },

@@ -61,6 +61,7 @@ class CoTTA(Method[CoTTAConfig]):
     needs = Needs(gradient=True)
     Config = CoTTAConfig
     scores = "the teacher's forward pass, or its mean over views, before the update"
+    restores = "a random share of the student's weights after every step"
     deviations = "views are drawn only where they are used"
 
     view: View = staticmethod(random_view)

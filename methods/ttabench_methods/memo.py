@@ -62,6 +62,7 @@ class MEMO(Method[MEMOConfig]):
     Config = MEMOConfig
     batch_size = 1
     scores = "a forward pass after the update, which is made for each image by itself"
+    restores = "everything, before each image"
     deviations = "views start from a crop at all image sizes; no AdamW"
 
     @classmethod

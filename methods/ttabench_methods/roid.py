@@ -87,6 +87,7 @@ class ROID(tta.NormAdapter[ROIDConfig]):
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = ROIDConfig
     scores = "the forward pass before the update, corrected by the prior"
+    restores = "what it learned, in part, after every step"
     deviations = "the prior corrects probabilities (official code: logits); views continue the border"
 
     @classmethod

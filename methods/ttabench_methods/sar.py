@@ -58,6 +58,7 @@ class SAR(tta.NormAdapter[SARConfig]):
     Config = SARConfig
     batch_size = 64
     scores = "the first forward pass, before the update"
+    restores = "all it learned, where the average entropy falls below reset_constant"
     deviations = "structural rule for the layers left out; a reset clears average and optimiser"
 
     @classmethod

@@ -216,6 +216,7 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
         (("--overwrite", "perhaps"), "never"),
         (("--precision", "float16"), "float16"),
         (("--contamination", "noise"), "NAME(ε)"),
+        (("--contamination", "digit-c(0.1)"), "did you mean 'digits-c'?"),
     ],
     ids=str,
 )  # fmt: skip

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -111,6 +111,7 @@ def test_values_take_the_declared_type() -> None:
         on: bool = False
         kind: str = "a"
         most: int | None = None
+        fixed: ClassVar[str] = "constant"
 
     Base = method("source")
 
@@ -122,3 +123,5 @@ def test_values_take_the_declared_type() -> None:
     assert config == Config(1e-3, 2, True, "b", None)
     with pytest.raises(UserError, match="true or false"):
         make_config(Toy, {"on": "yes"}, {})
+    with pytest.raises(UserError, match="unknown setting of toy 'fixed'"):
+        make_config(Toy, {"fixed": "otherwise"}, {})

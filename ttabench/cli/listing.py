@@ -49,9 +49,11 @@ def _methods() -> None:
                 ", ".join(filter(None, wants)) or "nothing",
                 _where(cls, archs),
                 cls.scores,
+                cls.restores,
             )
         )
-    table(["method", "paper", "native mode", "needs", "n/a or changed on", "scored"], rows)
+    table(["method", "paper", "native mode", "needs", "n/a or changed on", "scored", "restores"], rows)
+    print("note (Gong et al., NeurIPS 2022) is left out: it needs a source trained with its own norm layers.")
 
 
 def _architectures() -> dict[str, Architecture]:

@@ -65,7 +65,7 @@ def sweep(
     ] = None,
     order: Annotated[str | None, Option(help="iid or dirichlet(δ). [iid]")] = None,
     contamination: Annotated[
-        str | None, Option(help="noise(ε): unscored images in the stream. [none]")
+        str | None, Option(help="noise(ε) or DATASET(ε): unscored images in the stream. [none]")
     ] = None,
     batch_size: Annotated[str | None, Option(help="Images per batch. [each method's own]")] = None,
     epochs: Annotated[str | None, Option(help="Offline: passes over the images. [each method's own]")] = None,
