@@ -27,7 +27,10 @@ COLLAPSE = 0.5  # alarm below this fraction of the effective number of classes t
 
 @dataclass(frozen=True)
 class Evaluation:
-    """accuracy in percent; correct (n,) bool in the order of the test set; seconds to adapt and score."""
+    """accuracy in percent; seconds to adapt and score.
+
+    correct (n,) bool, of the images that are scored, in the order of the test set.
+    """
 
     accuracy: float
     correct: NDArray[np.bool_]
@@ -64,6 +67,9 @@ def evaluate(
         seen += protocol.batch_size
         report(seen, 0, 0)
 
+    adapted_on = len(order) - round(protocol.held_out * n)
+    scored_on = order[adapted_on:] if protocol.held_out else order
+
     torch.manual_seed(seed)
     # No cache of cast weights: methods change weights between two forward passes.
     amp = torch.autocast(
@@ -71,14 +77,19 @@ def evaluate(
     )
     started = time.perf_counter()
     with amp:
+        before = Stream(images, order[:adapted_on], protocol.batch_size, device, tick)
         if protocol.mode == "offline":
-            method.fit(Stream(images, order, protocol.batch_size, device, tick), protocol.epochs)
+            method.fit(before, protocol.epochs)
+        elif protocol.held_out:
+            for x in before:
+                method.adapt(x)
+        frozen = protocol.mode == "offline" or protocol.held_out
         done = scored = right = 0
-        for number, x in enumerate(Stream(images, order, protocol.batch_size, device), start=1):
+        for number, x in enumerate(Stream(images, scored_on, protocol.batch_size, device), start=1):
             if protocol.reset == "episodic":
                 method.reset()
-            logits = method.predict(x) if protocol.mode == "offline" else method.adapt(x)
-            where = order[done : done + len(x)]
+            logits = method.predict(x) if frozen else method.adapt(x)
+            where = scored_on[done : done + len(x)]
             own = where < n
             predicted[where[own]] = _classes(logits, len(x), number)[own]
             done += len(x)
@@ -87,6 +98,9 @@ def evaluate(
             report(done, scored, right)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
+    if protocol.held_out:
+        chosen = np.sort(scored_on)
+        predicted, labels = predicted[chosen], labels[chosen]
     correct = predicted == labels
     return Evaluation(
         accuracy=100 * float(correct.mean()),

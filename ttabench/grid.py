@@ -43,6 +43,7 @@ class Grid:
     epochs: int = 0
     order: str = "iid"
     contamination: str = ""
+    held_out: float = 0.0
     limit: int = 0
     precision: str = "float32"
     checkpoint: str = ""
@@ -242,6 +243,7 @@ def _protocol(grid: Grid, cls: type[Method[Any]]) -> Protocol:
             order=grid.order,
             reset=grid.reset,
             contamination=grid.contamination,
+            held_out=grid.held_out,
             limit=grid.limit,
             precision=grid.precision,
         )

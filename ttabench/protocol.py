@@ -24,6 +24,8 @@ class Protocol:
                   episodic (before every batch).
     contamination "" | SOURCE(ε): fraction ε of the stream comes from elsewhere and is not scored,
                   e.g. noise(0.2).
+    held_out      this share of the images, the last in the stream, is not adapted on, and only they are
+                  scored; 0 = the images that are adapted on are scored.
     limit         only the first `limit` images of the test set; 0 = all.
     precision     float32 | bfloat16 (autocast).
 
@@ -36,6 +38,7 @@ class Protocol:
     order: str = "iid"
     reset: str = "per_corruption"
     contamination: str = ""
+    held_out: float = 0.0
     limit: int = 0
     precision: str = "float32"
 
@@ -52,6 +55,12 @@ class Protocol:
         _, amount = parse_call(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:
             raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"held_out is {self.held_out}; expected a share from 0 to below 1")
+        if self.held_out and (self.contamination or self.reset == "episodic"):
+            raise ValueError(
+                "held-out images are scored by what was adapted on others: neither episodic nor contaminated"
+            )
         if self.mode == "offline" and self.reset == "episodic":
             raise ValueError("offline mode sees all images at once, so it cannot be episodic")
         if self.mode == "online" and self.epochs:
@@ -77,6 +86,8 @@ class Protocol:
         parts += [f"{self.order} order", f"reset {self.reset.replace('_', ' ')}"]
         if self.contamination:
             parts.append(f"contaminated by {self.contamination}")
+        if self.held_out:
+            parts.append(f"scored on the {100 * self.held_out:g} % not adapted on")
         parts.append(f"first {self.limit} images" if self.limit else "all images")
         if self.precision != "float32":
             parts.append(self.precision)

@@ -32,7 +32,8 @@ FORMAT = "ttabench-results"
 VERSION = 1
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
-    "mode", "order", "batch_size", "epochs", "reset", "contamination", "limit", "precision", "history",
+    "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
+    "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "alarm", "warning",
     "stale", "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
@@ -214,7 +215,8 @@ def row(record: Record) -> dict[str, Any]:
         "severity": cell.severity, "seed": cell.seed,
         "mode": protocol.mode, "order": protocol.order, "batch_size": protocol.batch_size,
         "epochs": protocol.epochs, "reset": protocol.reset, "contamination": protocol.contamination,
-        "limit": protocol.limit, "precision": protocol.precision, "history": " ".join(cell.history),
+        "held_out": protocol.held_out, "limit": protocol.limit, "precision": protocol.precision,
+        "history": " ".join(cell.history),
         "n_images": result.n_images, "clean_accuracy": result.clean_accuracy, "accuracy": result.accuracy,
         "seconds": result.seconds, "status": result.status, "reason": result.reason,
         "adapted": result.details.get("adapted", ""), "alarm": result.details.get("alarm", ""),

@@ -17,14 +17,24 @@ from ttabench.protocol import Protocol
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))
-TABLE = ("dataset", "severity", "fingerprint", "order", "reset", "contamination", "limit", "precision")
+TABLE = (
+    "dataset",
+    "severity",
+    "fingerprint",
+    "order",
+    "reset",
+    "contamination",
+    "held_out",
+    "limit",
+    "precision",
+)
 ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs")
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
           "contamination", "precision", "history", "status", "reason", "adapted", "alarm",
           "warning", "checkpoint", "fingerprint", "cell_id")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images")
-_REAL = ("accuracy", "clean_accuracy", "seconds", "written")
+_REAL = ("held_out", "accuracy", "clean_accuracy", "seconds", "written")
 
 
 def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
@@ -41,7 +51,7 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     if cells.empty:
         raise UserError(f"{origin} has no cells; run 'ttabench sweep' first.")
     frame = cells.reset_index(drop=True)
-    defaults = {f.name: f.default for f in fields(Protocol)}
+    defaults: dict[str, Any] = {f.name: f.default for f in fields(Protocol)}
     filled: dict[str, Any] = {}
     for name in _TEXTS:
         column = frame[name] if name in frame else pd.Series(defaults.get(name, ""), index=frame.index)
@@ -49,6 +59,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     for name in (*_WHOLE, *_REAL):
         column = frame[name] if name in frame else pd.Series(defaults.get(name), index=frame.index)
         values = pd.to_numeric(column, errors="coerce").astype(float)
+        if name in defaults:
+            values = values.fillna(defaults[name])
         if name in ("severity", "seed") and (bad := values.isna() | (values % 1 != 0)).any():
             raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a whole number.")
         filled[name] = values if name in _REAL else values.fillna(0).astype(int)
@@ -115,6 +127,8 @@ def _spell(name: str, value: Any) -> str:
             return f"{value} epochs" if value else "its own epochs"
         case "limit":
             return f"first {value} images" if value else "all images"
+        case "held_out":
+            return f"{100 * value:g} % held out" if value else "none held out"
         case "order" | "reset":
             return f"{value.replace('_', ' ')}" + (" order" if name == "order" else "")
         case "contamination":

@@ -39,7 +39,7 @@ def cells(
             "arch": arch, "dataset": dataset, "corruption": corruption, "severity": severity, "seed": seed,
             "mode": "offline" if base in OFFLINE else "online", "order": "iid",
             "batch_size": 128 if base in OFFLINE else 200, "epochs": 0, "reset": "per_corruption",
-            "contamination": "", "limit": 0, "precision": "float32", "history": "",
+            "contamination": "", "held_out": 0.0, "limit": 0, "precision": "float32", "history": "",
             "n_images": 360, "clean_accuracy": 98.0, "accuracy": float(rng.normal(80, 5)), "seconds": 1.5,
             "status": "ok", "reason": "", "adapted": "", "alarm": "", "warning": "", "stale": False,
             "checkpoint": f"weights-of-{arch}", "fingerprint": f"data-of-{dataset}", "written": 1.7e9,

@@ -253,3 +253,50 @@ def test_wrong_arrays_are_refused() -> None:
         Labelled(good.images.astype(np.float32), good.labels)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="10 images but labels"):
         Labelled(good.images, good.labels[:5])
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_held_out_images_are_scored_and_never_adapted_on(mode: str) -> None:
+    class Tells(Toy):
+        """Wrong on exactly the images it has adapted on."""
+
+        def setup(self, source: Any) -> None:
+            super().setup(source)
+            self.known: set[bytes] = set()
+
+        def _note(self, x: Tensor) -> None:
+            self.known |= {one.numpy().tobytes() for one in x}
+
+        def adapt(self, x: Tensor) -> Tensor:
+            self._note(x)
+            return super().adapt(x)
+
+        def fit(self, batches: Batches, epochs: int = 0) -> None:
+            for x in batches:
+                self._note(x)
+
+        def predict(self, x: Tensor) -> Tensor:
+            logits = super().predict(x)
+            known = torch.tensor([one.numpy().tobytes() in self.known for one in x])
+            return torch.where(known[:, None], logits.roll(1, dims=1), logits)
+
+    method = Tells(Classifier(Reads(), last="fc"), _Config())
+    method.prepare()
+    seen = evaluate(method, data(11), Protocol(mode=mode, batch_size=3, held_out=0.4), seed=1)
+    assert len(method.known) == 7
+    assert seen.accuracy == 100.0
+    assert len(seen.correct) == 4
+    assert evaluate(method, data(11), Protocol(mode="offline", batch_size=3), seed=1).accuracy == 0.0
+
+
+def test_held_out_images_differ_with_the_seed_and_not_with_the_method() -> None:
+    def held_out(seed: int) -> list[int]:
+        order = arrange("iid", data(11).labels, seed)
+        return sorted(order[-4:].tolist())
+
+    assert held_out(0) != held_out(1)
+    wrong_on_class_0 = Labelled(data(11).images, np.where(data(11).labels == 0, 1, data(11).labels))
+    for seed in range(3):
+        chosen = np.array(held_out(seed))
+        seen = evaluate(toy(), wrong_on_class_0, Protocol(batch_size=4, held_out=0.4), seed)
+        assert seen.correct.tolist() == (data(11).labels[chosen] != 0).tolist()

@@ -14,12 +14,14 @@ from ttabench.protocol import MODES, RESETS, Protocol, parse_call
     [
         {"mode": "native"}, {"reset": "never"}, {"precision": "float16"}, {"batch_size": 0}, {"limit": -1},
         {"order": "sorted"}, {"order": "dirichlet(0)"}, {"order": "dirichlet"}, {"contamination": "noise(1)"},
+        {"held_out": 1.0}, {"held_out": -0.1}, {"held_out": 0.5, "reset": "episodic"},
+        {"held_out": 0.5, "contamination": "noise(0.2)"},
         {"mode": "offline", "reset": "episodic"}, {"mode": "online", "epochs": 3},
     ],
     ids=str,
 )  # fmt: skip
 def test_values_outside_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"expected|cannot|belong"):
+    with pytest.raises(ValueError, match=r"expected|cannot|belong|neither"):
         Protocol(**wrong)  # type: ignore[arg-type]
 
 
@@ -40,8 +42,17 @@ def test_defaults_stay_out_of_the_identity() -> None:
 
 
 def test_caption_names_what_differs() -> None:
-    caption = Protocol(mode="offline", epochs=3, batch_size=64, limit=100, reset="continual").caption()
-    for part in ("offline", "3 epochs", "batch size 64", "first 100 images", "reset continual"):
+    caption = Protocol(
+        mode="offline", epochs=3, batch_size=64, limit=100, reset="continual", held_out=0.5
+    ).caption()
+    for part in (
+        "offline",
+        "3 epochs",
+        "batch size 64",
+        "first 100 images",
+        "reset continual",
+        "scored on the 50 %",
+    ):
         assert part in caption
 
 

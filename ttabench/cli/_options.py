@@ -20,6 +20,14 @@ def whole_numbers(text: str, what: str) -> tuple[int, ...]:
         raise UserError(f"{what} {text}: expected whole numbers separated by commas.") from None
 
 
+def share(text: str, what: str) -> float:
+    """``"0.5"`` → 0.5. Raises UserError for what is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{what} {text}: expected a number, e.g. 0.5.") from None
+
+
 def corruption_names(text: str) -> tuple[str, ...]:
     """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``mixed`` or names. Raises UserError."""
     from ttabench.data.corruptions import names

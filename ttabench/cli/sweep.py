@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "reset": "per_corruption",
     "order": "iid",
     "contamination": "",
+    "held_out": "0",
     "batch_size": "0",
     "epochs": "0",
     "limit": "0",
@@ -66,6 +67,9 @@ def sweep(
     order: Annotated[str | None, Option(help="iid or dirichlet(δ). [iid]")] = None,
     contamination: Annotated[
         str | None, Option(help="noise(ε) or DATASET(ε): unscored images in the stream. [none]")
+    ] = None,
+    held_out: Annotated[
+        str | None, Option(help="Score only this share of the images, and adapt on the others. [0]")
     ] = None,
     batch_size: Annotated[str | None, Option(help="Images per batch. [each method's own]")] = None,
     epochs: Annotated[str | None, Option(help="Offline: passes over the images. [each method's own]")] = None,
@@ -117,7 +121,7 @@ def sweep(
 
 def make_grid(options: dict[str, Any]) -> Grid:
     """A :class:`Grid` from option texts. Raises UserError."""
-    from ttabench.cli._options import corruption_names, whole_numbers
+    from ttabench.cli._options import corruption_names, share, whole_numbers
     from ttabench.errors import UserError
     from ttabench.grid import Grid, split_list
     from ttabench.registry import method_names
@@ -143,6 +147,7 @@ def make_grid(options: dict[str, Any]) -> Grid:
         reset=options["reset"],
         order=options["order"],
         contamination=options["contamination"],
+        held_out=share(str(options["held_out"]), "--held-out"),
         precision=options["precision"],
         checkpoint=options["checkpoint"],
         normalize=options["normalize"],
