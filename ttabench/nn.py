@@ -159,13 +159,16 @@ def top_norms(model: nn.Module, *, by_name: bool = False) -> set[str]:
 
 
 def _block_lists(module: nn.Module, norms: list[str], name: str = "") -> list[list[list[str]]]:
-    """The outermost lists of blocks, in order; a block is given by the norm layers it holds."""
+    """The outermost lists of blocks, in order; a block is given by the norm layers it holds.
+
+    A container one of whose parts holds all of them, such as body and head in a row, is not a list of blocks.
+    """
     if isinstance(module, nn.Sequential | nn.ModuleList):
         prefix = f"{name}." if name else ""
         blocks = [
             [n for n in norms if n.startswith(f"{prefix}{child}.")] for child, _ in module.named_children()
         ]
-        if any(blocks):
+        if any(blocks) and max(map(len, blocks)) < len(norms):
             return [[block for block in blocks if block]]
     return [
         found

@@ -354,6 +354,22 @@ def test_eta_needs_no_source_and_eata_says_that_it_does(bn: Classifier, x: Tenso
 # ---- SAR
 
 
+def test_sar_leaves_the_top_out_where_batch_norms_have_activations() -> None:
+    class NormAct(nn.BatchNorm2d):  # as in timm's networks
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels)
+            self.drop, self.act = nn.Identity(), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(self.drop(super().forward(x)))  # type: ignore[no-any-return]
+
+    blocks = [nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), NormAct(3)) for _ in range(4)]
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, CLASSES))
+    model = nn.Sequential(nn.Sequential(*blocks), *head)
+    method = usual(SAR, Classifier(model, last="3"))
+    assert {name.rpartition(".")[0] for name in method.parameters} == {f"net.0.{i}.1" for i in range(3)}
+
+
 def test_sar_steps_along_the_gradient_found_at_the_sharp_point(net: Classifier, x: Tensor) -> None:
     method = usual(SAR, net, lr=0.1, momentum=0.0, reset_constant=0.0)
     twin = copy.deepcopy(method.model)

@@ -22,6 +22,7 @@ from ttabench.conformance.nets import CLASSES, DropPath, images, nets
 from ttabench.conformance.state import difference, holds, size, snapshot
 from ttabench.grid import make_config
 from ttabench.method import Batches, Method, Needs, SourceData
+from ttabench.nn import channel_statistics
 from ttabench.protocol import MODES
 
 __all__ = ["Check", "conform"]
@@ -29,7 +30,11 @@ __all__ = ["Check", "conform"]
 SEED = 7
 SIZES = [24, 24, 24, 5]  # past the 64 images after which methods with a memory update
 SHIFT = 0.4
-GRANTED = {"": (), "features": ("features",), "images": ("features", "batches")}
+GRANTED = {
+    "": (),
+    "features": ("features", "channels"),
+    "images": ("features", "channels", "batches"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,10 @@ class Source:
     def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
         self._ask("features")
         return classifier.features(self._images[: limit or None]).float()
+
+    def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
+        self._ask("channels")
+        return channel_statistics([self._images[: limit or None]])
 
     def __getattr__(self, name: str) -> Any:
         return _refuse(self.__dict__, "source data", name)
