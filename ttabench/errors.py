@@ -10,6 +10,10 @@ class UserError(Exception):
     """A mistake of the caller. The command line prints it without a traceback and exits with 2."""
 
 
+class NothingToReport(UserError):
+    """A report format can make nothing of these results; told only to who asked for it by name."""
+
+
 class UnusableModel(Exception):
     """A model or method produced something that cannot be scored (NaN logits, wrong shape)."""
 

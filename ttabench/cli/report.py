@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+FORMATS = "csv,latex,plots,ablation"
+
 
 def register(app: typer.Typer) -> None:
     app.command()(report)
@@ -16,20 +18,23 @@ def register(app: typer.Typer) -> None:
 
 def report(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
-    format_: Annotated[str, Option("--format", help="csv, latex, plots, or several.")] = "csv,latex,plots",
+    format_: Annotated[
+        str | None,
+        Option("--format", help="csv, latex, plots, ablation, or several. [each that the results allow]"),
+    ] = None,
     to: Annotated[Path | None, Option(help="Where to write. [DIR/report]")] = None,
 ) -> None:
     """Write cells.csv, and the tables and plots made from it.
 
     Warns of source classifiers whose clean accuracy was far from what they are said to have.
     """
-    from ttabench.errors import UserError
+    from ttabench.errors import NothingToReport, UserError
     from ttabench.grid import split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
     from ttabench.store import load_frame
 
-    writers = {name: find(name) for name in split_list(format_)}
+    writers = {name: find(name) for name in split_list(format_ or FORMATS)}
     cells = load_frame(results)
     if cells.empty:
         raise UserError(f"{results} holds no results yet; run its sweep first.")
@@ -41,7 +46,11 @@ def report(
         folder.mkdir(parents=True, exist_ok=True)
         written = [view("cells")(cells, folder / "cells.csv")]
         for write in writers.values():
-            written += write(cells, folder)
+            try:
+                written += write(cells, folder)
+            except NothingToReport:
+                if format_:
+                    raise
     except OSError as problem:
         raise UserError(
             f"{folder} cannot be written ({problem.strerror}); choose another with --to."

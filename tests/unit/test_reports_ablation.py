@@ -1,0 +1,255 @@
+"""The ablation table: which cells make one, and that its numbers are theirs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.unit.conftest import Said
+from tests.unit.made_cells import cells, spoil
+from ttabench.cell import Result
+from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.errors import NothingToReport
+from ttabench.store import Store
+from ttabench_reports import ablation
+
+BATCHES, POINTS = (50, 128, 1000), (10, 20)
+
+
+def configured(settings: dict[str, dict[str, Any]], **made: Any) -> pd.DataFrame:
+    """Cells of methods by label, each with these settings stored; labels that say nothing of them."""
+    frame = cells(("source", *settings), ("cct",), **made)
+    configs = {label: json.dumps({"lr": 0.001, **config}) for label, config in settings.items()}
+    frame["config"] = frame["method"].map(configs).fillna("{}")
+    return frame
+
+
+def grid(**made: Any) -> pd.DataFrame:
+    """quantile under BATCHES × POINTS; the accuracy tells the combination, the corruption and the seed."""
+    pairs = dict(enumerate(itertools.product(BATCHES, POINTS)))
+
+    def accuracy(row: dict[str, Any]) -> float:
+        place = re.fullmatch(r"quantile\[variant (\d)\]", row["method"])
+        if place is None:
+            return 30.0
+        batch, points = pairs[int(place[1])]
+        return 50 + batch / 100 + points / 10 + len(row["corruption"]) / 10 + row["seed"]
+
+    settings = {
+        f"quantile[variant {i}]": {"minibatch": b, "quantiles_per_class": q} for i, (b, q) in pairs.items()
+    }
+    return configured(settings, accuracy=accuracy, **made)
+
+
+def only(frame: pd.DataFrame) -> ablation.Ablation:
+    (found,), reasons = ablation.ablations(frame)
+    assert reasons == []
+    return found
+
+
+def why_not(frame: pd.DataFrame) -> str:
+    found, (reason,) = ablation.ablations(frame)
+    assert found == []
+    return reason
+
+
+MEAN_LENGTH = sum(map(len, CORRUPTIONS)) / len(CORRUPTIONS)
+
+
+def expected(batch: int, points: int, seeds: float = 0.0) -> float:
+    return 50 + batch / 100 + points / 10 + MEAN_LENGTH / 10 + seeds
+
+
+def test_lines_have_the_mean_over_the_corruptions_of_each_combination() -> None:
+    frame = ablation.lines(only(grid()))
+    assert list(frame.columns[:6]) == [
+        "dataset", "severity", "arch", "method", "minibatch", "quantiles_per_class"
+    ]  # fmt: skip
+    seen = frame[["minibatch", "quantiles_per_class"]].astype(int).itertuples(index=False, name=None)
+    order = list(seen)
+    assert order == [(b, q) for q in POINTS for b in BATCHES]  # as the paper: the first varies fastest
+    assert list(frame["accuracy"]) == pytest.approx([expected(*pair) for pair in order])
+    assert set(frame["corruptions"]) == {15}
+    assert set(frame["notes"]) == {""}
+
+
+def test_crossed_has_the_first_setting_down_and_the_second_across() -> None:
+    frame = ablation.crossed(only(grid()))
+    assert list(frame.columns) == ["minibatch", "quantiles_per_class=10", "quantiles_per_class=20"]
+    assert list(frame["minibatch"]) == ["50", "128", "1000"]  # numbers in order, not texts
+    for batch, *values in frame.astype(float).itertuples(index=False):
+        assert values == pytest.approx([expected(batch, points) for points in POINTS])
+
+
+def test_seeds_are_averaged_and_their_spread_is_told() -> None:
+    made = only(grid(seeds=(0, 2)))
+    first = ablation.lines(made).iloc[0]
+    assert first["accuracy"] == pytest.approx(expected(50, 10, seeds=1.0))
+    assert first["sd"] == pytest.approx(2**0.5)
+    assert "Mean and standard deviation over 2 seeds." in made.caption
+
+
+def test_absent_and_failed_combinations_say_so_and_are_never_filled() -> None:
+    frame = grid()
+    frame = frame[frame["method"] != "quantile[variant 5]"]
+    frame = spoil(frame, "failed", "out of memory", method="quantile[variant 0]", corruption="fog")
+    made = only(frame)
+    lines = ablation.lines(made).set_index(["minibatch", "quantiles_per_class"])
+    assert lines.loc[("1000", "20"), "notes"] == "not run"
+    assert "out of memory" in str(lines.loc[("50", "10"), "notes"])
+    assert lines["accuracy"].isna().sum() == 2
+    text = ablation.paper_float(made).render("x")
+    assert "out of memory" in text
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")][1:]
+    accuracies = (row.split("&")[-1].removesuffix(r"\\").strip() for row in rows)
+    shown = [re.sub(r"\\textbf{(.*)}|\$.*", r"\1", accuracy) for accuracy in accuracies]
+    measured = [(128, 10), (1000, 10), (50, 20), (128, 20)]
+    assert shown == ["--", *(f"{expected(*pair):.1f}" for pair in measured), "--"]
+
+
+def test_the_best_is_bold_and_the_caption_tells_source_and_protocol() -> None:
+    made = only(grid())
+    for float_ in (ablation.paper_float(made), ablation.crossed_float(made)):
+        text = float_.render("x")
+        assert re.findall(r"\\textbf{(.*?)}", text) == [f"{expected(1000, 20):.1f}"]
+        assert "Source: 30.0." in text
+        assert "offline, batch size 128, iid order" in text
+        assert "by minibatch and quantiles per class" in text
+
+
+def test_one_setting_is_a_single_row() -> None:
+    rates = {"tent[a]": {"lr": 0.0001}, "tent[b]": {"lr": 0.01}, "tent[c]": {"lr": 0.001}}
+    values = {"tent[a]": 60.0, "tent[b]": 61.0, "tent[c]": 62.0, "source": 50.0}
+    made = only(configured(rates, accuracy=lambda row: values[row["method"]]))
+    frame = ablation.crossed(made)
+    assert frame.to_dict("records") == [
+        {"method": "tent", "lr=0.0001": 60.0, "lr=0.001": 62.0, "lr=0.01": 61.0}
+    ]
+    assert list(ablation.lines(made)["accuracy"]) == pytest.approx([60.0, 62.0, 61.0])
+
+
+def test_three_settings_are_no_ablation() -> None:
+    settings = {
+        f"quantile[{i}]": {"minibatch": a, "epochs": b, "size": c}
+        for i, (a, b, c) in enumerate(itertools.product((1, 2), (3, 4), ("small", "paper")))
+    }
+    reason = why_not(configured(settings))
+    assert "quantile on cct" in reason
+    assert "3 settings differ (epochs, minibatch, size)" in reason
+
+
+def test_settings_that_never_change_alone_are_no_ablation() -> None:
+    pairs = {"quantile[a]": {"x": 1, "y": 1}, "quantile[b]": {"x": 2, "y": 2}}
+    assert "x and y always change together" in why_not(configured(pairs))
+    cross = {**pairs, "quantile[c]": {"x": 1, "y": 2}}
+    assert len(ablation.lines(only(configured(cross)))) == 4
+
+
+def test_two_incomplete_means_compare_nothing() -> None:
+    pairs = {"tent[a]": {"norms": "all"}, "tent[b]": {"norms": "batch"}}
+    frame = spoil(configured(pairs), "n/a", "no batch norm", method="tent[b]")
+    assert "fewer than two" in why_not(frame)
+
+
+def test_what_was_not_measured_the_same_way_is_never_in_one_ablation() -> None:
+    frame = configured({"tent[a]": {"steps": 1}, "tent[b]": {"steps": 2}})
+    other = frame.assign(batch_size=64, cell_id="x" + frame["cell_id"])
+    found, _ = ablation.ablations(pd.concat([frame, other]))
+    assert sorted(made.about["batch_size"] for made in found) == [64, 200]
+    mixed = pd.concat([frame[frame["method"] != "tent[b]"], other[other["method"] == "tent[b]"]])
+    assert ablation.ablations(mixed) == ([], [])
+
+
+def test_a_setting_named_like_a_column_does_not_replace_it() -> None:
+    frame = ablation.lines(only(configured({"tent[a]": {"seeds": 7}, "tent[b]": {"seeds": 8}})))
+    assert list(frame["tent.seeds"]) == ["7", "8"]
+    assert list(frame["seeds"]) == [1, 1]
+
+
+def test_values_are_told_apart_by_kind() -> None:
+    of = ablation.Value.of
+    assert of(1) == of(1.0) != of(True)
+    assert [v.text for v in sorted(map(of, ("paper", 10, 9.5, True, None)))] == [
+        "none", "true", "9.5", "10", "paper"
+    ]  # fmt: skip
+
+
+def test_an_ordinary_sweep_has_none(tmp_path: Path) -> None:
+    with pytest.raises(NothingToReport, match="no method ran under several values"):
+        ablation.write(cells(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_well_formed_and_compile(tmp_path: Path) -> None:
+    frame = spoil(grid(datasets=("my_data%", "cifar10-c")), "failed", "50% of {x_y", corruption="fog",
+                  method="quantile[variant 0]")  # fmt: skip
+    paths = ablation.write(frame, tmp_path)
+    assert len(paths) == len(set(paths)) == 2 * 4 + 1
+    for path in paths[:-1]:
+        text = path.read_text()
+        if path.suffix == ".csv":
+            assert pd.read_csv(path).shape == ((3, 3) if path.stem.endswith("_crossed") else (6, 12))
+            continue
+        (align,) = re.findall(r"\\begin{tabular}{([lr]+)}", text)
+        rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+        assert len(rows) == (4 if path.stem.endswith("_crossed") else 7)
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(align) - 1}
+        assert all(f"\\{rule}" in text for rule in ("toprule", "midrule", "bottomrule"))
+    labels = re.findall(r"\\label{(.*?)}", "".join(p.read_text() for p in paths if p.suffix == ".tex"))
+    assert len(set(labels)) == len(labels) == 4
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", paths[-1].name],
+        cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    if "booktabs.sty' not found" in done.stdout:
+        pytest.skip("this TeX has no booktabs")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_from_the_sweep_to_the_table(ttabench: Callable[..., Said], tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    asked = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
+    crossing = ("--set", "tent.lr=1e-3,1e-4", "--set", "tent.norms=batch,all")
+    said = ttabench("sweep", *asked, *crossing, "--out", out, "--workers", "0", "--device", "cpu")
+    assert said.code == 0, said.err
+    said = ttabench("report", out, "--format", "ablation")
+    assert said.code == 0, said.err
+    assert "_crossed.tex" in said.out
+    (table,) = (p for p in (out / "report").glob("ablation_*.csv") if not p.stem.endswith("_crossed"))
+    lines = pd.read_csv(table)
+    cells_ = pd.read_csv(out / "report" / "cells.csv")
+    adapted = cells_[cells_["base"] == "tent"]
+    configs = [json.loads(config) for config in adapted["config"]]
+    stored = {(c["lr"], c["norms"]): a for c, a in zip(configs, adapted["accuracy"], strict=True)}
+    assert len(stored) == 4
+    shown = dict(zip(zip(lines["lr"], lines["norms"], strict=True), lines["accuracy"], strict=True))
+    assert shown == pytest.approx(stored, abs=1e-4)
+
+
+def test_why_there_is_none_is_told_only_to_who_asked(
+    ttabench: Callable[..., Said], tmp_path: Path, result: Result, other: Result
+) -> None:
+    store = Store.create(tmp_path / "results", {})
+    writer = store.writer()
+    for each in (result, other):
+        writer.append(each)
+    writer.close()
+    said = ttabench("report", store.root, "--to", tmp_path / "usual")
+    assert said.code == 0, said.err
+    assert "ablation" not in said.out + said.err
+    said = ttabench("report", store.root, "--format", "ablation", "--to", tmp_path / "asked")
+    assert said.code == 2
+    assert "no method ran under several values of one setting" in said.err
