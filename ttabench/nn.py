@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -493,7 +493,11 @@ class NormAdapter(Method[C]):
 
     Where the default is batch norm alone, models without it get ``norms="all"``, as in the official
     code of SAR for TENT and EATA.
+
+    vit_lr  the official learning rate of transformers, where it is another than that of ResNets.
     """
+
+    vit_lr: ClassVar[float] = 0.0
 
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
@@ -504,7 +508,9 @@ class NormAdapter(Method[C]):
 
     @classmethod
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        return {} if "batch" in arch.norm_layers or cls.Config().norms == "all" else {"norms": "all"}
+        kinds = set(arch.norm_layers)
+        norms = {} if "batch" in kinds or cls.Config().norms == "all" else {"norms": "all"}
+        return norms | ({"lr": cls.vit_lr} if cls.vit_lr and not {"batch", "group"} & kinds else {})
 
     def collect(self, skip: Collection[str] = (), weight_decay: float = 0.0) -> None:
         """Statistics set up; `parameters` found, but for layers in `skip`; `optimizer` around them."""

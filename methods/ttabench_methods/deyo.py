@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import fold, interpolate, unfold
 
 from ttabench import nn as tta
-from ttabench.method import Architecture, Needs, SourceData
+from ttabench.method import Needs, SourceData
 from ttabench_methods import references
 
 
@@ -80,6 +80,7 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     paper = references.DEYO
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = DeYOConfig
+    vit_lr = 1e-3  # ViT-B
     batch_size = 64
     deviations = "structural rule for the layers left out; dropout and stochastic depth stay in eval mode"
 
@@ -87,11 +88,6 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         """Official for ImageNet only; otherwise EATA's for CIFAR, which the extra corruptions favour."""
         return {} if num_classes >= 1000 else {"lr": 5e-3}
-
-    @classmethod
-    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        """Transformers: the official value for ViT-B."""
-        return {} if {"batch", "group"} & set(arch.norm_layers) else {"lr": 1e-3}
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config

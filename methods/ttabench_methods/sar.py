@@ -21,7 +21,6 @@ alone, and finds the top by module names, which it has only on torchvision's Res
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -29,7 +28,7 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Architecture, Needs, SourceData
+from ttabench.method import Needs, SourceData
 from ttabench_methods import references
 
 
@@ -56,6 +55,7 @@ class SAR(tta.NormAdapter[SARConfig]):
     paper = references.SAR
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = SARConfig
+    vit_lr = 1e-3  # ViT-B
     batch_size = 64
     scores = "the first forward pass, before the update"
     restores = "all it learned, where the average entropy falls below reset_constant"
@@ -64,11 +64,6 @@ class SAR(tta.NormAdapter[SARConfig]):
     @classmethod
     def needs_of(cls, config: SARConfig) -> Needs:
         return replace(super().needs_of(config), source_data="images" if config.clean_images else "")
-
-    @classmethod
-    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        """Transformers: the official value for ViT-B."""
-        return {} if {"batch", "group"} & set(arch.norm_layers) else {"lr": 1e-3}
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
