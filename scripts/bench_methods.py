@@ -23,7 +23,8 @@ less; several threads and a GPU, which is waited for, in wall-clock seconds.
 Usage: python scripts/bench_methods.py [--archs resnet18,cct_7_3x1] [--methods tent,cotta | all] [--width 64]
            [--batch 200] [--repeats 5] [--seconds 3] [--threads 1] [--device cpu]
 
-The full run takes an estimated two hours on one idle CPU core: it is one for a GPU. A minute and a half:
+The full run takes an estimated hour and a quarter on one CPU core, most of it for CoTTA's 32 views on
+cct_7_3x1; two thirds of that with --repeats 3. A minute and a half:
 python scripts/bench_methods.py --batch 32 --width 16 --archs resnet18,cct_2_3x2_32
 """
 
