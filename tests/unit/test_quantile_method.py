@@ -16,7 +16,9 @@ from ttabench.nn import channel_statistics
 from ttabench.source import SourceImages
 from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantileConfig
+from ttabench_methods.quantile.bank import mean_unit
 from ttabench_methods.quantile.decorruptor import SIZES, Decorruptor
+from ttabench_methods.quantile.geometric import quantile_index
 from ttabench_methods.quantile.regulariser import channel_penalty
 from ttabench_methods.quantile.sampling import high_confidence_uniform
 from ttabench_methods.quantile.stopping import EarlyStopping
@@ -272,3 +274,29 @@ def test_settings_out_of_range(bad: dict[str, Any]) -> None:
 def test_without_source_features_it_cannot_start() -> None:
     with pytest.raises(ValueError, match="features of source data"):
         Quantile(classifier(), QuantileConfig()).prepare(None)
+
+
+def test_indices_within_classes_count_only_features_of_the_class() -> None:
+    """√weight × C × (share of the class) × the index among the features that are predicted as the class."""
+    method = prepared({"per_class": 4.0})
+    features = torch.randn(50, method.points.shape[1]) + method.points[:50]
+    found = mean_unit(method.points, features, method.weigh)
+    number = len(method.points) // 2
+    plain = quantile_index(method.points[:number], features)
+    torch.testing.assert_close(found[:number], plain, rtol=1e-4, atol=1e-5)
+    of_points = method.model.head(method.points[number:] * method.unit).argmax(1)
+    of_features = method.model.head(features * method.unit).argmax(1)
+    for c in range(4):
+        points, mine = method.points[number:][of_points == c], features[of_features == c]
+        expected = 2.0 * 4 * len(mine) / 50 * quantile_index(points, mine)
+        torch.testing.assert_close(found[number:][of_points == c], expected, rtol=1e-4, atol=1e-5)
+    assert len(method.index) == 2 * number
+
+
+def test_matching_within_classes_undoes_a_shift() -> None:
+    x, labels = shifted(130)
+    method = prepared({"per_class": 1.0, "start": "identity", "epochs": 24})
+    stream = Stream(x, np.arange(130), 100)
+    torch.manual_seed(1)
+    method.fit(stream)
+    assert accuracy(method, stream, labels) > 0.95

@@ -72,7 +72,8 @@ class Quantile(Method[QuantileConfig]):
         config = self.config
         self.standard = source.channels(config.source_features)
         clean = source.features(self.model, config.source_features)
-        chosen = high_confidence_uniform(self.model.head(clean), config.quantiles_per_class, config.confident)
+        logits = self.model.head(clean.to(self.model.linear.weight.dtype))
+        chosen = high_confidence_uniform(logits, config.quantiles_per_class, config.confident)
         spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
         self.unit = spread.clamp_min(0.1 * spread.mean())  # a feature that is constant on the source
         clean = clean / self.unit

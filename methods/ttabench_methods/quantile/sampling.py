@@ -37,10 +37,15 @@ class ByClass:
 
     def __init__(self, model: Classifier, unit: Tensor, points: Tensor, weight: float) -> None:
         self.model, self.unit = model, unit
-        self.classes = model.head(points * unit).argmax(1)
+        self.classes = self.predict(points)
         self.scale = weight**0.5 * model.num_classes
 
     def __call__(self, features: Tensor) -> Tensor:
         """(b, k) → (2Q, b)"""
-        agree = self.classes[:, None] == self.model.head(features * self.unit).argmax(1)
+        agree = self.classes[:, None] == self.predict(features)
         return torch.cat([torch.ones_like(agree, dtype=features.dtype), self.scale * agree])
+
+    def predict(self, features: Tensor) -> Tensor:
+        """(b, k) → classes (b,)"""
+        z = (features * self.unit).to(self.model.linear.weight.dtype)
+        return self.model.head(z).argmax(1)
