@@ -223,3 +223,18 @@ def test_data_verbs(ttabench: Run, tmp_path: Path) -> None:
     said = ttabench("data", "fetch", "cifar11-c", *root)
     assert (said.code, "did you mean 'cifar10-c'" in said.err) == (2, True)
     assert ttabench("data", "fetch", "digits-c").code == 0
+
+
+def test_train_leaves_a_card_and_a_learning_curve(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    command = ("train", "--archs", "resnet18", "--epochs", "1", "--workers", "0")
+    said = ttabench(*command)
+    assert said.code == 0, said
+    (card,) = tmp_path.rglob("*.md")
+    (plot,) = tmp_path.rglob("*.png")
+    assert "of 600 test images" in card.read_text()
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    again = ttabench(*command)
+    assert "trained already" in again.out

@@ -28,7 +28,8 @@ def train(
 ) -> None:
     """Train a source classifier per architecture × dataset, and keep it in the cache.
 
-    Prints the clean accuracy. A training that was stopped goes on where it was.
+    Prints the clean accuracy, and where the model card and the learning curve are. A training that was
+    stopped goes on where it was.
     """
     from ttabench import runner
     from ttabench.cli._training import TrainJob, train_all
@@ -39,11 +40,11 @@ def train(
     from ttabench.models import checkpoints
 
     chosen = pick_device(device)
+    which: dict[str, Any] = {"recipe": recipe, "epochs": epochs or None, "seed": seed}
     todo = []
     for name in split_list(datasets):
         data = dataset(name)
         for arch in split_list(archs):
-            which: dict[str, Any] = {"recipe": recipe, "epochs": epochs or None, "seed": seed}
             if not force and checkpoints.find(arch, data, **which):
                 held = checkpoints.load(arch, data, **which)
                 print(f"{arch} on {name}: {held.clean_accuracy:.2f} % clean, trained already (see --force)")
@@ -54,3 +55,6 @@ def train(
         share = threads or max(1, runner.cores() // max(1, count))
         jobs = [TrainJob(arch, name, chosen, share, epochs, seed, precision, recipe) for arch, name in todo]
         train_all(jobs, local.run if count else inline.run, count)
+        for arch, name in todo:
+            plot = checkpoints.curve(arch, dataset(name), **which)
+            print(f"{arch} on {name}: model card {plot.with_suffix('.md')}, learning curve {plot}")
