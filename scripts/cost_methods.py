@@ -21,7 +21,7 @@ as in quantile[minibatch=50]. One CPU thread is timed in CPU seconds; several, a
 Usage: python scripts/cost_methods.py [--arch cct] [--dataset digits-c] [--device cuda] [--limit 0]
            [--methods 'source,tent,cotta,quantile,quantile[size=paper]'] [--csv cost_methods.csv]
 
-As it stands it took four and a half minutes on one busy CPU core, most of it the decorruptor of the paper's size.
+As it stands it took four and a half minutes on one busy CPU core, mostly the paper's size of decorruptor.
 """
 
 from __future__ import annotations
