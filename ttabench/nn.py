@@ -29,6 +29,7 @@ __all__ = [
     "channel_statistics",
     "describe",
     "entropy",
+    "estimate_batch_norm",
     "make_optimizer",
     "masked_mean",
     "minimise",
@@ -310,6 +311,21 @@ def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
     "batch": mean and biased variance; "median": see :func:`moments`. No other layer changes.
     """
     adapt_batch_norm(model, statistics)
+
+
+def estimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Stored statistics of batch norm become those of `batches`, the mean over them; eval mode uses them."""
+    layers: list[Any] = [layer for _, layer in norm_modules(model, "batch")]
+    layers = [layer for layer in layers if layer.running_mean is not None]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum, layer.training = None, True
+    with torch.no_grad():
+        for x in batches:
+            model(x)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum, layer.training = momentum, False
 
 
 def use_running_statistics(model: nn.Module, statistics: str, momentum: float) -> None:

@@ -441,3 +441,27 @@ def test_a_batch_norm_with_an_activation_keeps_it() -> None:
 def test_a_batch_norm_that_does_something_unknown_is_refused() -> None:
     with pytest.raises(UserError, match="NormOdd at '0'"):
         tta.use_batch_statistics(nn.Sequential(NormOdd(4)))
+
+
+def test_estimated_batch_norm_has_the_statistics_of_the_batches_and_uses_them() -> None:
+    torch.manual_seed(0)
+    layer = nn.BatchNorm2d(3, momentum=0.3).eval()
+    model, batches = nn.Sequential(layer), [torch.randn(8, 3, 4, 4) * 2 + 1, torch.randn(8, 3, 4, 4)]
+    tta.estimate_batch_norm(model, batches)
+    means = torch.stack([x.mean((0, 2, 3)) for x in batches]).mean(0)
+    variances = torch.stack([x.var((0, 2, 3)) for x in batches]).mean(0)
+    torch.testing.assert_close(layer.running_mean, means)
+    torch.testing.assert_close(layer.running_var, variances)
+    assert not layer.training
+    assert layer.momentum == 0.3
+    shape = (1, 3, 1, 1)
+    expected = (batches[0] - means.view(shape)) / (variances.view(shape) + layer.eps).sqrt()
+    torch.testing.assert_close(model(batches[0]), expected)
+
+
+def test_channel_statistics_are_those_of_all_pixels() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(17, 3, 5, 4) * torch.tensor([1.0, 2.0, 0.1]).view(1, 3, 1, 1) + 3
+    mean, std = tta.channel_statistics(x.split(5))
+    torch.testing.assert_close(mean, x.mean((0, 2, 3)))
+    torch.testing.assert_close(std, x.std((0, 2, 3), correction=0), rtol=1e-3, atol=1e-4)

@@ -300,3 +300,20 @@ def test_matching_within_classes_undoes_a_shift() -> None:
     torch.manual_seed(1)
     method.fit(stream)
     assert accuracy(method, stream, labels) > 0.95
+
+
+def test_batch_norm_of_the_target_is_undone_by_reset_and_needs_batch_norm() -> None:
+    config = QuantileConfig(**{**QUICK, "batch_norm": "target", "epochs": 1})
+    assert Quantile.needs_of(config).norm_layers == ("batch",)
+    assert Quantile.needs_of(QuantileConfig()).norm_layers == ()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 4))
+    method = Quantile(Classifier(net, last="3", mean=MEAN, std=STD), config)
+    method.prepare(SourceImages(lambda: to_bytes(images(400, 1)[0]), Needs(source_data="features")))
+    (norm,) = (m for m in method.model.modules() if isinstance(m, nn.BatchNorm2d))
+    assert torch.equal(norm.running_mean, torch.zeros(4))
+    method.fit(Stream(shifted(60)[0], np.arange(60), 60))
+    assert not torch.equal(norm.running_mean, torch.zeros(4))
+    method.reset()
+    (norm,) = (m for m in method.model.modules() if isinstance(m, nn.BatchNorm2d))
+    assert torch.equal(norm.running_mean, torch.zeros(4))

@@ -31,6 +31,10 @@ class QuantileConfig:
     start: Literal["identity", "auto"] = "auto"  # auto: or with the channels brought to the source's mean and
     # standard deviation, where that has the lower quantile loss; the paper: identity
 
+    # target: batch norm's statistics are first those of the target images at the start (BNStats); ours, and
+    # only for models that have batch norm
+    batch_norm: Literal["source", "target"] = "source"
+
     # The loss
     quantiles_per_class: int = 100  # paper: 1,000 points
     confident: float = 0.5  # points are drawn from this most confident part of each class

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ttabench.method import Batches, Method, Needs, Paper, SourceData
-from ttabench.nn import channel_statistics
+from ttabench.nn import channel_statistics, estimate_batch_norm
 
 from .bank import Bank, StreamBank, mean_unit
 from .config import QuantileConfig
@@ -57,6 +58,10 @@ class Quantile(Method[QuantileConfig]):
     mode = "offline"
     batch_size = 512
     scores = "offline: after all epochs; online: the forward pass after the update"
+
+    @classmethod
+    def needs_of(cls, config: QuantileConfig) -> Needs:
+        return replace(cls.needs, norm_layers=("batch",)) if config.batch_norm == "target" else cls.needs
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -134,7 +139,8 @@ class Quantile(Method[QuantileConfig]):
 
     def adapted(self) -> str:
         number = sum(p.numel() for p in self.decorruptor.parameters())
-        return f"{self.config.size} decorruptor before the classifier ({number:,} parameters)"
+        also = ", and statistics of batch norm" if self.config.batch_norm == "target" else ""
+        return f"{self.config.size} decorruptor before the classifier ({number:,} parameters){also}"
 
     def alarms(self) -> dict[str, Any]:
         return {"quantile_loss": [round(loss, 6) for loss in self.losses]} if self.losses else {}
@@ -164,14 +170,15 @@ class Quantile(Method[QuantileConfig]):
 
     def _start(self, batches: Iterable[Tensor]) -> None:
         """The identity or the channels brought to the source's statistics, whichever has the lower loss."""
-        if self.config.start == "identity":
-            return
-        losses = []
-        for have in (self.standard, channel_statistics(batches)):
-            self.decorruptor.standardise(have, self.standard)
-            losses.append(self._loss(mean_unit(self.points, self._all_features(batches), self.weigh)))
-        if losses[0] <= losses[1]:
-            self.decorruptor.standardise(self.standard, self.standard)
+        if self.config.start == "auto":
+            losses = []
+            for have in (self.standard, channel_statistics(batches)):
+                self.decorruptor.standardise(have, self.standard)
+                losses.append(self._loss(mean_unit(self.points, self._all_features(batches), self.weigh)))
+            if losses[0] <= losses[1]:
+                self.decorruptor.standardise(self.standard, self.standard)
+        if self.config.batch_norm == "target":
+            estimate_batch_norm(self.model, map(self.decorruptor, batches))
 
     def _fill(self, batches: Batches) -> Bank:
         features = self._all_features(batches)
