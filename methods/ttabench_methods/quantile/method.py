@@ -36,9 +36,8 @@ from .regulariser import channel_penalty
 from .sampling import ByClass, high_confidence_uniform
 from .stopping import EarlyStopping
 
-PLAIN = (
-    1 / 3
-)  # part of the epochs before indices are matched within classes: first, predictions must be worth it
+# Part of the epochs before indices are matched within classes: first, predictions must be worth it.
+PLAIN = 1 / 3
 
 
 class Quantile(Method[QuantileConfig]):
@@ -57,6 +56,11 @@ class Quantile(Method[QuantileConfig]):
     Config = QuantileConfig
     mode = "offline"
     batch_size = 512
+    deviations = (
+        "features are divided by the source's standard deviation (standardise=false: the paper); training starts "
+        "from the source's channel statistics where that has the lower loss (start=identity: the paper) and is "
+        "held near its start (proximity=0: the paper)"
+    )
     scores = "offline: after all epochs; online: the forward pass after the update"
 
     @classmethod
