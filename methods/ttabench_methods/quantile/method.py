@@ -57,9 +57,9 @@ class Quantile(Method[QuantileConfig]):
     mode = "offline"
     batch_size = 512
     deviations = (
-        "features are divided by the source's standard deviation (standardise=false: the paper); training starts "
-        "from the source's channel statistics where that has the lower loss (start=identity: the paper) and is "
-        "held near its start (proximity=0: the paper)"
+        "features are divided by the source's standard deviation (standardise=false: the paper); training "
+        "starts from the source's channel statistics where that has the lower loss (start=identity: the "
+        "paper) and is held near its start (proximity=0: the paper)"
     )
     scores = "offline: after all epochs; online: the forward pass after the update"
 
