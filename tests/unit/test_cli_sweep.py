@@ -274,7 +274,10 @@ def test_a_full_disk_ends_the_sweep_with_one_sentence(
 
 def background(out: Path, methods: str = "source") -> subprocess.Popen[str]:
     """A sweep of 30 cells for each method, with two workers."""
-    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--workers", "2"]
+    # Without job control a shell starts background commands with SIGINT ignored, and Python keeps that.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    start += "from ttabench.cli import main; main()"
+    command = [sys.executable, "-c", start, "sweep", "--workers", "2"]
     command += ["--archs", "resnet18", "--methods", methods, "--severities", "1,2", "--out", str(out)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
