@@ -20,7 +20,6 @@ import pandas as pd
 
 from ttabench.store import load_frame
 
-CORRUPTIONS = "speckle_noise,gaussian_blur,spatter,saturate"
 SETTINGS = (
     "",  # the default
     "start=identity",
@@ -51,7 +50,7 @@ def label(settings: str) -> str:
 def sweep(out: Path, settings: list[str], options: list[str]) -> None:
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--out", str(out)]
     methods = ",".join(map(label, settings))
-    subprocess.run([*command, "--methods", methods, "--corruptions", CORRUPTIONS, *options], check=True)
+    subprocess.run([*command, "--methods", methods, "--corruptions", "extra", *options], check=True)
 
 
 def table(cells: pd.DataFrame) -> pd.DataFrame:

@@ -103,8 +103,7 @@ class Quantile(Method[QuantileConfig]):
     def fit(self, batches: Batches, epochs: int = 0) -> None:
         """Algorithm 1 in mini-batches; the parameters of the epoch with the lowest loss are kept."""
         epochs = epochs or self.config.epochs
-        self._start(batches)
-        bank = self._fill(batches)
+        bank = self._bank(self._start(batches))
         self.losses = [float(self._loss(bank.mean))]
         stopping = EarlyStopping(self.decorruptor, self.config.patience, self.losses[0])
         for epoch in range(epochs):
@@ -172,20 +171,30 @@ class Quantile(Method[QuantileConfig]):
             + self.config.proximity * moved
         )
 
-    def _start(self, batches: Iterable[Tensor]) -> None:
-        """The identity or the channels brought to the source's statistics, whichever has the lower loss."""
+    def _start(self, batches: Iterable[Tensor]) -> Tensor:
+        """The identity or the channels brought to the source's statistics, whichever has the lower loss.
+
+        Returns the features (n, k) of all images there.
+        """
         if self.config.start == "auto":
-            losses = []
-            for have in (self.standard, channel_statistics(batches)):
-                self.decorruptor.standardise(have, self.standard)
-                losses.append(self._loss(mean_unit(self.points, self._all_features(batches), self.weigh)))
-            if losses[0] <= losses[1]:
+            self.decorruptor.standardise(self.standard, self.standard)
+        features = self._all_features(batches)
+        if self.config.start == "auto":
+            self.decorruptor.standardise(channel_statistics(batches), self.standard)
+            others = self._all_features(batches)
+            if self._loss_of(features) <= self._loss_of(others):
                 self.decorruptor.standardise(self.standard, self.standard)
+            else:
+                features = others
         if self.config.batch_norm == "target":
             estimate_batch_norm(self.model, map(self.decorruptor, batches))
+            features = self._all_features(batches)
+        return features
 
-    def _fill(self, batches: Batches) -> Bank:
-        features = self._all_features(batches)
+    def _loss_of(self, features: Tensor) -> Tensor:
+        return self._loss(mean_unit(self.points, features, self.weigh))
+
+    def _bank(self, features: Tensor) -> Bank:
         if self.config.bank_on_cpu:
             features = features.cpu()
         beta = {"none": 0.0, "optimal": None}.get(self.config.bank, 1.0)
