@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 import io
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ttabench.errors import UserError
+from ttabench.files import replace_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,16 +100,10 @@ def write(figure: Figure, name: str, folder: Path) -> list[Path]:
     """
     pictures = {folder / f"{name}.{kind}": _render(figure, kind) for kind in KINDS}
     for path, picture in pictures.items():
-        part = path.with_name(f".{os.getpid()}-{path.name}")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(picture)
-            part.replace(path)
+            replace_file(path, picture)
         except OSError as problem:
             raise UserError(f"{path} cannot be written ({problem.strerror}); choose another --to.") from None
-        finally:
-            with suppress(OSError):
-                part.unlink()
     return list(pictures)
 
 

@@ -17,9 +17,7 @@ leave one's weights beside the other's description.
 from __future__ import annotations
 
 import json
-import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from ttabench.data.base import Dataset
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
+from ttabench.files import replace_file
 from ttabench.models import cards
 from ttabench.models.names import resolve
 from ttabench.models.plans import Plan, plan
@@ -199,21 +198,13 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Raises UserError where the folder cannot be written or the disk is full.
     """
-    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        replace_file(path, data)
     except OSError as problem:
         raise UserError(
             f"{path} cannot be written ({problem.strerror or problem}); "
             "free some space or set TTABENCH_CACHE to another folder."
         ) from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

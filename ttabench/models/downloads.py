@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from ttabench.data.download import Progress, download, silent
 from ttabench.data.published import Archive
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
+from ttabench.files import replace_file
 
 __all__ = ["WeightsFile", "obtain"]
 
@@ -32,7 +32,7 @@ def obtain(file: WeightsFile, source: str, progress: Progress = silent) -> tuple
         path, found = download(file, folder, progress)
         pinned = _pinned(pin)
         if not pinned:
-            _pin(pin, found["sha256"], path.name)
+            replace_file(pin, f"{found['sha256']}  {path.name}\n".encode())
     except OSError as problem:
         raise UserError(
             f"{file.file} could not be stored in {folder} ({problem.strerror}); free space there, or set "
@@ -54,9 +54,3 @@ def _pinned(pin: Path) -> str:
     if not re.fullmatch("[0-9a-f]{64}", digest):
         raise UserError(f"{pin} is damaged: it holds no SHA-256; delete it and run the same command again.")
     return digest
-
-
-def _pin(pin: Path, digest: str, name: str) -> None:
-    part = pin.with_name(f".{os.getpid()}-{pin.name}")
-    part.write_text(f"{digest}  {name}\n")
-    part.replace(pin)
