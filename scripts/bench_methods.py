@@ -18,7 +18,8 @@ the methods above are set so that every image counts and every pass is made. Pre
 
 Adapter and floor take turns and swap places each time; the ratio is the median over the pairs, images per
 second are the best of each. One thread is timed in CPU seconds, so that other work on the machine counts
-less; several threads and a GPU, which is waited for, in wall-clock seconds.
+less; several threads and a GPU, which is waited for, in wall-clock seconds. The process keeps
+the memory it frees, as a worker does: pages fetched anew would cost now the one and now the other.
 
 Usage: python scripts/bench_methods.py [--archs resnet18,cct_7_3x1] [--methods tent,cotta | all] [--width 64]
            [--batch 200] [--repeats 5] [--seconds 3] [--threads 1] [--device cpu]
@@ -48,6 +49,7 @@ from torch import Tensor
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.malloc import keep_freed_memory
 from ttabench.method import Method
 from ttabench.models.catalog import build
 from ttabench.registry import method as find_method
@@ -258,6 +260,7 @@ def run(options: argparse.Namespace) -> None:
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"no GPU for --device {options.device}; leave it out to measure on the CPU.")
     torch.set_num_threads(options.threads)
+    keep_freed_memory()
     timer = Timer(options.device, options.threads)
     measure = partial(take_turns, timer=timer, repeats=options.repeats, least=options.seconds)
     wanted = list(cases(options.methods))

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ttabench.executors import Died, Job
+from ttabench.malloc import keep_freed_memory
 
 
 def run(jobs: Sequence[Job], workers: int) -> Generator[Any]:
@@ -77,6 +78,7 @@ def _start(send: Connection) -> None:
     _send = send
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    keep_freed_memory()
     import torch
 
     torch.set_num_threads(1)
