@@ -67,6 +67,7 @@ def evaluate(
         seen += protocol.batch_size
         report(seen, 0, 0)
 
+    method.counts.clear()
     adapted_on = len(order) - round(protocol.held_out * n)
     scored_on = order[adapted_on:] if protocol.held_out else order
 
@@ -83,12 +84,11 @@ def evaluate(
         elif protocol.held_out:
             for x in before:
                 method.adapt(x)
-        frozen = protocol.mode == "offline" or protocol.held_out
         done = scored = right = 0
         for number, x in enumerate(Stream(images, scored_on, protocol.batch_size, device), start=1):
             if protocol.reset == "episodic":
                 method.reset()
-            logits = method.predict(x) if frozen else method.adapt(x)
+            logits = method.predict(x) if protocol.frozen else method.adapt(x)
             where = scored_on[done : done + len(x)]
             own = where < n
             predicted[where[own]] = _classes(logits, len(x), number)[own]

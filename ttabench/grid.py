@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import types
 import typing
@@ -14,6 +15,7 @@ from ttabench.cell import Cell, Scalar
 from ttabench.errors import UserError, unknown
 from ttabench.method import Architecture, Method
 from ttabench.protocol import Protocol
+from ttabench.ranges import check_ranges
 from ttabench.registry import method, method_names
 
 BASELINE = "source"
@@ -59,6 +61,9 @@ class Grid:
         for severity in self.severities:
             if not 1 <= severity <= 5:
                 raise UserError(f"severity {severity} does not exist; severities are 1 to 5.")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**63:
+                raise UserError(f"seed {seed} does not exist; seeds are 0 to 2⁶³ − 1.")
         for axis in ("methods", "archs", "datasets", "corruptions", "severities", "seeds"):
             values = getattr(self, axis)
             if not values:
@@ -144,10 +149,13 @@ def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
         raise UserError(f"{name}.{key}={text}: expected true or false.")
     if kind in (int, float):
         try:
-            return kind(text)  # type: ignore[no-any-return]
+            value: float = kind(text)
         except ValueError:
             what = "a whole number" if kind is int else "a number"
             raise UserError(f"{name}.{key}={text}: expected {what}.") from None
+        if not math.isfinite(value):
+            raise UserError(f"{name}.{key}={text}: expected a finite number.")
+        return value
     return text
 
 
@@ -160,9 +168,11 @@ def make_config(cls: type[Method[Any]], values: Mapping[str, str], base: Mapping
             raise unknown(f"setting of {cls.name}", key, kinds)
     given = {k: parse_value(cls.name, k, v, kinds[k]) for k, v in values.items()}
     try:
-        return cls.Config(**{**base, **given})
+        config = cls.Config(**{**base, **given})
+        check_ranges(config)
     except ValueError as problem:
         raise UserError(f"{cls.name}: {problem}.") from None
+    return config
 
 
 def variants(grid: Grid) -> Iterator[tuple[type[Method[Any]], dict[str, str]]]:
@@ -196,7 +206,7 @@ def plan(grid: Grid, targets: Sequence[Target]) -> list[Planned]:
                 method=cls.name, config=tuple(sorted(asdict(config).items())), label=label,
                 arch=target.arch, checkpoint=target.checkpoint,
                 dataset=target.dataset, fingerprint=target.fingerprint,
-                corruption="", severity=1, seed=0, protocol=_protocol(grid, cls),
+                corruption="", severity=1, seed=0, protocol=_protocol(grid, cls, target.num_classes),
             )  # fmt: skip
             for cell in _cells(grid, template):
                 if cell.cell_id not in seen:  # tent and tent[norms=all] are one on a transformer
@@ -233,12 +243,12 @@ def _spell(value: Scalar) -> str:
     )
 
 
-def _protocol(grid: Grid, cls: type[Method[Any]]) -> Protocol:
+def _protocol(grid: Grid, cls: type[Method[Any]], num_classes: int) -> Protocol:
     mode = cls.mode if grid.mode == "native" else grid.mode
     try:
         return Protocol(
             mode=mode,
-            batch_size=grid.batch_size or cls.batch_size,
+            batch_size=grid.batch_size or cls.native_batch_size(num_classes),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
             reset=grid.reset,

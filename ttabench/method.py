@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -14,10 +15,36 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from ttabench.ranges import (
+    Count,
+    Momentum,
+    Natural,
+    NonNegative,
+    Positive,
+    Range,
+    UnitInterval,
+    check_ranges,
+)
+
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
 
-__all__ = ["Architecture", "Batches", "Method", "Needs", "NoConfig", "Paper", "SourceData"]
+__all__ = [
+    "Architecture",
+    "Batches",
+    "Count",
+    "Method",
+    "Momentum",
+    "Natural",
+    "Needs",
+    "NoConfig",
+    "NonNegative",
+    "Paper",
+    "Positive",
+    "Range",
+    "SourceData",
+    "UnitInterval",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +163,20 @@ class Method(ABC, Generic[C]):
 
     Subclasses set the class data, write :meth:`adapt` and, where needed, :meth:`setup`, :meth:`fit`
     and :meth:`predict`. They work on ``self.model``, a private copy of the classifier in eval mode
-    with every parameter frozen; ``self.config`` is an instance of `Config`, a frozen dataclass.
+    with every parameter frozen; ``self.config`` is an instance of `Config`, a frozen dataclass whose
+    numeric settings state their ranges (`Count`, `UnitInterval` …); a value outside raises ValueError.
     Randomness comes from torch's global generator, which the harness seeds. No labels are ever seen.
 
-    scores       which forward pass the returned logits come from, for `ttabench list methods`.
-    restores     what it puts back by itself, whatever the protocol resets, for `ttabench list methods`.
-    deviations   where this differs from the paper or its official code, and why.
-    mode         "online" or "offline": as the paper runs it (protocol mode *native*).
-    batch_size   the paper's, for mode native.
+    scores         which forward pass the logits of :meth:`adapt` come from, for `ttabench list methods`.
+    scores_frozen  the same of :meth:`predict`, which offline and held-out protocols score.
+    restores       what it puts back by itself, whatever the protocol resets, for `ttabench list methods`.
+    deviations     where this differs from the paper or its official code, and why.
+    mode           "online" or "offline": as the paper runs it (protocol mode *native*).
+    batch_size     the paper's or its official code's for CIFAR; `imagenet_batch_size` for a thousand
+                   classes and more, where it is another.
+
+    ``self.counts`` counts what happens in one cell, for :meth:`alarms`: the harness clears it before each
+    cell, and :meth:`reset` leaves it alone. Nothing of it may enter adaptation.
     """
 
     name: ClassVar[str]
@@ -152,15 +185,20 @@ class Method(ABC, Generic[C]):
     Config: ClassVar[type[Any]] = NoConfig
     mode: ClassVar[str] = "online"
     batch_size: ClassVar[int] = 200
+    imagenet_batch_size: ClassVar[int] = 0
     scores: ClassVar[str] = "the forward pass before the update"
+    scores_frozen: ClassVar[str] = "a forward pass after all updates"
     restores: ClassVar[str] = "nothing"
     deviations: ClassVar[str] = "none"
 
     model: Classifier
     config: C
+    counts: Counter[str]
 
     def __init__(self, classifier: Classifier, config: C | None = None) -> None:
+        self.counts = Counter()
         self.config = self.Config() if config is None else config
+        check_ranges(self.config)
         self.model = copy.deepcopy(classifier).eval().requires_grad_(False)
 
     # ---- what depends on the configuration, the dataset or the architecture
@@ -179,6 +217,16 @@ class Method(ABC, Generic[C]):
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
         """Config values for this kind of model; they show in the table's row label."""
         return {}
+
+    @classmethod
+    def papers_of(cls, config: C) -> tuple[Paper, ...]:
+        """What to cite for one configuration (default: `paper`)."""
+        return () if cls.paper is None else (cls.paper,)
+
+    @classmethod
+    def native_batch_size(cls, num_classes: int) -> int:
+        """Images per batch where the protocol names none."""
+        return (num_classes >= 1000 and cls.imagenet_batch_size) or cls.batch_size
 
     # ---- the life of a method
 
@@ -207,17 +255,24 @@ class Method(ABC, Generic[C]):
             return self.model(x)  # type: ignore[no-any-return]
 
     def reset(self) -> None:
-        """Bitwise back to the state after :meth:`prepare`, optimiser and all."""
+        """Bitwise back to the state after :meth:`prepare`, optimiser and all; `counts` go on."""
         if "_prepared" not in self.__dict__:
             raise RuntimeError(f"{type(self).__name__}.reset() before prepare()")
-        prepared = self._prepared
+        prepared, counts = self._prepared, self.counts
         self.__dict__ = copy.deepcopy(prepared)
-        self._prepared = prepared
+        self._prepared, self.counts = prepared, counts
 
     def adapted(self) -> str:
         """What is adapted, for tables, e.g. ``20 BatchNorm2d: weight, bias (1,920 parameters)``."""
         return "nothing"
 
+    def check(self, clean: Tensor) -> str:
+        """What the unadapted classifier's logits (n, C) on clean images say against the settings, or "".
+
+        For an alarm only: called on a prepared method, which it must leave as it is.
+        """
+        return ""
+
     def alarms(self) -> dict[str, Any]:
-        """Counters worth storing with the result, e.g. how often the model reset itself."""
+        """Values worth storing with the result of a cell, e.g. how often the model was restored."""
         return {}

@@ -17,9 +17,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
-from ttabench.method import Architecture, Method, Needs, SourceData
+from ttabench.method import Architecture, Method, Needs, Paper, SourceData
 
 __all__ = [
+    "MEDBN",
     "AdaptiveBatchNorm",
     "Classifier",
     "NormAdapter",
@@ -40,7 +41,6 @@ __all__ = [
     "norm_modules",
     "norm_needs",
     "pull",
-    "require_positive",
     "set_norm_mode",
     "sharpness",
     "snapshot",
@@ -460,14 +460,7 @@ def pull(parameters: Mapping[str, nn.Parameter], anchor: Mapping[str, Tensor], s
             p.lerp_(anchor[name], share)
 
 
-# ---- settings and source data
-
-
-def require_positive(config: object, *names: str) -> None:
-    """Raises ValueError where a setting of these names is below 1."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} is {getattr(config, name)}; expected at least 1")
+# ---- alarms and source data
 
 
 def sound_alarm(method: str, alarm: str) -> str:
@@ -504,6 +497,16 @@ class NormConfig(Protocol):
 C = TypeVar("C", bound=NormConfig)
 
 
+MEDBN = Paper(
+    key="park2024medbn",
+    title="MedBN: Robust Test-Time Adaptation against Malicious Test Samples",
+    authors="Park, Hyejin and Hwang, Jeongyeon and Mun, Sunung and Park, Sangdon and Ok, Jungseul",
+    venue="CVPR",
+    year=2024,
+    url="https://arxiv.org/abs/2403.19326",
+)
+
+
 class NormAdapter(Method[C]):
     """A method that learns the affine parameters of norm layers, with batch statistics in every pass.
 
@@ -527,6 +530,10 @@ class NormAdapter(Method[C]):
         kinds = set(arch.norm_layers)
         norms = {} if "batch" in kinds or cls.Config().norms == "all" else {"norms": "all"}
         return norms | ({"lr": cls.vit_lr} if cls.vit_lr and not {"batch", "group"} & kinds else {})
+
+    @classmethod
+    def papers_of(cls, config: C) -> tuple[Paper, ...]:
+        return super().papers_of(config) + ((MEDBN,) if config.statistics == "median" else ())
 
     def collect(self, skip: Collection[str] = (), weight_decay: float = 0.0) -> None:
         """Statistics set up; `parameters` found, but for layers in `skip`; `optimizer` around them."""

@@ -66,6 +66,11 @@ class Protocol:
         if self.mode == "online" and self.epochs:
             raise ValueError("epochs belong to offline mode; online mode sees every image once")
 
+    @property
+    def frozen(self) -> bool:
+        """Whether the method is frozen where it is scored."""
+        return self.mode == "offline" or self.held_out > 0
+
     def to_json(self) -> dict[str, Any]:
         """Only what differs from the defaults, so that a field added later leaves old identities alone."""
         default = Protocol()

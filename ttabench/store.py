@@ -34,9 +34,11 @@ COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
     "history",
-    "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "alarm", "warning",
-    "stale", "checkpoint", "fingerprint", "cell_id", "written",
+    "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scores", "restores",
+    "source_data", "alarm", "warning", "stale", "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
+
+DETAILS = ("adapted", "scores", "restores", "source_data", "alarm")  # columns that are details of a result
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ def row(record: Record) -> dict[str, Any]:
         "history": " ".join(cell.history),
         "n_images": result.n_images, "clean_accuracy": result.clean_accuracy, "accuracy": result.accuracy,
         "seconds": result.seconds, "status": result.status, "reason": result.reason,
-        "adapted": result.details.get("adapted", ""), "alarm": result.details.get("alarm", ""),
+        **{name: result.details.get(name, "") for name in DETAILS},
         "warning": result.details.get("source_warning", ""), "stale": record.stale,
         "checkpoint": cell.checkpoint, "fingerprint": cell.fingerprint, "cell_id": cell.cell_id,
         "written": record.written,

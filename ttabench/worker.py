@@ -18,11 +18,14 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.mixed import MIXED, mixed
 from ttabench.errors import UnusableModel, UserError
 from ttabench.evaluate import evaluate
-from ttabench.method import Method
+from ttabench.method import Method, Needs
 from ttabench.models.checkpoints import Loaded, recall
+from ttabench.nn import sound_alarm
 from ttabench.registry import method as find_method
 from ttabench.source import SourceImages
 from ttabench.store import Store, Writer
+
+CLEAN = 256  # clean images whose logits a method may check its settings against
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ def work(job: Job, emit: Emit) -> Done:
     writer = _writer(job.results)
     results: list[Result] = []
     method: Method[Any] | None = None
+    standing = ""
     lost: Cell | None = None
     for cell in job.cells:
         try:
@@ -74,9 +78,9 @@ def work(job: Job, emit: Emit) -> Done:
                     f"{lost.corruption}-{lost.severity}, earlier in this continual run, failed"
                 )
             if method is None:
-                method = _prepared(_without_place(cell), job.device)
+                method, standing = _prepared(_without_place(cell), job.device)
                 method.reset()
-            result = _run(cell, method, job.device, emit)
+            result = _run(cell, method, standing, job.device, emit)
         except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
             result = _failed(cell, problem)
             lost = lost or cell
@@ -85,7 +89,7 @@ def work(job: Job, emit: Emit) -> Done:
     return Done(tuple(results))
 
 
-def _run(cell: Cell, method: Method[Any], device: str, emit: Emit) -> Result:
+def _run(cell: Cell, method: Method[Any], standing: str, device: str, emit: Emit) -> Result:
     dataset = _dataset(cell.dataset)
     if cell.corruption == MIXED:
         data = mixed(dataset, cell.severity, cell.seed)
@@ -110,11 +114,11 @@ def _run(cell: Cell, method: Method[Any], device: str, emit: Emit) -> Result:
         correct=np.packbits(seen.correct).tobytes(),
         details={
             "adapted": method.adapted(),
-            "scores": type(method).scores,
+            "scores": type(method).scores_frozen if cell.protocol.frozen else type(method).scores,
             "source_warning": source.note.get("warning", ""),
             "restores": type(method).restores,
             "source_data": type(method).needs_of(method.config).source_data,
-            "alarm": "; ".join(filter(None, (seen.alarm, str(alarms.pop("alarm", ""))))),
+            "alarm": "; ".join(filter(None, (seen.alarm, standing, str(alarms.pop("alarm", ""))))),
             **alarms,
         },
     )
@@ -133,8 +137,11 @@ def _without_place(cell: Cell) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=2)
-def _prepared(key: tuple[Any, ...], device: str) -> Method[Any]:
-    """A method after `prepare`; a pure function of the key, so that resumed sweeps repeat numbers."""
+def _prepared(key: tuple[Any, ...], device: str) -> tuple[Method[Any], str]:
+    """A method after `prepare`, and what clean images say against its settings.
+
+    A pure function of the key, so that resumed sweeps repeat numbers.
+    """
     name, config, arch, dataset, checkpoint, seed = key
     cls = find_method(name)
     settings = cls.Config(**dict(config))
@@ -142,7 +149,18 @@ def _prepared(key: tuple[Any, ...], device: str) -> Method[Any]:
     torch.manual_seed(seed)
     method = cls(classifier, settings)
     method.prepare(SourceImages(lambda: _dataset(dataset).train().images, cls.needs_of(settings), device))
-    return method
+    standing = ""
+    if cls.check is not Method.check:
+        standing = method.check(_clean_logits(arch, dataset, checkpoint, device))
+    return method, standing and sound_alarm(name, standing)
+
+
+@torch.no_grad()
+def _clean_logits(arch: str, dataset: str, checkpoint: str, device: str) -> torch.Tensor:
+    """Logits (n, C) of the unadapted classifier on some clean test images, the same for every method."""
+    source = SourceImages(lambda: _dataset(dataset).test().images, Needs(source_data="images"), device)
+    classifier = _classifier(arch, dataset, checkpoint, device).classifier
+    return torch.cat([classifier(x) for x in source.batches(CLEAN // 2, CLEAN)])
 
 
 @lru_cache(maxsize=4)

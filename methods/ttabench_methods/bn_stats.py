@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ttabench.method import Method, Needs, SourceData
+from ttabench.method import Method, Needs, NonNegative, Paper, SourceData, UnitInterval
 from ttabench.nn import adapt_batch_norm, norm_modules
 from ttabench_methods import references
 
@@ -31,19 +31,13 @@ from ttabench_methods import references
 class BNStatsConfig:
     """With the defaults only the test batch counts (Nado et al.; TENT's `norm`).
 
-    alpha  weight of the test batch, 0 … 1; 0.1 is usual with a batch of one.
-    prior  N ≥ 0: how many images the source statistics count for, in place of `alpha`; 0 = none.
+    alpha  weight of the test batch; 0.1 is usual with a batch of one.
+    prior  N: how many images the source statistics count for, in place of `alpha`; 0 = none.
            Schneider et al. use 16 with few images.
     """
 
-    alpha: float = 1.0
-    prior: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha is {self.alpha}; expected 0 to 1")
-        if self.prior < 0:
-            raise ValueError(f"prior is {self.prior}; expected 0 or more images")
+    alpha: UnitInterval = 1.0
+    prior: NonNegative = 0.0
 
 
 class BNStats(Method[BNStatsConfig]):
@@ -53,7 +47,13 @@ class BNStats(Method[BNStatsConfig]):
     paper = references.BN_STATS
     needs = Needs(norm_layers=("batch",))
     Config = BNStatsConfig
+    imagenet_batch_size = 64
     scores = "the only forward pass"
+    scores_frozen = scores
+
+    @classmethod
+    def papers_of(cls, config: BNStatsConfig) -> tuple[Paper, ...]:
+        return (references.BN_STATS_MIXED if config.prior or config.alpha < 1 else references.BN_STATS,)
 
     def setup(self, source: SourceData | None) -> None:
         adapt_batch_norm(self.model, weight=self.config.alpha, prior=self.config.prior)

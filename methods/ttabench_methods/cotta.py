@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, SourceData
+from ttabench.method import Count, Method, Momentum, Needs, NonNegative, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.view_average import average_over_views
 from ttabench_methods.views import View, random_view
@@ -40,17 +40,14 @@ class CoTTAConfig:
     """Defaults: the official CIFAR-10-C configuration (batch size 200)."""
 
     optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    smoothing: float = 0.999
-    restore: float = 0.01
-    threshold: float = 0.92
-    views: int = 32
+    lr: NonNegative = 1e-3
+    momentum: Momentum = 0.9
+    smoothing: UnitInterval = 0.999
+    restore: UnitInterval = 0.01
+    threshold: UnitInterval = 0.92
+    views: Count = 32
     symmetric: bool = False
     official_quirks: bool = False
-
-    def __post_init__(self) -> None:
-        tta.require_positive(self, "views")
 
 
 class CoTTA(Method[CoTTAConfig]):
@@ -60,7 +57,9 @@ class CoTTA(Method[CoTTAConfig]):
     paper = references.COTTA
     needs = Needs(gradient=True)
     Config = CoTTAConfig
+    imagenet_batch_size = 64
     scores = "the teacher's forward pass, or its mean over views, before the update"
+    scores_frozen = "the teacher's forward pass after all updates"
     restores = "a random share of the student's weights after every step"
     deviations = "views are drawn only where they are used"
 

@@ -24,14 +24,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import fold, interpolate, unfold
 
 from ttabench import nn as tta
-from ttabench.method import Needs, SourceData
+from ttabench.errors import UserError
+from ttabench.method import Count, Momentum, Needs, NonNegative, Range, SourceData
 from ttabench_methods import references
 
 
@@ -42,21 +43,24 @@ class DeYOConfig:
     statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "sgd"] = "sgd"
-    lr: float = 2.5e-4
-    momentum: float = 0.9
-    entropy_factor: float = 0.5
-    plpd_limit: float = 0.2
-    e0_factor: float = 0.4
-    patches: int = 4
+    lr: NonNegative = 2.5e-4
+    momentum: Momentum = 0.9
+    entropy_factor: NonNegative = 0.5
+    plpd_limit: Annotated[float, Range(least=-1, most=1)] = 0.2
+    e0_factor: NonNegative = 0.4
+    patches: Count = 4
     official_quirks: bool = False
 
 
 def shuffle_patches(x: Tensor, patches: int) -> Tensor:
     """Each image's patches in a random order of its own: (B, 3, H, W) → (B, 3, H, W).
 
-    Sides that `patches` does not divide are resized down before and up again after.
+    Sides that `patches` does not divide are resized down before and up again after. Raises UserError for a
+    side of less than `patches` pixels.
     """
     height, width = (side // patches for side in x.shape[-2:])
+    if not (height and width):
+        raise UserError(f"patches is {patches}; expected at most {min(x.shape[-2:])}, the images' side.")
     fits = height * patches, width * patches
     whole = x if x.shape[-2:] == fits else interpolate(x, fits, mode="bilinear", antialias=True)
     parts = unfold(whole, (height, width), stride=(height, width))  # (B, 3·h·w, patches²)
@@ -94,18 +98,17 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
         self.collect(skip=tta.top_norms(self.model, by_name=cfg.official_quirks))
         self.entropy_limit = cfg.entropy_factor * math.log(self.model.num_classes)
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
-        self.seen = self.kept = 0
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(x)
         h = tta.entropy(logits)
         sure = h < self.entropy_limit
-        self.seen += len(x)
+        self.counts["seen"] += len(x)
         if sure.any():
             plpd = self.plpd(x[sure], logits.detach()[sure])
             kept = plpd > self.config.plpd_limit
-            self.kept += int(kept.sum())
+            self.counts["kept"] += int(kept.sum())
             if kept.any():
                 weight = (self.e0 - h.detach()[sure]).exp() + plpd.exp()
                 tta.minimise(tta.masked_mean(weight * h[sure], kept), self.optimizer)
@@ -118,4 +121,4 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
         return probability_difference(tta.widen(logits).softmax(1), tta.widen(destroyed).softmax(1))
 
     def alarms(self) -> dict[str, Any]:
-        return {"kept": round(self.kept / max(1, self.seen), 4)}
+        return {"kept": round(self.counts["kept"] / max(1, self.counts["seen"]), 4)}

@@ -14,7 +14,8 @@ forward pass before the update. A uniform m and a one-hot prediction have the co
 every confident sample is rejected, of which a warning and an alarm tell.
 
 Deviations: Fisher images are training images (official: clean test images). Gradients are averaged over a
-batch before they are squared, as in the official code, which β fits; the paper's ω has a batch of one.
+batch before they are squared, as in the official code, which β fits; the paper's ω has a batch of one. A
+reset clears m, which the official one leaves. Dropout and stochastic depth stay in eval mode.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torch.nn.functional import cosine_similarity
 from torch.nn.utils import parameters_to_vector
 
 from ttabench import nn as tta
-from ttabench.method import Needs, SourceData
+from ttabench.method import Count, Momentum, Natural, Needs, NonNegative, SourceData
 from ttabench_methods import references
 from ttabench_methods.fisher import fisher_information
 
@@ -42,16 +43,13 @@ class EATAConfig:
     norms: Literal["batch", "all"] = "batch"
     statistics: Literal["batch", "median"] = "batch"
     optimizer: Literal["adam", "sgd"] = "sgd"
-    lr: float = 5e-3
-    momentum: float = 0.9
-    e0_factor: float = 0.4
-    d_margin: float = 0.4
-    fisher_alpha: float = 1.0
-    fisher_images: int = 2000
-    fisher_batch_size: int = 64
-
-    def __post_init__(self) -> None:
-        tta.require_positive(self, "fisher_batch_size")
+    lr: NonNegative = 5e-3
+    momentum: Momentum = 0.9
+    e0_factor: NonNegative = 0.4
+    d_margin: NonNegative = 0.4
+    fisher_alpha: NonNegative = 1.0
+    fisher_images: Natural = 2000  # 0: all there are
+    fisher_batch_size: Count = 64
 
 
 class EATA(tta.NormAdapter[EATAConfig]):
@@ -62,7 +60,10 @@ class EATA(tta.NormAdapter[EATAConfig]):
     needs = Needs(gradient=True, source_data="images", norm_layers=("batch",))
     Config = EATAConfig
     batch_size = 64
-    deviations = "Fisher information from training images and squared batch gradients (the official code's)"
+    deviations = (
+        "Fisher information from training images and squared batch gradients (the official code's); a reset "
+        "clears the average prediction; dropout and stochastic depth stay in eval mode"
+    )
 
     @classmethod
     def needs_of(cls, config: EATAConfig) -> Needs:
@@ -83,7 +84,6 @@ class EATA(tta.NormAdapter[EATAConfig]):
         self.collect()
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
         self.average: Tensor | None = None
-        self.seen = self.kept = 0
         if cfg.fisher_alpha:
             images = tta.source_batches(source, cfg.fisher_batch_size, cfg.fisher_images)
             self.fisher = fisher_information(self.model, list(self.parameters.values()), images)
@@ -103,7 +103,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
         h, p = tta.entropy(logits), tta.widen(logits.detach()).softmax(dim=1)
         kept = self.select(h.detach(), p)
         count = int(kept.sum())
-        self.seen, self.kept = self.seen + len(x), self.kept + count
+        self.counts.update(seen=len(x), kept=count)
         if count:
             self.average = tta.moving_average(self.average, tta.masked_mean(p, kept))
             weight = (self.e0 - h.detach()).exp()
@@ -122,4 +122,4 @@ class EATA(tta.NormAdapter[EATAConfig]):
         return reliable & (cosine_similarity(self.average[None], p, dim=1).abs() < self.config.d_margin)
 
     def alarms(self) -> dict[str, Any]:
-        return {"alarm": self.alarm, "kept": round(self.kept / max(1, self.seen), 4)}
+        return {"alarm": self.alarm, "kept": round(self.counts["kept"] / max(1, self.counts["seen"]), 4)}

@@ -1,13 +1,13 @@
 """ETA: EATA without the Fisher penalty, and so without source data (Niu et al., ICML 2022).
 
-Symbols, loss, scored forward pass and thresholds: see `eata`. Deviations: none.
+Symbols, loss, scored forward pass, thresholds and deviations: see `eata`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ttabench.method import Needs
+from ttabench.method import Needs, NonNegative
 from ttabench_methods.eata import EATA, EATAConfig
 
 
@@ -15,7 +15,7 @@ from ttabench_methods.eata import EATA, EATAConfig
 class ETAConfig(EATAConfig):
     """EATA's, with the penalty off."""
 
-    fisher_alpha: float = 0.0
+    fisher_alpha: NonNegative = 0.0
 
 
 class ETA(EATA):
@@ -24,4 +24,4 @@ class ETA(EATA):
     name = "eta"
     needs = Needs(gradient=True, norm_layers=("batch",))
     Config = ETAConfig
-    deviations = "none"
+    deviations = "a reset clears the average prediction; dropout and stochastic depth stay in eval mode"

@@ -22,12 +22,13 @@ extra pass is for. Where there is no class token, the mean over the tokens stand
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, SourceData
+from ttabench.method import Count, Method, Needs, NonNegative, Positive, Range, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.prompts import Prompted
@@ -37,13 +38,13 @@ from ttabench_methods.prompts import Prompted
 class FOAConfig:
     """Defaults: the paper's for ImageNet-C (batch size 64). population: K, 0 = 4 + ⌊3 ln(N_p d)⌋."""
 
-    prompts: int = 3
-    population: int = 0
-    sigma: float = 1.0
-    weight: float = 0.4
-    alpha: float = 0.1
-    step: float = 1.0
-    source_images: int = 32
+    prompts: Count = 3
+    population: Annotated[int, Range(least=2, also=0)] = 0
+    sigma: Positive = 1.0
+    weight: NonNegative = 0.4
+    alpha: UnitInterval = 0.1
+    step: NonNegative = 1.0
+    source_images: Annotated[int, Range(least=2)] = 32
 
 
 def moments(summaries: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -60,6 +61,7 @@ class FOA(Method[FOAConfig]):
     Config = FOAConfig
     batch_size = 64
     scores = "the forward pass with the fittest prompts, its features shifted towards the source"
+    scores_frozen = "a forward pass with the mean of the last prompts, its features shifted as before"
     deviations = "start of the search and of the moving average are unverified"
 
     @torch.no_grad()

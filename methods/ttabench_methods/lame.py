@@ -26,17 +26,17 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method
+from ttabench.method import Count, Method
 from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LAMEConfig:
-    """neighbours: k ≥ 1 (paper: 5). iterations: at most (100); it stops where the objective does not move."""
+    """neighbours: k (5: unverified). iterations: at most (100), while the objective moves."""
 
     affinity: Literal["knn", "rbf", "linear"] = "knn"
-    neighbours: int = 5
-    iterations: int = 100
+    neighbours: Count = 5
+    iterations: Count = 100
 
 
 def affinities(features: Tensor, kind: str, neighbours: int) -> Tensor:
@@ -79,6 +79,7 @@ class LAME(Method[LAMEConfig]):
     Config = LAMEConfig
     batch_size = 64
     scores = "corrected log-probabilities of the only forward pass, in eval mode"
+    scores_frozen = scores
     deviations = "affinities are symmetrised; the paper's affinity is unverified"
 
     def adapt(self, x: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ class MedBN(Method[NoConfig]):
     paper = references.MEDBN
     needs = Needs(norm_layers=("batch",))
     scores = "the only forward pass"
+    scores_frozen = scores
 
     def setup(self, source: SourceData | None) -> None:
         use_batch_statistics(self.model, "median")

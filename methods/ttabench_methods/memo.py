@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ttabench import nn as tta
-from ttabench.method import Batches, Method, Needs, SourceData
+from ttabench.method import Batches, Count, Method, Needs, NonNegative, SourceData
 from ttabench_methods import references
 from ttabench_methods.augmix import augmix
 
@@ -40,10 +40,10 @@ VALUES_AT_ONCE = 2**23  # pixel values that views are drawn for together
 class MEMOConfig:
     """Defaults: official, CIFAR-10 (32 views, lr 0.005); N = 16 is from the ImageNet experiments."""
 
-    views: int = 32
-    lr: float = 5e-3
-    steps: int = 1
-    prior: float = 16.0
+    views: Count = 32
+    lr: NonNegative = 5e-3
+    steps: Count = 1
+    prior: NonNegative = 16.0
 
 
 def marginal_entropy(logits: Tensor) -> Tensor:
@@ -62,6 +62,7 @@ class MEMO(Method[MEMOConfig]):
     Config = MEMOConfig
     batch_size = 1
     scores = "a forward pass after the update, which is made for each image by itself"
+    scores_frozen = scores
     restores = "everything, before each image"
     deviations = "views start from a crop at all image sizes; no AdamW"
 

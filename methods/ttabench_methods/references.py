@@ -1,8 +1,18 @@
 """The papers that the methods come from, under the names of the methods."""
 
 from ttabench.method import Paper
+from ttabench.nn import MEDBN as MEDBN
 
 BN_STATS = Paper(
+    key="nado2020evaluating",
+    title="Evaluating Prediction-Time Batch Normalization for Robustness under Covariate Shift",
+    authors="Nado, Zachary and Padhy, Shreyas and Sculley, D. and D'Amour, Alexander and "
+    "Lakshminarayanan, Balaji and Snoek, Jasper",
+    venue="arXiv",
+    year=2020,
+    url="https://arxiv.org/abs/2006.10963",
+)
+BN_STATS_MIXED = Paper(
     key="schneider2020improving",
     title="Improving robustness against common corruptions by covariate shift adaptation",
     authors="Schneider, Steffen and Rusak, Evgenia and Eck, Luisa and Bringmann, Oliver and "
@@ -52,14 +62,6 @@ LAME = Paper(
     venue="CVPR",
     year=2022,
     url="https://arxiv.org/abs/2201.05718",
-)
-MEDBN = Paper(
-    key="park2024medbn",
-    title="MedBN: Robust Test-Time Adaptation against Malicious Test Samples",
-    authors="Park, Hyejin and Hwang, Jeongyeon and Mun, Sunung and Park, Sangdon and Ok, Jungseul",
-    venue="CVPR",
-    year=2024,
-    url="https://arxiv.org/abs/2403.19326",
 )
 MEMO = Paper(
     key="zhang2022memo",

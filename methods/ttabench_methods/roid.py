@@ -24,14 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from ttabench import nn as tta
-from ttabench.method import Needs, SourceData
+from ttabench.method import Momentum, Needs, NonNegative, Positive, Range, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.views import mild_view
 
@@ -43,11 +43,11 @@ class ROIDConfig:
     statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    temperature: float = 1 / 3
-    clip: float = 0.99
-    ensemble: float = 0.99
+    lr: NonNegative = 1e-3
+    momentum: Momentum = 0.9
+    temperature: Positive = 1 / 3
+    clip: Annotated[float, Range(above=0, below=1)] = 0.99
+    ensemble: UnitInterval = 0.99
     consistency: bool = True
     prior_correction: bool = True
     official_quirks: bool = False
@@ -86,7 +86,9 @@ class ROID(tta.NormAdapter[ROIDConfig]):
     paper = references.ROID
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = ROIDConfig
+    imagenet_batch_size = 64
     scores = "the forward pass before the update, corrected by the prior"
+    scores_frozen = "a forward pass after all updates, corrected by the prior"
     restores = "what it learned, in part, after every step"
     deviations = "the prior corrects probabilities (official code: logits); views continue the border"
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Method, Needs, SourceData
+from ttabench.method import Count, Method, Momentum, Needs, NonNegative, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.memory import CSTU, Item
 from ttabench_methods.views import View, random_view
@@ -38,17 +38,14 @@ class RoTTAConfig:
     """Defaults: the official configuration for CIFAR-10-C and CIFAR-100-C (batch size 64)."""
 
     optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    alpha: float = 0.05
-    nu: float = 0.001
-    capacity: int = 64
-    update_every: int = 64
-    lambda_t: float = 1.0
-    lambda_u: float = 1.0
-
-    def __post_init__(self) -> None:
-        tta.require_positive(self, "capacity", "update_every")
+    lr: NonNegative = 1e-3
+    momentum: Momentum = 0.9
+    alpha: UnitInterval = 0.05
+    nu: UnitInterval = 0.001
+    capacity: Count = 64
+    update_every: Count = 64
+    lambda_t: NonNegative = 1.0
+    lambda_u: NonNegative = 1.0
 
 
 def timeliness(age: Tensor) -> Tensor:
@@ -65,6 +62,7 @@ class RoTTA(Method[RoTTAConfig]):
     Config = RoTTAConfig
     batch_size = 64
     scores = "the teacher's forward pass in eval mode, before the batch enters the memory"
+    scores_frozen = "the teacher's forward pass in eval mode, after all updates"
 
     view: View = staticmethod(random_view)
 

@@ -10,25 +10,26 @@
 
 Loss: mean of E over the samples reliable at θ and again at θ + ε̂. Adapted: norm layers but the top ones
 (`nn.top_norms`: last stage, or last quarter of the blocks, and the final norm). Scored: the first forward
-pass, before the update. Where confident samples lie below e₀ from the start, as on CIFAR-10, every batch
-ends in a reset: the first batch, or `clean_images` source images beforehand, give a warning and an alarm.
+pass, before the update. Where the entropy of clean images lies below e₀, as on CIFAR-10, batches end in a
+reset from the start, of which a warning and an alarm tell; another alarm tells of resets in most batches.
 
-Deviations: a reset clears e_m and the optimiser; without a reliable sample there is no step. As in the
-official code, `official_quirks=True` keeps both (so that the next batch resets again), steps on momentum
+Deviations: a reset clears e_m and the optimiser; without a reliable sample there is no step; dropout stays
+off; the official learning rate grows with the batch size below 32 images, ours does not. As in the official
+code, `official_quirks=True` keeps e_m and optimiser (so that the next batch resets again), steps on momentum
 alone, and finds the top by module names, which it has only on torchvision's ResNets and timm's ViT-B.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Needs, SourceData
+from ttabench.method import Momentum, Needs, NonNegative, SourceData
 from ttabench_methods import references
 
 
@@ -39,12 +40,11 @@ class SARConfig:
     norms: Literal["batch", "all"] = "all"
     statistics: Literal["batch", "median"] = "batch"
     optimizer: Literal["adam", "sgd"] = "sgd"
-    lr: float = 2.5e-4
-    momentum: float = 0.9
-    rho: float = 0.05
-    e0_factor: float = 0.4
-    reset_constant: float = 0.2
-    clean_images: int = 0
+    lr: NonNegative = 2.5e-4
+    momentum: Momentum = 0.9
+    rho: NonNegative = 0.05
+    e0_factor: NonNegative = 0.4
+    reset_constant: NonNegative = 0.2
     official_quirks: bool = False
 
 
@@ -59,11 +59,10 @@ class SAR(tta.NormAdapter[SARConfig]):
     batch_size = 64
     scores = "the first forward pass, before the update"
     restores = "all it learned, where the average entropy falls below reset_constant"
-    deviations = "structural rule for the layers left out; a reset clears average and optimiser"
-
-    @classmethod
-    def needs_of(cls, config: SARConfig) -> Needs:
-        return replace(super().needs_of(config), source_data="images" if config.clean_images else "")
+    deviations = (
+        "structural rule for the layers left out; a reset clears average and optimiser; no step without a "
+        "reliable sample; dropout and stochastic depth stay in eval mode"
+    )
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
@@ -71,15 +70,10 @@ class SAR(tta.NormAdapter[SARConfig]):
         self.theta0 = tta.snapshot(self.parameters)
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
         self.average: Tensor | None = None
-        self.batches, self.resets, self.alarm = 0, 0, ""
-        if cfg.clean_images:
-            images = tta.source_batches(source, self.batch_size, cfg.clean_images)
-            clean = torch.cat([tta.entropy(self.predict(x)) for x in images])
-            self.warn(clean[clean < self.e0].mean(), "on clean images")
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
-        self.batches += 1
+        self.counts["batches"] += 1
         logits: Tensor = self.model(x)
         h = tta.entropy(logits)
         reliable = h < self.e0
@@ -105,20 +99,20 @@ class SAR(tta.NormAdapter[SARConfig]):
         """Back to the source weights where e_m < e₀."""
         if self.average is None or not self.average < self.config.reset_constant:
             return
-        if self.batches == 1:
-            self.warn(self.average, "in the first batch")
-        self.resets += 1
+        self.counts["resets"] += 1
         tta.pull(self.parameters, self.theta0)
         if not self.config.official_quirks:
             self.average = None
             self.optimizer.state.clear()
 
-    def warn(self, entropy: Tensor, where: str) -> None:
-        if entropy < self.config.reset_constant:
-            low = f"reset_constant {self.config.reset_constant:g} > mean entropy {entropy:.3g} {where}"
-            self.alarm = tta.sound_alarm(self.name, f"{low}, so the model is restored")
+    def check(self, clean: Tensor) -> str:
+        h = tta.entropy(clean)
+        mean, limit = float(h[h < self.e0].mean()), self.config.reset_constant
+        if not mean < limit:
+            return ""
+        return f"reset_constant {limit:g} > mean entropy {mean:.3g} of clean images: the model is restored"
 
     def alarms(self) -> dict[str, Any]:
-        often = 2 * self.resets > self.batches
-        told = (self.alarm, f"reset after {self.resets} of {self.batches} batches" if often else "")
-        return {"alarm": "; ".join(filter(None, told)), "resets": self.resets}
+        resets, batches = self.counts["resets"], self.counts["batches"]
+        often = f"reset after {resets} of {batches} batches" if 2 * resets > batches else ""
+        return {"alarm": often, "resets": resets}

@@ -22,13 +22,14 @@ certain, the pseudo-label term is 0 (in T3A's and TTAB's code: NaN).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize, one_hot, pad
 
 from ttabench import nn as tta
-from ttabench.method import Batches, Method, Needs, SourceData
+from ttabench.method import Batches, Count, Method, Needs, NonNegative, Range, SourceData, UnitInterval
 from ttabench_methods import references
 
 
@@ -36,12 +37,12 @@ from ttabench_methods import references
 class SHOTConfig:
     """Defaults: the paper's (lr, momentum, weight decay, β, 15 epochs), TTAB's `threshold`."""
 
-    lr: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 1e-3
-    label_weight: float = 0.3
-    threshold: float = 0.9
-    epochs: int = 15
+    lr: NonNegative = 1e-3
+    momentum: Annotated[float, Range(above=0, below=1)] = 0.9
+    weight_decay: NonNegative = 1e-3
+    label_weight: NonNegative = 0.3
+    threshold: UnitInterval = 0.9
+    epochs: Count = 15
 
 
 def information_maximisation(logits: Tensor) -> Tensor:

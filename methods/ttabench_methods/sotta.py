@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Needs, SourceData
+from ttabench.method import Count, Momentum, Needs, NonNegative, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.memory import HUS, Item
 
@@ -43,21 +43,18 @@ class SoTTAConfig:
 
     norms: ClassVar[str] = "all"
     statistics: Literal["batch", "median"] = "batch"
-    threshold: float = 0.99
-    capacity: int = 64
-    update_every: int = 64
-    epochs: int = 1
-    step_size: int = 64
-    rho: float = 0.05
-    bn_momentum: float = 0.2
+    threshold: UnitInterval = 0.99
+    capacity: Count = 64
+    update_every: Count = 64
+    epochs: Count = 1
+    step_size: Count = 64
+    rho: NonNegative = 0.05
+    bn_momentum: UnitInterval = 0.2
     optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 0.0
+    lr: NonNegative = 1e-3
+    momentum: Momentum = 0.9
+    weight_decay: NonNegative = 0.0
     official_quirks: bool = False
-
-    def __post_init__(self) -> None:
-        tta.require_positive(self, "capacity", "update_every", "epochs", "step_size")
 
 
 class SoTTA(tta.NormAdapter[SoTTAConfig]):
@@ -69,6 +66,7 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
     Config = SoTTAConfig
     batch_size = 64
     scores = "a forward pass in eval mode as an image arrives, before the update"
+    scores_frozen = "a forward pass in eval mode after all updates"
     deviations = "structural rule for the layers left out; one pass of a step moves the running statistics"
 
     entropy = staticmethod(tta.stabilised_entropy)
@@ -84,7 +82,7 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
         cfg = self.config
         self.collect(tta.top_norms(self.model, by_name=cfg.official_quirks), cfg.weight_decay)
         self.memory = HUS(cfg.capacity, self.model.num_classes)
-        self.arrived = self.admitted = 0
+        self.arrived = 0
 
     def use_statistics(self) -> None:
         """The running ones, which a step moves by m."""
@@ -102,15 +100,16 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
         for image, sure, label in zip(x, confidence.tolist(), labels.tolist(), strict=True):
             if sure >= self.config.threshold:
                 self.memory.insert(Item(image.clone(), self.arrived), label)
-                self.admitted += 1
+                self.counts["admitted"] += 1
             self.arrived += 1
+        self.counts["seen"] += len(x)
         if self.arrived % self.config.update_every == 0:
             self.update()
         return logits
 
     def update(self) -> None:
         """Entropy-sharpness minimisation over the memory."""
-        if self.arrived == self.config.update_every and not self.admitted:
+        if self.arrived == self.config.update_every and not self.counts["admitted"]:
             tta.sound_alarm(self.name, f"{self.alarms()['alarm']}: nothing is learned yet")
         tta.set_norm_mode(self.model, train=True)
         for _ in range(self.config.epochs):
@@ -128,6 +127,6 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
         self.optimizer.step()
 
     def alarms(self) -> dict[str, Any]:
-        none = self.arrived and not self.admitted
-        alarm = f"threshold {self.config.threshold:g} admits none of {self.arrived} images" if none else ""
-        return {"alarm": alarm, "admitted": round(self.admitted / max(1, self.arrived), 4)}
+        seen, admitted = self.counts["seen"], self.counts["admitted"]
+        none = f"threshold {self.config.threshold:g} admits none of {seen} images"
+        return {"alarm": "" if admitted or not seen else none, "admitted": round(admitted / max(1, seen), 4)}

@@ -17,6 +17,7 @@ class Source(Method[NoConfig]):
 
     name = "source"
     scores = "the only forward pass, in eval mode"
+    scores_frozen = scores
 
     def adapt(self, x: Tensor) -> Tensor:
         return self.predict(x)

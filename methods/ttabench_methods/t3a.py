@@ -26,15 +26,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ttabench import nn as tta
-from ttabench.method import Method, SourceData
+from ttabench.method import Count, Method, SourceData
 from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class T3AConfig:
-    """filter_k: M ≥ 1; the paper chooses among 1, 5, 20, 50, 100 by validation on the source."""
+    """filter_k: M; the paper chooses among 1, 5, 20, 50, 100 by validation on the source."""
 
-    filter_k: int = 100
+    filter_k: Count = 100
     official_quirks: bool = False
 
 
@@ -61,7 +61,8 @@ class T3A(Method[T3AConfig]):
     paper = references.T3A
     Config = T3AConfig
     batch_size = 32
-    scores = "distances to the prototypes, which include the batch"
+    scores = "inner products with the prototypes, which include the batch"
+    scores_frozen = "inner products with the prototypes of all batches"
     deviations = "prototypes are plain means, as in the paper; the official code normalises them"
 
     @torch.no_grad()

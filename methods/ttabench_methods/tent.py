@@ -16,14 +16,15 @@ train mode). Where there is no batch norm, all norm layers are adapted, as the o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ttabench.method import Needs, SourceData
-from ttabench.nn import NormAdapter, entropy, minimise, require_positive
+from ttabench.method import Count, Momentum, Needs, NonNegative, SourceData
+from ttabench.nn import NormAdapter, entropy, minimise
 from ttabench_methods import references
 
 
@@ -33,18 +34,15 @@ class TentConfig:
 
     norms       "batch", as in the paper, or "all" norm layers.
     statistics  "batch", or "median" for MedBN.
-    steps       updates per batch, ≥ 1.
+    steps       updates per batch.
     """
 
     norms: Literal["batch", "all"] = "batch"
     statistics: Literal["batch", "median"] = "batch"
     optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    steps: int = 1
-
-    def __post_init__(self) -> None:
-        require_positive(self, "steps")
+    lr: NonNegative = 1e-3
+    momentum: Momentum = 0.9
+    steps: Count = 1
 
 
 class Tent(NormAdapter[TentConfig]):
@@ -54,7 +52,13 @@ class Tent(NormAdapter[TentConfig]):
     paper = references.TENT
     needs = Needs(gradient=True, norm_layers=("batch",))
     Config = TentConfig
+    imagenet_batch_size = 64
     deviations = "dropout and stochastic depth stay in eval mode"
+
+    @classmethod
+    def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
+        """ImageNet: the paper's."""
+        return {"optimizer": "sgd", "lr": 2.5e-4} if num_classes >= 1000 else {}
 
     def setup(self, source: SourceData | None) -> None:
         self.collect()

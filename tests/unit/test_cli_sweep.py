@@ -173,6 +173,34 @@ def test_continual_state_survives_and_the_history_is_part_of_the_cell(
     assert worn["snow"].cell.history == ("fog-5",)
 
 
+def test_results_say_which_forward_pass_was_scored(ttabench: Run, tmp_path: Path) -> None:
+    for mode in ("online", "offline"):
+        ttabench("sweep", *SMALL, *HERE, "--mode", mode, "--out", tmp_path / mode)
+        cells = load_frame(tmp_path / mode).set_index("method")
+        tent = cells.loc["tent", "scores"].iloc[0]
+        assert tent == (Tent.scores if mode == "online" else Tent.scores_frozen)
+
+
+def test_settings_that_cannot_work_on_clean_images_are_an_alarm(ttabench: Run, out: Path) -> None:
+    usual = (
+        "sweep",
+        *HERE,
+        "--archs",
+        "resnet18",
+        "--corruptions",
+        "fog,snow",
+        "--limit",
+        "20",
+        "--out",
+        out,
+    )
+    said = ttabench(*usual, "--methods", "sar[reset_constant=2],sar[reset_constant=0.000001]")
+    assert said.code == 0, said.err
+    cells = load_frame(out).set_index("method")
+    assert cells.loc["sar[reset_constant=2]", "alarm"].str.contains("of clean images").all()
+    assert not cells.loc["sar[reset_constant=1e-06]", "alarm"].str.contains("clean").any()
+
+
 def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "sweep.toml"
     file.write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -193,6 +194,26 @@ def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     assert said.out.count("{") == said.out.count("}")
     assert ttabench("cite", results).out.count("@") == 1
     assert ttabench("cite").code == 2
+
+
+@pytest.mark.parametrize(
+    ("methods", "keys"),
+    [
+        ("tent[statistics=median]", {"wang2021tent", "park2024medbn"}),
+        ("tent,sar[statistics=median]", {"wang2021tent", "niu2023towards", "park2024medbn"}),
+        ("bn_stats", {"nado2020evaluating"}),
+        ("bn_stats[prior=16]", {"schneider2020improving"}),
+    ],
+)
+def test_cite_goes_by_the_settings(ttabench: Run, methods: str, keys: set[str]) -> None:
+    assert set(re.findall(r"@inproceedings{(\w+),", ttabench("cite", "--methods", methods).out)) == keys
+
+
+def test_cite_refuses_unknown_settings_and_tells_what_has_no_paper(ttabench: Run) -> None:
+    said = ttabench("cite", "--methods", "tent[foo=1]")
+    assert said.code == 2
+    assert "foo" in said.err
+    assert "without a paper: source" in ttabench("cite", "--methods", "source,tent").err
 
 
 def test_conform_of_a_method(ttabench: Run) -> None:

@@ -118,6 +118,21 @@ def test_episodic_resets_before_every_batch() -> None:
     assert method.bias == 1
 
 
+def test_counts_are_those_of_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is reset: an episodic stream counts all its batches, a continual one those of each cell."""
+    adapt = Toy.adapt
+
+    def counting(self: Toy, x: Tensor) -> Tensor:
+        self.counts["images"] += len(x)
+        return adapt(self, x)
+
+    monkeypatch.setattr(Toy, "adapt", counting)
+    method = toy()
+    for reset in ("episodic", "continual", "continual"):
+        evaluate(method, data(), Protocol(batch_size=4, reset=reset), 0)
+        assert method.counts == {"images": 10}
+
+
 def test_the_limit_takes_the_first_images() -> None:
     seen = evaluate(toy(), data(), Protocol(limit=7), 0)
     assert len(seen.correct) == 7

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from ttabench.method import Method
 
 
 def register(app: typer.Typer) -> None:
@@ -17,20 +23,44 @@ def cite(
     results: Annotated[
         Path | None, Argument(metavar="[DIR]", help="Cite what a results folder used.")
     ] = None,
-    methods: Annotated[str, Option(help="Method names, separated by commas.")] = "",
+    methods: Annotated[
+        str, Option(help="Methods, separated by commas, with the settings used: sar,tent[statistics=median].")
+    ] = "",
 ) -> None:
-    """Print the BibTeX entries of methods, or of everything a results folder holds."""
+    """Print the BibTeX entries of methods, or of every method that a results folder has a number of."""
     from ttabench.errors import UserError
-    from ttabench.grid import parse_method, split_list
+
+    used = [*_named(methods), *(_stored(results) if results else ())]
+    if not used:
+        raise UserError("nothing to cite: name methods with --methods, or a results folder.")
+    papers = [(cls.name, cls.papers_of(config)) for cls, config in used]
+    for paper in dict.fromkeys(paper for _, found in papers for paper in found):
+        print(paper.bibtex())
+    if without := dict.fromkeys(name for name, found in papers if not found):
+        print(f"without a paper: {', '.join(without)}", file=sys.stderr)
+
+
+def _named(methods: str) -> Iterator[tuple[type[Method[Any]], Any]]:
+    """Methods and configurations of a user's text. Raises UserError."""
+    from ttabench.grid import make_config, parse_method, split_list
     from ttabench.registry import method
 
-    names = [parse_method(text)[0] for text in split_list(methods)]
-    if results is not None:
-        from ttabench.store import load_frame
+    for text in split_list(methods):
+        name, settings = parse_method(text)
+        cls = method(name)
+        yield cls, make_config(cls, settings, {})
 
-        names += list(load_frame(results)["base"])
-    if not names:
-        raise UserError("nothing to cite: name methods with --methods, or a results folder.")
-    papers = [method(name).paper for name in dict.fromkeys(names)]
-    for paper in dict.fromkeys(p for p in papers if p is not None):
-        print(paper.bibtex())
+
+def _stored(results: Path) -> Iterator[tuple[type[Method[Any]], Any]]:
+    """Methods and configurations of the cells that have a number."""
+    from dataclasses import fields
+
+    from ttabench.registry import method
+    from ttabench.store import load_frame
+
+    cells = load_frame(results)
+    cells = cells[cells["status"] == "ok"].drop_duplicates(["base", "config"])
+    for name, config in zip(cells["base"], cells["config"], strict=True):
+        cls = method(name)
+        known = {field.name for field in fields(cls.Config)}  # an older version may have had others
+        yield cls, cls.Config(**{k: v for k, v in json.loads(config).items() if k in known})

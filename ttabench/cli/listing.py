@@ -49,10 +49,12 @@ def _methods() -> None:
                 ", ".join(filter(None, wants)) or "nothing",
                 _where(cls, archs),
                 cls.scores,
+                cls.scores_frozen,
                 cls.restores,
             )
         )
-    table(["method", "paper", "native mode", "needs", "n/a or changed on", "scored", "restores"], rows)
+    scored = ("scored", "scored offline or on held-out images")
+    table(["method", "paper", "native mode", "needs", "n/a or changed on", *scored, "restores"], rows)
     print("note (Gong et al., NeurIPS 2022) is left out: it needs a source trained with its own norm layers.")
 
 

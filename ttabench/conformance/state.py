@@ -19,7 +19,7 @@ Snapshot = dict[str, Leaf]
 CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.dtype, torch.device)
 
 
-def snapshot(thing: object, skip: tuple[str, ...] = ("_prepared",)) -> Snapshot:
+def snapshot(thing: object, skip: tuple[str, ...] = ("_prepared", "counts")) -> Snapshot:
     """Every value reachable from `thing`, by path (``model.net.fc.weight``), but for attributes in `skip`."""
     return dict(_leaves(thing, "", skip, set()))
 

@@ -61,7 +61,8 @@ class Quantile(Method[QuantileConfig]):
         "starts from the source's channel statistics where that has the lower loss (start=identity: the "
         "paper) and is held near its start (proximity=0: the paper)"
     )
-    scores = "offline: after all epochs; online: the forward pass after the update"
+    scores = "a forward pass after the update"
+    scores_frozen = "a forward pass after all epochs"
 
     @classmethod
     def needs_of(cls, config: QuantileConfig) -> Needs:
