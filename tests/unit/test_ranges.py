@@ -1,0 +1,265 @@
+"""Every numeric setting of every method states its range, the range is enforced, and its ends work."""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import torch
+
+from tests.unit.conftest import Said
+from ttabench.classifier import Classifier
+from ttabench.conformance import Source
+from ttabench.conformance.nets import SIZE, images, nets
+from ttabench.errors import UserError
+from ttabench.grid import make_config, parse_value
+from ttabench.method import Architecture, Count, Method, Range, UnitInterval
+from ttabench.ranges import check_ranges, ranges
+from ttabench.registry import method, method_names
+from ttabench_methods.deyo import shuffle_patches
+
+ARCHITECTURES = [
+    Architecture(norm_layers=("batch",)),
+    Architecture(norm_layers=("group",)),
+    Architecture(norm_layers=("layer",), tags=("transformer", "class_token")),
+]
+
+
+def numeric_settings() -> list[tuple[str, str, type]]:
+    """(method, setting, int or float) of all registered methods."""
+    found = []
+    for name in method_names():
+        config = method(name).Config
+        hints = typing.get_type_hints(config)
+        for key in (field.name for field in fields(config)):
+            kinds = {int, float} & {hints[key], *typing.get_args(hints[key])}
+            found += [(name, key, kind) for kind in kinds]
+    return found
+
+
+def edges(allowed: Range, kind: type) -> Iterator[tuple[str, str]]:
+    """For each bound, the last number inside and the first one outside, as texts."""
+
+    def beside(bound: float, towards: float) -> float:
+        return math.nextafter(bound, towards) if kind is float else bound + math.copysign(1, towards)
+
+    found = [
+        (allowed.least, beside(allowed.least, -math.inf)),
+        (beside(allowed.above, math.inf), allowed.above),
+        (allowed.most, beside(allowed.most, math.inf)),
+        (beside(allowed.below, -math.inf), allowed.below),
+    ]
+    for inside, outside in found:
+        if math.isfinite(inside) and math.isfinite(outside):
+            yield repr(kind(inside)), repr(kind(outside))
+
+
+SETTINGS = numeric_settings()
+each_setting = pytest.mark.parametrize(("name", "key", "kind"), SETTINGS)
+
+
+@each_setting
+def test_every_numeric_setting_states_its_range(name: str, key: str, kind: type) -> None:
+    allowed = ranges(method(name).Config).get(key)
+    assert allowed, f"{name}.{key} has no range"
+    assert list(edges(allowed, kind)), f"{name}.{key} has no bound"
+
+
+@each_setting
+def test_values_outside_are_refused_in_one_sentence_and_the_last_ones_inside_are_taken(
+    name: str, key: str, kind: type
+) -> None:
+    cls = method(name)
+    number = "a whole number" if kind is int else "a number"
+    for inside, outside in edges(ranges(cls.Config)[key], kind):
+        assert repr(getattr(make_config(cls, {key: inside}, {}), key)) == inside
+        with pytest.raises(UserError) as refused:
+            make_config(cls, {key: outside}, {})
+        said = rf"{name}: {key} is {re.escape(outside)}; expected (0 or )?{number} [a-z0-9 .-]+[0-9]\."
+        assert re.fullmatch(said, str(refused.value)), str(refused.value)
+
+
+@each_setting
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999"])
+def test_what_is_no_finite_number_is_refused(name: str, key: str, kind: type, text: str) -> None:
+    expected = "a finite number" if kind is float else "a whole number"
+    with pytest.raises(UserError, match=rf"^{name}\.{key}={text}: expected {expected}\.$"):
+        make_config(method(name), {key: text}, {})
+
+
+@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("num_classes", [2, 10, 100, 200, 1000])
+def test_defaults_for_every_dataset_and_architecture_are_inside(name: str, num_classes: int) -> None:
+    cls = method(name)
+    for arch in ARCHITECTURES:
+        for dataset in ("digits-c", "cifar10-c", "any"):
+            check_ranges(
+                cls.Config(**{**cls.for_dataset(dataset, num_classes), **cls.for_architecture(arch)})
+            )
+
+
+# ---- the ends work
+
+LIGHT: dict[str, dict[str, Any]] = {  # so that memories fill, and little is done
+    "cotta": {"views": 2},
+    "memo": {"views": 2},
+    "quantile": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
+    "rotta": {"capacity": 8, "update_every": 8},
+    "shot": {"epochs": 1},
+    "sotta": {"threshold": 0.0, "update_every": 8},
+}
+ENDS = [
+    (name, key, kind(value))
+    for name, key, kind in SETTINGS
+    for allowed in [ranges(method(name).Config)[key]]
+    for value in (allowed.least, allowed.most, allowed.also)
+    if value is not None and math.isfinite(value)
+]
+
+
+@cache
+def net(name: str) -> Classifier:
+    return nets()[name]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # thresholds that are wrong for tiny nets
+@pytest.mark.parametrize(("name", "key", "value"), ENDS)
+def test_at_the_ends_of_its_range_a_setting_gives_finite_logits(name: str, key: str, value: float) -> None:
+    cls = method(name)
+    config = cls.Config(**{**LIGHT.get(name, {}), key: value})
+    torch.manual_seed(0)
+    made: Method[Any] = cls(net("LN ViT" if "transformer" in cls.needs.tags else "BN CNN"), config)
+    made.prepare(Source(cls.needs_of(config)))
+    for x in images(24, seed=2, shift=0.4).view(3, 8, 3, SIZE, SIZE):
+        assert torch.isfinite(made.adapt(x)).all()
+
+
+# ---- what more than one number decides
+
+
+def test_more_patches_than_pixels_are_refused() -> None:
+    x = images(2, seed=0)
+    side = x.shape[-1]
+    assert shuffle_patches(x, side).shape == x.shape
+    with pytest.raises(
+        UserError, match=rf"^patches is {side + 1}; expected at most {side}, the images' side\.$"
+    ):
+        shuffle_patches(x, side + 1)
+
+
+def test_settings_of_quantile_matching_that_do_not_go_together() -> None:
+    with pytest.raises(UserError, match=r"^quantile: bank is 'optimal', .* use step or epoch\.$"):
+        make_config(method("quantile"), {"bank": "optimal", "per_class": "1"}, {})
+
+
+# ---- the mechanism
+
+
+@pytest.mark.parametrize(
+    ("allowed", "inside", "outside", "sentence"),
+    [
+        (Range(least=1), (1, 2, 1e300), (0.999, -1, math.inf, math.nan), "a number of at least 1"),
+        (Range(above=0), (5e-324, 7), (0, -1), "a number above 0"),
+        (Range(most=-2), (-2, -1e300), (-1.5, -math.inf), "a number of at most -2"),
+        (Range(below=3), (2.9, -5), (3, math.nan), "a number below 3"),
+        (Range(least=0, most=1), (0, 0.5, 1), (-1e-9, 1.0001), "a number from 0 to 1"),
+        (Range(least=0, below=1), (0, 0.999), (1, -0.1), "a number from 0 to below 1"),
+        (Range(above=0, most=0.5), (0.1, 0.5), (0, 0.51), "a number from above 0 to 0.5"),
+        (Range(above=0, below=1), (0.1, 0.99), (0, 1), "a number from above 0 to below 1"),
+        (Range(least=2, also=0), (0, 2), (1, -1, 1.9), "0 or a number of at least 2"),
+    ],
+    ids=str,
+)
+def test_a_range_is_what_its_sentence_says(
+    allowed: Range, inside: tuple[float, ...], outside: tuple[float, ...], sentence: str
+) -> None:
+    assert all(value in allowed for value in inside)
+    assert not any(value in allowed for value in outside)
+    assert allowed.describe() == sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrangersConfig:
+    """As somebody else may write it."""
+
+    share: UnitInterval = 0.5
+    most: Count | None = None
+    least: Annotated[int | None, Range(least=3)] = None
+    free: float = 0.0
+    word: str = ""
+
+
+class Strangers(Method[StrangersConfig]):
+    name = "strangers"
+    Config = StrangersConfig
+
+    def adapt(self, x: torch.Tensor) -> torch.Tensor:
+        return self.predict(x)
+
+
+def test_a_strangers_method_gets_the_checks_by_its_annotations_alone() -> None:
+    given = make_config(Strangers, {"share": "1", "most": "none", "least": "3", "free": "-7"}, {})
+    assert given == StrangersConfig(share=1.0, least=3, free=-7.0)
+    for key, text, sentence in (
+        ("share", "1.5", "strangers: share is 1.5; expected a number from 0 to 1."),
+        ("most", "0", "strangers: most is 0; expected a whole number of at least 1."),
+        ("least", "2", "strangers: least is 2; expected a whole number of at least 3."),
+        ("free", "nan", "strangers.free=nan: expected a finite number."),
+    ):
+        with pytest.raises(UserError) as refused:
+            make_config(Strangers, {key: text}, {})
+        assert str(refused.value) == sentence
+
+
+def test_a_method_made_in_python_refuses_them_too() -> None:
+    for wrong in (StrangersConfig(share=math.nan), StrangersConfig(most=0)):
+        with pytest.raises(ValueError, match="; expected a"):
+            Strangers(net("BN CNN"), wrong)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-Infinity"])
+def test_values_of_figures_are_finite_as_well(text: str) -> None:
+    with pytest.raises(UserError, match=rf"^two-moons\.lr={text}: expected a finite number\.$"):
+        parse_value("two-moons", "lr", text, float)
+
+
+# ---- the command line
+
+
+@pytest.mark.usefixtures("classifiers")
+@pytest.mark.parametrize("dry", [("--dry-run",), ()], ids=["dry", "run"])
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        (("--methods", "tent[lr=nan]"), "tent.lr=nan: expected a finite number."),
+        (("--methods", "tent[momentum=2]"), "tent: momentum is 2.0; expected a number from 0 to below 1."),
+        (
+            ("--methods", "tent", "--set", "tent.lr=0.1,-1"),
+            "tent: lr is -1.0; expected a number of at least 0.",
+        ),
+        (("--methods", "memo[views=0]"), "memo: views is 0; expected a whole number of at least 1."),
+        (
+            ("--methods", "foa[population=1]", "--archs", "cct"),
+            "foa: population is 1; expected 0 or a whole number of at least 2.",
+        ),
+        (("--methods", "tent", "--seeds=-1"), "seed -1 does not exist; seeds are 0 to 2⁶³ − 1."),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_the_command_line_refuses_before_anything_is_written(
+    ttabench: Callable[..., Said], tmp_path: Path, what: tuple[str, ...], sentence: str, dry: tuple[str, ...]
+) -> None:
+    out = tmp_path / "results"
+    archs = () if "--archs" in what else ("--archs", "resnet18")
+    said = ttabench("sweep", *what, *archs, "--corruptions", "fog", "--workers", "0", "--out", out, *dry)
+    assert said.code == 2
+    assert " ".join(said.err.split()).endswith(sentence)
+    assert "Traceback" not in said.err
+    assert not out.exists()
