@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.conformance import CHECKS, conform
-from ttabench.conformance.nets import CLASSES, images, nets, settle
+from ttabench.conformance.nets import CLASSES, DropPath, images, nets, settle
 from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Batches, Method, Needs, NoConfig, SourceData
-from ttabench.nn import entropy, minimise, norm_affine
+from ttabench.nn import entropy, minimise, norm_affine, use_batch_statistics
 
 
 class Sound(Method[NoConfig]):
@@ -125,6 +125,15 @@ class LeavesDropoutOn(Sound):
         for module in self.model.modules():
             if "Drop" in type(module).__name__:
                 module.train()
+
+
+class TrainsAllOfABatchNormNet(Sound):
+    needs = Needs(gradient=True, norm_layers=("batch",))
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        use_batch_statistics(self.model)  # so that nothing moves in train mode
+        self.model.train()
 
 
 class DrawsFromNumPy(Sound):
@@ -264,6 +273,7 @@ FAULTS = [
     (WorksOnTheCallersModel, {"inputs_left_alone"}),
     (WritesIntoTheImages, {"inputs_left_alone"}),
     (LeavesDropoutOn, {"dropout"}),
+    (TrainsAllOfABatchNormNet, {"dropout"}),
     (DrawsFromNumPy, {"determinism", "causality", "reset", "pickling", "dropout"}),
     (DrawsFromPython, {"determinism", "causality", "reset", "pickling", "dropout"}),
     (CannotBePickled, {"pickling"}),
@@ -312,7 +322,11 @@ def test_a_sound_method_passes_on_all_nets(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("method", "expected"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_fault_is_found(method: type[Method[Any]], expected: set[str]) -> None:
+def test_a_fault_is_found(
+    method: type[Method[Any]], expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if method.needs.norm_layers:
+        monkeypatch.setattr("ttabench.conformance.nets", nets)
     found = failed(method)
     assert set(found) == {OF[name] for name in expected}, found
     assert all(found.values())
@@ -367,6 +381,18 @@ def test_the_nets_are_sure_of_half_of_their_images_and_use_all_classes(net: Clas
     assert set(logits.argmax(1).tolist()) == set(range(CLASSES))
     sure = (entropy(logits) < 0.4 * np.log(CLASSES)).float().mean()
     assert 0.4 < sure < 0.65
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout, DropPath])
+def test_every_net_has_dropout_and_stochastic_depth(net: Classifier, kind: type[nn.Module]) -> None:
+    x = images(24, seed=2)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        still = net(x)
+        for module in net.modules():
+            if isinstance(module, kind):
+                module.train()
+        assert not torch.equal(net(x), still)
 
 
 def test_the_nets_are_the_same_every_time() -> None:
