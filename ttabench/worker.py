@@ -22,7 +22,7 @@ from ttabench.method import Method, Needs
 from ttabench.models.checkpoints import Loaded, recall
 from ttabench.nn import sound_alarm
 from ttabench.registry import method as find_method
-from ttabench.source import SourceImages
+from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
 
 CLEAN = 256  # clean images whose logits a method may check its settings against
@@ -148,11 +148,19 @@ def _prepared(key: tuple[Any, ...], device: str) -> tuple[Method[Any], str]:
     classifier = _classifier(arch, dataset, checkpoint, device).classifier
     torch.manual_seed(seed)
     method = cls(classifier, settings)
-    method.prepare(SourceImages(lambda: _dataset(dataset).train().images, cls.needs_of(settings), device))
+    memo = _features(arch, dataset, checkpoint, device)
+    needs = cls.needs_of(settings)
+    method.prepare(SourceImages(lambda: _dataset(dataset).train().images, needs, device, memo))
     standing = ""
     if cls.check is not Method.check:
         standing = method.check(_clean_logits(arch, dataset, checkpoint, device))
     return method, standing and sound_alarm(name, standing)
+
+
+@lru_cache(maxsize=2)
+def _features(arch: str, dataset: str, checkpoint: str, device: str) -> Memo:
+    """Source features of a classifier, for all methods, settings and seeds."""
+    return {}
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -260,6 +261,31 @@ def test_source_data_is_given_only_as_declared() -> None:
     assert features.features(classifier, limit=4).shape == (4, CLASSES)
     assert sum(len(x) for x in batches(everything)) == 6
     assert sum(len(x) for x in everything.batches(4)) == 10
+
+
+def test_source_features_are_computed_once_for_a_classifier_and_anew_for_another() -> None:
+    passes = 0
+
+    class Counted(Reads):
+        def forward(self, x: Tensor) -> Tensor:
+            nonlocal passes
+            passes += len(x)
+            return super().forward(x)
+
+    images, needs = np.repeat(data(10).images, 4, axis=0), Needs(source_data="features")
+    memo: dict[int, Any] = {}
+    classifier = Classifier(Counted(), last="fc")
+    first, second = (SourceImages(lambda: images, needs, memo=memo) for _ in range(2))
+    found = first.features(classifier)
+    once = passes
+    assert torch.equal(second.features(copy.deepcopy(classifier)), found)
+    assert passes < once + len(images) / 2
+    found += 1  # what a method does to its features is its own affair
+    other = Classifier(Counted(), last="fc", mean=(0.5, 0.5, 0.5))
+    alone = SourceImages(lambda: images, needs)
+    for net in (classifier, other):
+        assert torch.equal(second.features(net), alone.features(net))
+    assert not torch.equal(second.features(other), second.features(classifier))
 
 
 def test_wrong_arrays_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttabench_methods.quantile.bank import Bank, StreamBank, best_beta, control_variate
+from ttabench_methods.quantile.bank import Bank, StreamBank, best_beta, control_variate, cosines
 from ttabench_methods.quantile.geometric import quantile_index
 
 N, B, Q, K = 7, 3, 2, 3
@@ -69,8 +69,9 @@ def test_best_beta_is_best_and_its_variance_is_the_lemmas() -> None:
     torch.testing.assert_close(least, (N - B) / (N - 1) / B * sa * (1 - rho2))
     for off in (-0.1, 0.1):
         assert (variance(estimates(now, best + off)) > least).all()
-    # β* from a batch that is everything is the population's.
-    torch.testing.assert_close(best_beta(POINTS, now, THEN, unit(THEN).mean(1)), best.clamp(0, 1))
+    c = cosines(POINTS, now, THEN) / N
+    torch.testing.assert_close(c, (unit(now) * unit(THEN)).sum(-1).mean(1))
+    torch.testing.assert_close(best_beta(c, unit(now).mean(1), unit(THEN).mean(1)), best.clamp(0, 1))
 
 
 def test_control_variate_beats_crude_as_the_features_stay_close() -> None:
@@ -97,6 +98,40 @@ def test_bank_is_unbiased_over_batches(every_step: bool, beta: float) -> None:
     now = moved(0.3)
     seen = [Bank(POINTS, THEN.clone(), every_step=every_step, beta=beta).estimate(b, now[b]) for b in BATCHES]
     torch.testing.assert_close(torch.stack(seen).mean(0), quantile_index(POINTS, now))
+
+
+def bank_with_best_beta(now: Tensor, seen: Tensor) -> Bank:
+    """A bank just re-based that has seen some images, for β*, but still has all features of the snapshot."""
+    earlier = Bank(POINTS, THEN.clone(), beta=None)
+    earlier.estimate(seen, now[seen])
+    bank = Bank(POINTS, THEN.clone(), beta=None)
+    bank.seen, bank.cosines, bank.moved = earlier.seen, earlier.cosines, earlier.moved
+    return bank
+
+
+@pytest.mark.parametrize("seen", [[], [4, 0], list(range(N))])
+def test_a_bank_with_best_beta_is_unbiased_over_batches(seen: list[int]) -> None:
+    now = moved(0.5)
+    found = [bank_with_best_beta(now, torch.tensor(seen)) if seen else Bank(POINTS, THEN.clone(), beta=None)
+             for _ in BATCHES]  # fmt: skip
+    estimates = [bank.estimate(b, now[b]) for bank, b in zip(found, BATCHES, strict=True)]
+    torch.testing.assert_close(torch.stack(estimates).mean(0), quantile_index(POINTS, now))
+
+
+def test_a_bank_that_has_seen_all_images_knows_the_best_beta() -> None:
+    now = moved(0.5)
+    sa, ss, sas = population(now)
+    found = [bank_with_best_beta(now, torch.arange(N)).estimate(b, now[b]) for b in BATCHES]
+    beta = (sas / ss).clamp(0, 1)
+    least = (N - B) / (N - 1) / B * (sa + beta.square() * ss - 2 * beta * sas)
+    torch.testing.assert_close(variance(torch.stack(found)), least)
+
+
+@pytest.mark.parametrize("size", [1, B])
+def test_where_nothing_moved_best_beta_knows_the_index(size: int) -> None:
+    bank = Bank(POINTS, THEN.clone(), beta=None)
+    for batch in torch.arange(N).split(size):
+        torch.testing.assert_close(bank.estimate(batch, THEN[batch]), quantile_index(POINTS, THEN))
 
 
 def test_a_bank_that_follows_every_step_stays_unbiased_within_an_epoch() -> None:

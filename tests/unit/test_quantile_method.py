@@ -107,13 +107,43 @@ def test_early_stopping_keeps_the_lowest_loss() -> None:
         nn.init.constant_(module.weight, value)
         stops.append(stopping.stop(loss))
     assert stops == [False, False, False, True, False]
-    stopping.restore()
+    assert stopping.settle(lambda: 1.0) == 1.0
     assert module.weight.item() == 5.0
     patient = EarlyStopping(module, patience=0, loss=0.0)
     nn.init.zeros_(module.weight)
     assert not any(patient.stop(1.0) for _ in range(50))
-    patient.restore()
+    assert patient.settle(lambda: 1.0) == 0.0
     assert module.weight.item() == 5.0
+
+
+@pytest.mark.parametrize(
+    ("exact", "kept"), [((9.0, 1.0, 2.0), 1.0), ((9.0, 3.0, 2.0), 2.0), ((1.0, 3.0, 2.0), 0.0)]
+)
+def test_what_is_kept_goes_by_exact_losses(exact: tuple[float, float, float], kept: float) -> None:
+    """Of the start (weight 0), the epoch whose loss seemed lowest (1) and the last (2)."""
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(module.weight, 0.0)
+    stopping = EarlyStopping(module, patience=0, loss=exact[0])
+    for value, seeming in [(1.0, 0.5), (2.0, 0.7)]:
+        nn.init.constant_(module.weight, value)
+        stopping.stop(seeming)
+    assert stopping.settle(lambda: exact[int(module.weight.item())]) == min(exact)
+    assert module.weight.item() == kept
+
+
+@pytest.mark.parametrize(
+    "settings", [{"epochs": 1, "minibatch": 60}, {"epochs": 2, "lr": 0.1}, {"epochs": 6}]
+)
+def test_the_loss_that_is_told_is_that_of_what_is_kept(settings: dict[str, Any]) -> None:
+    method = prepared(settings)
+    stream = Stream(shifted(130)[0], np.arange(130), 100)
+    torch.manual_seed(1)
+    method.fit(stream)
+    with torch.no_grad():
+        z = torch.cat([method.model.features(method.decorruptor(x)) for x in stream])
+    whole = quantile_index(method.points, z / method.unit)
+    assert method.kept == pytest.approx(float((whole - method.index).square().sum(1).mean()), rel=1e-4)
+    assert method.kept <= method.losses[0]
 
 
 # ---- the method
@@ -180,7 +210,7 @@ def test_offline_matching_undoes_a_shift(bank: str) -> None:
 
 def test_online_matching_undoes_a_shift_as_it_goes() -> None:
     x, labels = shifted(600)
-    method = prepared({"recent": 64, "steps": 10, "start": "identity"})
+    method = prepared({"recent": 64, "steps": 10, "online_lr": 1e-3, "start": "identity"})
     guesses = [method.adapt(batch).argmax(1) for batch in Stream(x, np.arange(600), 20)]
     right = (torch.cat(guesses) == labels).float()
     assert accuracy(prepared({}), Stream(x, np.arange(600), 600), labels) < 0.8
@@ -189,12 +219,25 @@ def test_online_matching_undoes_a_shift_as_it_goes() -> None:
     assert len(method.stream.features) == 64
 
 
+@pytest.mark.parametrize("batch", [1, 16, 200])
+@pytest.mark.parametrize("clean", [False, True])
+def test_online_matching_does_no_harm_as_it_comes(batch: int, clean: bool) -> None:
+    x, labels = (to_bytes(images(200, 2)[0]), torch.arange(200) % 4) if clean else shifted(200)
+    method = Quantile(classifier(), QuantileConfig())
+    torch.manual_seed(0)
+    method.prepare(SourceImages(lambda: to_bytes(images(400, 1)[0]), Needs(source_data="features")))
+    stream = Stream(x, np.arange(200), batch)
+    source = float((torch.cat([classifier()(some).argmax(1) for some in stream]) == labels).float().mean())
+    right = (torch.cat([method.adapt(some).argmax(1) for some in stream]) == labels).float()
+    assert right.mean() >= source - 0.01
+
+
 @pytest.mark.parametrize("mode", ["offline", "online"])
 def test_the_better_start_is_taken(mode: str) -> None:
     """A change of the channels' means and spreads is undone before training; the source is left as it is."""
     for clean in (False, True):
         x = images(400, 1)[0] if clean else 0.1 * images(400, 2)[0] + np.array([0.3, 0.6, 0.2])
-        method, stream = prepared({"lr": 1e-9}), Stream(to_bytes(x), np.arange(400), 400)
+        method, stream = prepared({"lr": 1e-9, "online_lr": 1e-9}), Stream(to_bytes(x), np.arange(400), 400)
         if mode == "offline":
             method.fit(stream, epochs=1)
         else:
@@ -303,7 +346,7 @@ def test_information_maximisation_leaves_predictions_surer_and_diverse(mode: str
     stream = Stream(x, np.arange(120), 40)
     found = []
     for weight in (0.0, 1.0):
-        method = prepared({"information": weight, "epochs": 12})
+        method = prepared({"information": weight, "epochs": 12, "online_lr": 1e-3, "steps": 20})
         torch.manual_seed(1)
         if mode == "offline":
             method.fit(stream)

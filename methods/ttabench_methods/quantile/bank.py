@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .geometric import unit_sum
 
-__all__ = ["Bank", "StreamBank", "best_beta", "control_variate"]
+__all__ = ["Bank", "StreamBank", "best_beta", "control_variate", "cosines"]
 
 
 def control_variate(a: Tensor, s: Tensor, mean_s: Tensor, beta: float | Tensor = 1.0) -> Tensor:
@@ -21,19 +21,21 @@ def control_variate(a: Tensor, s: Tensor, mean_s: Tensor, beta: float | Tensor =
     return a + beta * (mean_s - s)
 
 
-def best_beta(points: Tensor, now: Tensor, then: Tensor, mean_s: Tensor) -> Tensor:
-    """β* = σ_as/σ_s² per point (Q, 1), from a batch's features now and at the snapshot, both (b, k).
+def best_beta(c: Tensor, mean_a: Tensor, mean_s: Tensor) -> Tensor:
+    """β* = (c − A·S)/(1 − ‖S‖²) per point (Q, 1), in [0, 1] (appendix): c (Q,) the mean of a_i·s_i."""
+    covariance = c - (mean_a * mean_s).sum(-1)
+    return (covariance / (1 - mean_s.square().sum(-1)).clamp_min(1e-6)).clamp(0, 1).unsqueeze(-1)
 
-    σ_as = c − A·S is the batch's own; σ_s² = 1 − ‖S‖² is exact. The cosines in c are of triangles whose sides
-    are known, so that nothing of size Q × b × k is needed.
+
+def cosines(points: Tensor, now: Tensor, then: Tensor) -> Tensor:
+    """Σ a_i·s_i (Q,): cosines between the directions to features (b, k) now and at the snapshot.
+
+    They are of triangles whose sides are known, so that nothing of size Q × b × k is needed.
     """
     to_now, to_then = torch.cdist(points, now), torch.cdist(points, then)
     apart = (now - then).square().sum(-1)
     product = (2 * to_now * to_then).clamp_min(torch.finfo(now.dtype).tiny)
-    c = ((to_now.square() + to_then.square() - apart) / product).mean(-1)
-    a, s = (unit_sum(points, z)[0] / len(z) for z in (now, then))
-    covariance = c - (a * s).sum(-1)
-    return (covariance / (1 - mean_s.square().sum(-1)).clamp_min(1e-6)).clamp(0, 1).unsqueeze(-1)
+    return ((to_now.square() + to_then.square() - apart) / product).sum(-1)
 
 
 Weigh = Callable[[Tensor], Tensor]  # features (b, k) → how much each counts at each point (Q, b)
@@ -54,7 +56,9 @@ class Bank:
     points     (Q, k), where indices are matched.
     features   (n, k) at the start, all seen at the same θ; overwritten; on their own device, e.g. the CPU
     every_step S follows each refreshed feature; else only :meth:`rebase` moves it, at an epoch's end (paper).
-    beta       1 (the paper), 0 (no bank: the crude estimator), or None for β* of each batch.
+    beta       1 (the paper), 0 (no bank: the crude estimator), or None for β*. That is estimated from the
+               batches since the last re-base, so that it does not depend on the one it is for, which would
+               bias the estimate; 1 for the first of them.
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class Bank:
     def rebase(self) -> None:
         """S anew, from the features as last seen."""
         self.mean = mean_unit(self.points, self.features, self.weigh)
+        self.seen, self.cosines = 0, self.points.new_zeros(len(self.points))
+        self.moved = torch.zeros_like(self.points)  # Σ (a_i − s_i)
 
     def estimate(self, positions: Tensor, features: Tensor) -> Tensor:
         """Estimated indices (Q, k) at the current θ; the gradient is that of the batch's `features` (b, k).
@@ -84,14 +90,21 @@ class Bank:
             at = positions.to(self.features.device)
             then = self.features[at].to(features)
             old = mean_unit(self.points, then, self.weigh)
-            beta: float | Tensor = (
-                best_beta(self.points, features, then, self.mean) if self.beta is None else self.beta
-            )
-        estimate = control_variate(now, old, self.mean, beta)
+        estimate = control_variate(now, old, self.mean, self._best() if self.beta is None else self.beta)
+        if self.beta is None:
+            self.cosines += cosines(self.points, features.detach(), then)
+            self.moved += len(features) * (now.detach() - old)
+            self.seen += len(features)
         self.features[at] = features.detach().to(self.features)
         if self.every_step:
             self.mean = self.mean + (now.detach() - old) * (len(features) / len(self.features))
         return estimate
+
+    def _best(self) -> float | Tensor:
+        """β*, with A from how far the batches since the re-base have moved."""
+        if not self.seen:
+            return 1.0
+        return best_beta(self.cosines / self.seen, self.mean + self.moved / self.seen, self.mean)
 
 
 class StreamBank:

@@ -43,6 +43,7 @@ class QuantileConfig:
     standardise: bool = True  # features in units of the source's standard deviation; False in the paper
     source_features: Annotated[int, Range(least=2)] = 10_000  # paper, runtime and memory analysis
     per_class: NonNegative = 0.0  # weight of the indices within each predicted class; 0 in the paper
+    information: NonNegative = 0.0  # weight of information maximisation (SHOT's) besides; 0 in the paper
 
     # The bank. Its mean is re-based with every update (step), or at an epoch's end as in the paper (epoch;
     # optimal: and with β* of the appendix). none: no bank, the crude estimator.
@@ -50,6 +51,7 @@ class QuantileConfig:
     bank_on_cpu: bool = False  # paper: on the CPU
 
     # Online, which the paper does not treat
+    online_lr: Positive = 3e-4  # of Adam; chosen
     steps: Count = 1  # updates per batch
     recent: Count = 2048  # features of the stream that are kept
 

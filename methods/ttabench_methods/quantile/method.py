@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from ttabench.method import Batches, Method, Needs, Paper, SourceData
-from ttabench.nn import channel_statistics, estimate_batch_norm
+from ttabench.nn import channel_statistics, estimate_batch_norm, widen
+from ttabench_methods.shot import information_maximisation
 
 from .bank import Bank, StreamBank, mean_unit
 from .config import QuantileConfig
@@ -36,8 +37,11 @@ from .regulariser import channel_penalty
 from .sampling import ByClass, high_confidence_uniform
 from .stopping import EarlyStopping
 
-# Part of the epochs before indices are matched within classes: first, predictions must be worth it.
+# Part of the epochs before the loss looks at predictions (`per_class`, `information`): first, they must be
+# worth it.
 PLAIN = 1 / 3
+# Images whose channel statistics are worth starting from, in a stream.
+ENOUGH = 50
 
 
 class Quantile(Method[QuantileConfig]):
@@ -96,13 +100,13 @@ class Quantile(Method[QuantileConfig]):
             within = mean_unit(self.points, clean, self.weigh)
             self.index = torch.cat([self.index, within[len(chosen) :]])
         self.decorruptor = Decorruptor(config.size).to(clean.device)
-        self.optimizer = torch.optim.Adam(self.decorruptor.parameters(), config.lr)
+        self.optimizer = torch.optim.Adam(self.decorruptor.parameters(), config.online_lr)
         self.stream = StreamBank(self.points, config.recent, self.weigh)
         self.losses: list[float] = []
 
     @torch.enable_grad()
     def fit(self, batches: Batches, epochs: int = 0) -> None:
-        """Algorithm 1 in mini-batches; the parameters of the epoch with the lowest loss are kept."""
+        """Algorithm 1 in mini-batches; the parameters with the lowest loss are kept."""
         epochs = epochs or self.config.epochs
         bank = self._bank(self._start(batches))
         self.losses = [float(self._loss(bank.mean))]
@@ -113,24 +117,26 @@ class Quantile(Method[QuantileConfig]):
             for positions, x in self._minibatches(batches):
                 self._anneal((epoch + seen / batches.count) / epochs)
                 decorrupted = self.decorruptor(x)
-                estimate = bank.estimate(positions, self._features(decorrupted))
-                self._descend(self._loss(estimate, plain) + self._penalty(x, decorrupted))
+                z = self._features(decorrupted)
+                loss = self._loss(bank.estimate(positions, z), plain) + self._penalty(x, decorrupted)
+                self._descend(loss if plain else loss + self._information(z))
                 seen += len(x)
             bank.rebase()
             self.losses.append(float(self._loss(bank.mean)))
             if stopping.stop(self.losses[-1]):
                 break
-        stopping.restore()
+        self.kept = stopping.settle(lambda: float(self._loss_of(self._all_features(batches))))
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
         """Updates on a batch of the stream, which is matched together with the recent features."""
-        if not self.stream.seen:
+        if not self.stream.seen and len(x) >= ENOUGH:
             self._start([x])
         for _ in range(self.config.steps):
             decorrupted = self.decorruptor(x)
-            estimate = self.stream.estimate(self._features(decorrupted))
-            self._descend(self._loss(estimate) + self._penalty(x, decorrupted))
+            z = self._features(decorrupted)
+            loss = self._loss(self.stream.estimate(z)) + self._penalty(x, decorrupted)
+            self._descend(loss + self._information(z))
         with torch.no_grad():
             z, logits = self.model.features_and_logits(self.decorruptor(x))
         self.stream.push(z.float() / self.unit)
@@ -147,7 +153,9 @@ class Quantile(Method[QuantileConfig]):
         return f"{self.config.size} decorruptor before the classifier ({number:,} parameters){also}"
 
     def alarms(self) -> dict[str, Any]:
-        return {"quantile_loss": [round(loss, 6) for loss in self.losses]} if self.losses else {}
+        if not self.losses:
+            return {}
+        return {"quantile_loss": [round(loss, 6) for loss in self.losses], "kept_loss": round(self.kept, 6)}
 
     # ---- the pieces
 
@@ -171,6 +179,13 @@ class Quantile(Method[QuantileConfig]):
             self.config.regulariser * channel_penalty(decorrupted, *self.standard)
             + self.config.proximity * moved
         )
+
+    def _information(self, z: Tensor) -> Tensor | float:
+        """SHOT's information maximisation on the predictions of features (b, k), as a variant."""
+        if not self.config.information:
+            return 0.0
+        logits = self.model.head((z * self.unit).to(self.model.linear.weight.dtype))
+        return self.config.information * information_maximisation(widen(logits))
 
     def _start(self, batches: Iterable[Tensor]) -> Tensor:
         """The identity or the channels brought to the source's statistics, whichever has the lower loss.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 from torch import nn
 
@@ -12,27 +13,37 @@ __all__ = ["EarlyStopping"]
 class EarlyStopping:
     """Remembers the parameters of the lowest loss; asks to stop after `patience` epochs without a lower one.
 
+    The losses of epochs may be estimates, such as the bank's, whose features were seen while the parameters
+    moved; what is kept is decided by exact ones (:meth:`settle`).
+
     patience   0 = never stop early.
-    loss       before the first epoch.
+    loss       before the first epoch, exact.
     """
 
     def __init__(self, module: nn.Module, patience: int, loss: float) -> None:
         self.module, self.patience = module, patience
         self.best, self.waited = loss, 0
-        self.keep()
-
-    def keep(self) -> None:
-        self.kept = copy.deepcopy(self.module.state_dict())
+        self.start = loss, self._state()
+        self.kept = self.start[1]
 
     def stop(self, loss: float) -> bool:
         """Note the loss of one epoch; True if it is time to stop."""
         if loss < self.best:
             self.best, self.waited = loss, 0
-            self.keep()
+            self.kept = self._state()
         else:
             self.waited += 1
         return 0 < self.patience <= self.waited
 
-    def restore(self) -> None:
-        """The best parameters back into the module."""
-        self.module.load_state_dict(self.kept)
+    def settle(self, exact: Callable[[], float]) -> float:
+        """Leave the module with the lowest exact loss of start, best epoch and last one; return the loss."""
+        found = [self.start, (exact(), self._state())]
+        if self.waited and self.kept is not self.start[1]:
+            self.module.load_state_dict(self.kept)
+            found.append((exact(), self.kept))
+        loss, state = min(found, key=lambda pair: pair[0])
+        self.module.load_state_dict(state)
+        return loss
+
+    def _state(self) -> dict[str, object]:
+        return copy.deepcopy(self.module.state_dict())
