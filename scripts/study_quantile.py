@@ -22,15 +22,19 @@ from ttabench.store import load_frame
 
 SETTINGS = (
     "",  # the default
+    "proximity=0,start=identity",  # as the paper
+    "per_class=1",
+    "information=0.1",
+    "per_class=1,information=0.1",
     "start=identity",
     "proximity=0",
-    "proximity=0,start=identity",  # as the paper
     "regulariser=0",
     "regulariser=10",
     "standardise=false",
     "quantiles_per_class=20",
     "lr=0.001",
     "lr=0.01",
+    "warmup=0",
     "epochs=5",
     "epochs=20",
     "minibatch=25",
@@ -38,8 +42,6 @@ SETTINGS = (
     "size=medium",
     "bank=epoch",
     "bank=none",
-    "per_class=1",
-    "per_class=1,size=medium",
 )
 
 
