@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,6 +100,56 @@ class KeepsOneNumberPerBatch(Sound):
         logits = super().adapt(x)
         self.losses.append(float(logits.sum()))
         return logits
+
+
+class KeepsEveryFifthBatch(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.number, self.seen = 0, list[Tensor]()
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.number += 1
+        if self.number % 5 == 0:
+            self.seen.append(x)
+        return super().adapt(x)
+
+
+class KeepsWhatComesLate(Sound):
+    after: ClassVar[int] = 200
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.number, self.seen = 0, list[Tensor]()
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.number += len(x)
+        if self.number > self.after:
+            self.seen.append(x)
+        return super().adapt(x)
+
+
+class KeepsWhatComesVeryLate(KeepsWhatComesLate):
+    after = 1200
+
+
+class KeepsBatchesInItsClass(Sound):
+    seen: ClassVar[list[Tensor]] = []
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        return super().adapt(x)
+
+
+class KeepsBatchesInACache(Sound):
+    @cache  # noqa: B019 — that is the fault
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x)
+
+
+class CountsEveryBatchByItsName(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        self.counts[f"{float(x.mean()):.9f}"] += 1
+        return super().adapt(x)
 
 
 class WorksOnTheCallersModel(Sound):
@@ -267,9 +319,15 @@ FAULTS = [
     (ForgetsToResetItsAverage, {"reset", "pickling"}),
     (ForgetsToResetMomentum, {"reset", "pickling"}),
     (OverwritesReturnedLogits, {"causality"}),
-    (LooksAhead, {"causality", "determinism", "reset", "pickling", "dropout"}),
+    (LooksAhead, {"causality", "determinism", "reset", "pickling", "dropout", "bounded_memory"}),
     (KeepsAllBatches, {"bounded_memory"}),
     (KeepsOneNumberPerBatch, {"bounded_memory"}),
+    (KeepsEveryFifthBatch, {"bounded_memory"}),
+    (KeepsWhatComesLate, {"bounded_memory"}),
+    (KeepsWhatComesVeryLate, {"bounded_memory"}),
+    (KeepsBatchesInItsClass, {"bounded_memory"}),
+    (KeepsBatchesInACache, {"bounded_memory"}),
+    (CountsEveryBatchByItsName, {"bounded_memory"}),
     (WorksOnTheCallersModel, {"inputs_left_alone"}),
     (WritesIntoTheImages, {"inputs_left_alone"}),
     (LeavesDropoutOn, {"dropout"}),
@@ -330,6 +388,25 @@ def test_a_fault_is_found(
     found = failed(method)
     assert set(found) == {OF[name] for name in expected}, found
     assert all(found.values())
+
+
+class KeepsTheLatest(Sound):
+    """Up to a thousand images, and of the last batch as many as it is sure of."""
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.latest = deque[Tensor](maxlen=1000)
+        self.sure = torch.empty(0)
+
+    def adapt(self, x: Tensor) -> Tensor:
+        logits = super().adapt(x)
+        self.latest.extend(x.clone())
+        self.sure = x[entropy(logits) < 0.5]
+        return logits
+
+
+def test_a_memory_that_fills_or_comes_and_goes_is_bounded() -> None:
+    assert failed(KeepsTheLatest) == {}
 
 
 def test_every_check_has_a_fault_that_fails_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import _lru_cache_wrapper
 from random import Random
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -78,6 +79,8 @@ def _parts(thing: Any, skip: tuple[str, ...]) -> Iterator[tuple[object, Any]]:
     elif isinstance(thing, Mapping):
         for number, (key, value) in enumerate(thing.items()):
             yield (key if isinstance(key, (str, int, float, tuple)) else number), value
+    elif isinstance(thing, _lru_cache_wrapper):  # what it holds cannot be seen, but how much it is
+        yield from enumerate([None] * thing.cache_info().currsize)
     elif isinstance(thing, (list, tuple, deque)):
         yield from enumerate(thing)
     elif isinstance(thing, (set, frozenset)):
