@@ -110,7 +110,7 @@ CASES = (
     Case("sotta", replace(UPDATE, scored=1), {"threshold": 0.0}),
     Case("sotta", UPDATE, {"threshold": 0.0}, "floor without scoring", counts=False),
     Case("cotta", Floor(forwards=2, backwards=1, learns="all"), {"threshold": 0.0}, "no views"),
-    Case("cotta", Floor(forwards=33, backwards=1, learns="all"), {"threshold": 1.0}, "32 views"),
+    Case("cotta", Floor(forwards=33, backwards=1, learns="all"), {"threshold": 2.0}, "32 views"),
     Case("deyo", None, {"entropy_factor": 2.0, "plpd_limit": -1.0}),
 )
 

@@ -44,7 +44,7 @@ class CoTTAConfig:
     momentum: Momentum = 0.9
     smoothing: UnitInterval = 0.999
     restore: UnitInterval = 0.01
-    threshold: UnitInterval = 0.92
+    threshold: NonNegative = 0.92  # above 1: always
     views: Count = 32
     symmetric: bool = False
     official_quirks: bool = False

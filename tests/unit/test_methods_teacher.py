@@ -98,7 +98,7 @@ def test_cotta_restores_the_given_share_of_the_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "quirks", "drawn"), [(0.0, False, 0), (0.0, True, 6), (1.0, False, 6), (1.0, True, 6)]
+    ("threshold", "quirks", "drawn"), [(0.0, False, 0), (0.0, True, 6), (1.1, False, 6), (1.1, True, 6)]
 )
 def test_cotta_looks_at_views_where_the_anchor_is_unsure(threshold: float, quirks: bool, drawn: int) -> None:
     method = prepared(CoTTA, threshold=threshold, views=6, official_quirks=quirks)

@@ -103,8 +103,8 @@ def eata(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared_eata(trace, dtype, fisher_batch_size=trace.meta.get("fisher_batch_size", 64))
     replayed = Replayed()
     for x in trace.batches(dtype):
-        before = method.kept
-        replayed.add(method.adapt(x), method.model, n_kept=method.kept - before)
+        before = method.counts["kept"]
+        replayed.add(method.adapt(x), method.model, n_kept=method.counts["kept"] - before)
     return replayed
 
 
@@ -121,10 +121,10 @@ def prepared_sar(
 def replay_sar(method: SAR, batches: Iterator[Tensor]) -> Replayed:
     replayed = Replayed()
     for x in batches:
-        before = method.resets
+        before = method.counts["resets"]
         logits = method.adapt(x)
         ema = float("nan") if method.average is None else method.average.item()
-        replayed.add(logits, method.model, reset=method.resets - before, ema=ema)
+        replayed.add(logits, method.model, reset=method.counts["resets"] - before, ema=ema)
     return replayed
 
 
