@@ -16,7 +16,7 @@ from ttabench.errors import UserError, unknown
 from ttabench.method import Architecture, Method
 from ttabench.protocol import Protocol
 from ttabench.ranges import check_ranges
-from ttabench.registry import method, method_names
+from ttabench.registry import method
 
 BASELINE = "source"
 
@@ -124,8 +124,7 @@ def parse_settings(settings: Sequence[str], chosen: Sequence[str]) -> dict[str, 
             raise UserError(f"--set {text} is not of the form method.key=value[,value…].")
         name, key, values = match[1].strip(), match[2].strip(), match[3].split(",")
         if name not in chosen:
-            if name not in method_names():
-                raise unknown("method", name, method_names())
+            method(name)  # raises for one that nobody knows
             raise UserError(f"--set {text} is about '{name}', which is not among the methods of this sweep.")
         parsed.setdefault(name, {})[key] = [v.strip() for v in values]
     return parsed

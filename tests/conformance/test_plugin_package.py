@@ -73,6 +73,44 @@ def test_the_command_line_lists_and_conforms_it(installed: Path) -> None:
 
 
 @pytest.mark.usefixtures("classifiers")
+def test_a_sweep_of_all_methods_leaves_out_the_broken_one(installed: Path, tmp_path: Path) -> None:
+    what = ["--methods", "all", "--archs", "resnet18", "--corruptions", "fog", "--out", str(tmp_path)]
+    planned = command_line(installed, "sweep", *what, "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert "mirror" in planned.stdout
+    assert "unfinished" not in planned.stdout
+    assert planned.stderr.count("this module is not finished") == 1
+    assert planned.stderr.startswith("ttabench: warning: skipped: method 'unfinished' of package ")
+
+
+ASK_FOR_A_NAME_LIKE_THE_BROKEN_ONE = """
+from ttabench.errors import UserError
+from ttabench.grid import parse_settings
+from ttabench.registry import method
+
+for ask in (lambda: method("unfinish"), lambda: parse_settings(["unfinish.lr=1"], ["tent"])):
+    try:
+        ask()
+    except UserError as problem:
+        print(problem)
+"""
+
+
+def test_the_broken_one_is_not_offered(installed: Path) -> None:
+    done = run(installed, "-c", ASK_FOR_A_NAME_LIKE_THE_BROKEN_ONE)
+    assert done.stdout.count("unknown method 'unfinish'") == 2, done.stderr
+    assert done.stdout.count("mirror") == 2
+    assert "unfinished" not in done.stdout
+
+
+def test_the_table_of_all_methods_takes_it_and_skips_the_broken_one(installed: Path) -> None:
+    table = str(PACKAGE.parent / "conformance" / "test_all_methods.py")
+    done = run(installed, "-m", "pytest", "-p", "no:cacheprovider", "-k", "mirror or unfinished", table)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed, 1 skipped" in done.stdout
+
+
+@pytest.mark.usefixtures("classifiers")
 def test_it_is_swept(installed: Path, tmp_path: Path) -> None:
     out = tmp_path / "results"
     what = ["--methods", "mirror,mirror[weight=0]", "--archs", "resnet18", "--corruptions", "fog"]

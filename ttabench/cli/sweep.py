@@ -124,7 +124,7 @@ def make_grid(options: dict[str, Any]) -> Grid:
     from ttabench.cli._options import corruption_names, share, whole_numbers
     from ttabench.errors import UserError
     from ttabench.grid import Grid, split_list
-    from ttabench.registry import method_names
+    from ttabench.registry import methods
 
     numbers = {}
     for name in ("batch_size", "epochs", "limit"):
@@ -136,7 +136,7 @@ def make_grid(options: dict[str, Any]) -> Grid:
         numbers[name] = values[0]
     text = str(options["methods"])
     return Grid(
-        methods=tuple(method_names()) if text == "all" else split_list(text),
+        methods=tuple(methods()) if text == "all" else split_list(text),
         archs=split_list(str(options["archs"])),
         datasets=split_list(str(options["datasets"])),
         corruptions=corruption_names(str(options["corruptions"])),
