@@ -1,4 +1,4 @@
-"""The mathematics of quantile indices and geometric quantiles, as the paper states it."""
+"""The mathematics of quantile indices and the quantile loss, as the paper states it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ttabench_methods.quantile.geometric import quantile_index, quantile_loss
-from ttabench_methods.quantile.solver import check_loss, geometric_quantile
 
 seeds = st.integers(0, 2**31 - 1)
 few = settings(max_examples=25, deadline=None)
@@ -157,112 +156,3 @@ def test_indices_at_the_support_tell_distributions_apart() -> None:
             (quantile_index(support, support, w.expand(6, 6)) * (1 - w).unsqueeze(1)) for w in (p, q)
         ]  # Σ_{i≠j} pᵢ vⱼᵢ, as in the proof
         assert (apart[0] - apart[1]).norm() > 1e-3 * (p - q).norm()
-
-
-# ---- geometric quantiles
-
-
-def inside(seed: int, m: int, k: int) -> Tensor:
-    u = normal(seed, m, k)
-    radius = torch.rand(m, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return u / u.norm(dim=1, keepdim=True) * 0.98 * radius
-
-
-@few
-@given(seeds, st.integers(3, 60), st.integers(2, 6))
-def test_index_inverts_the_quantile(seed: int, n: int, k: int) -> None:
-    """Theorem 1. Off the sample the index of Q(u) is u; Q(u) is a sample point exactly for a ball of u."""
-    x, u = normal(seed, n, k), inside(seed + 1, 8, k)
-    quantiles = geometric_quantile(x, u)
-    for q, wanted in zip(quantiles, u, strict=True):
-        of_others = quantile_index(q[None], x)[0]
-        if (x == q).all(1).any():
-            assert (of_others * (n - 1) / n - wanted).norm() <= 1 / n + 1e-9
-        else:
-            torch.testing.assert_close(of_others, wanted, rtol=0, atol=1e-9)
-
-
-@few
-@given(seeds, st.integers(4, 40), st.integers(2, 5))
-def test_every_sample_point_is_the_quantile_of_its_index(seed: int, n: int, k: int) -> None:
-    x = normal(seed, n, k)
-    torch.testing.assert_close(geometric_quantile(x, quantile_index(x, x)), x, rtol=0, atol=1e-9)
-
-
-@few
-@given(seeds)
-def test_quantiles_minimise_the_loss_that_defines_them(seed: int) -> None:
-    x, u = normal(seed, 20, 3), inside(seed + 1, 4, 3)
-    q = geometric_quantile(x, u)
-    least = check_loss(x, u, q)
-    for size in (1e-3, 1e-1, 10.0):
-        assert (check_loss(x, u, q + size * normal(seed + 2, 4, 3)) >= least - 1e-12).all()
-
-
-@few
-@given(seeds)
-def test_quantiles_are_unique_off_a_line(seed: int) -> None:
-    """Strict convexity: between two far starts and the answer, the loss is above its minimum."""
-    x, u = normal(seed, 6, 2), inside(seed + 1, 3, 2)
-    q = geometric_quantile(x, u)
-    for direction in torch.eye(2, dtype=torch.float64):
-        for s in (-1e-2, 1e-2):
-            assert (check_loss(x, u, q + s * direction) > check_loss(x, u, q)).all()
-
-
-@few
-@given(seeds, st.floats(0.01, 100))
-def test_quantiles_move_turn_and_scale_with_the_data(seed: int, scale: float) -> None:
-    x, u, turn, move = normal(seed, 25, 3), inside(seed + 1, 4, 3), orthogonal(seed, 3), normal(seed, 3)
-    moved = geometric_quantile(scale * x @ turn + move, u @ turn)
-    torch.testing.assert_close(moved, scale * geometric_quantile(x, u) @ turn + move, rtol=1e-6, atol=1e-6)
-
-
-def test_spatial_median() -> None:
-    corners = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]])
-    torch.testing.assert_close(geometric_quantile(corners, torch.zeros(2)), torch.ones(2))
-    # Fermat's point of a triangle with an angle beyond 120° is that corner.
-    flat = torch.tensor([[0.0, 0.0], [-3.0, 1.0], [3.0, 1.0]])
-    assert torch.equal(geometric_quantile(flat, torch.zeros(2)), flat[0])
-    # On a line it is the median, and a point that holds half of the sample holds the median.
-    line = torch.tensor([[0.0], [1.0], [2.0], [5.0], [90.0]])
-    assert torch.equal(geometric_quantile(line, torch.zeros(1)), line[2])
-    heavy = torch.tensor([[1.0, 1.0], [1.0, 1.0], [7.0, 3.0], [-4.0, 8.0]])
-    assert torch.equal(geometric_quantile(heavy, torch.zeros(2)), heavy[0])
-
-
-def test_solver_leaves_a_sample_point_it_starts_from() -> None:
-    """The mean, where it starts, is a sample point here but not the median."""
-    x, u = normal(17, 41, 2), torch.tensor([0.3, 0.2], dtype=torch.float64)
-    x[40] = x[:40].mean(0)
-    q = geometric_quantile(x, u)
-    assert (quantile_index(q[None], x)[0] - u).norm() < 1e-9
-
-
-@pytest.mark.parametrize("u", [0.999, 0.99999])
-def test_extreme_quantiles_are_far_out(u: float) -> None:
-    x = normal(16, 100, 3)
-    q = geometric_quantile(x, torch.tensor([u, 0.0, 0.0], dtype=torch.float64))
-    assert q[0] > 5
-    assert abs(float(quantile_index(q[None], x)[0, 0]) - u) < 1e-9
-
-
-def test_sample_quantiles_approach_the_population_quantile() -> None:
-    """Theorem 3, on a distribution that is symmetric about 0: Q(0) = 0, and Q(−u) = −Q(u)."""
-    u = torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.2, 0.0], [-0.5, -0.2, 0.0]], dtype=torch.float64)
-    errors = []
-    for n in (50, 800, 12_800):
-        runs = torch.stack([geometric_quantile(normal(100 * n + i, n, 3), u) for i in range(12)])
-        centre = runs[:, 0].norm(dim=1).mean()
-        mirror = (runs[:, 1] + runs[:, 2]).norm(dim=1).mean()
-        errors.append(torch.stack([centre, mirror]))
-    # n^−½: a factor of 4 per step.
-    assert (errors[1] < errors[0] / 2.5).all()
-    assert (errors[2] < errors[1] / 2.5).all()
-
-
-def test_bad_arguments_say_why() -> None:
-    with pytest.raises(ValueError, match="shorter than 1"):
-        geometric_quantile(torch.zeros(3, 2), torch.tensor([1.0, 0.0]))
-    with pytest.raises(ValueError, match=r"expected \(n, k\)"):
-        geometric_quantile(torch.zeros(0, 2), torch.zeros(2))

@@ -2,89 +2,155 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-
-from .geometric import unit_sum
+from torch.autograd.function import once_differentiable
 
 __all__ = ["check_loss", "geometric_quantile"]
 
+_ELEMENTS = 1 << 20  # of a matrix at a time, or as many as one sample has: 8 MB
+
 
 def check_loss(x: Tensor, u: Tensor, q: Tensor) -> Tensor:
-    """L_u(X₁…Xₙ; q) = mean of ‖Xᵢ − q‖ + ⟨u, Xᵢ − q⟩: x (n, k), u and q (m, k) → (m,)."""
-    mean = x.mean(0)
-    return torch.cdist(q, x, compute_mode="donot_use_mm_for_euclid_dist").mean(-1) + (u * (mean - q)).sum(-1)
+    """L_u(X₁…Xₙ; q) = mean of ‖Xᵢ − q‖ + ⟨u, Xᵢ − q⟩: x (…, n, k), u and q (…, m, k) → (…, m)."""
+    distance = torch.cdist(q, x, compute_mode="donot_use_mm_for_euclid_dist")
+    return distance.mean(-1) + (u * (x.mean(-2, keepdim=True) - q)).sum(-1)
 
 
 def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: int = 500) -> Tensor:
-    """Q(u) = argmin_q L_u(X₁…Xₙ; q) of the sample x (n, k), for every u (…, k) with ‖u‖ < 1. Returns (…, k).
+    """Q(u) = argmin_q L_u(X₁…Xₙ; q) of the samples x (…, n, k), for every u (…, m, k) with ‖u‖ < 1.
 
-    u = 0 is the spatial median. Each step is Newton's where that lowers the convex L_u as much as
-    Weiszfeld's, which always descends (from a sample point: Vardi and Zhang, PNAS 2000). A sample point is
-    the answer exactly where 0 is a subgradient there. Works in float64, in m k² memory, until every index is
-    within `tol` of its u. Not differentiable.
+    Leading shapes broadcast; u (k,) is one index for every sample. Returns (…, m, k), for that (…, k), in
+    float32 or better. u = 0 is the spatial median.
 
-    Raises ValueError for an empty sample or ‖u‖ ≥ 1, RuntimeError where `max_steps` do not suffice.
+    Each step is Newton's where that lowers the convex L_u as much as Weiszfeld's, which always descends (from
+    a sample point: Vardi and Zhang, PNAS 2000). A sample point is the answer exactly where 0 is a subgradient
+    there. Works in float64, in the memory of a few samples, until every index is within `tol` of its u.
+
+    Differentiable once, as the solution of U_x(Q) = u: dQ = H⁻¹(du − dU_x), H = ∂U_x/∂q. A quantile that is a
+    sample point stays on it while all else moves a little: the gradient goes to that point, whole, and none
+    to u; in equal parts to copies of it. (Where 0 is on the boundary of the subgradients, or the copies part,
+    Q has kinks, and this is one of their sides.) On a line, between points, Q is neither unique nor smooth.
+
+    Raises ValueError for shapes that do not match, an empty sample, numbers that are not finite or ‖u‖ ≥ 1,
+    RuntimeError where `max_steps` do not suffice.
     """
-    if x.ndim != 2 or len(x) == 0:
-        raise ValueError(f"the sample has shape {tuple(x.shape)}; expected (n, k) with n ≥ 1")
-    if bool((torch.linalg.vector_norm(u, dim=-1) >= 1).any()):
+    if x.ndim < 2 or 0 in x.shape[-2:]:
+        raise ValueError(f"the sample has shape {tuple(x.shape)}; expected (…, n, k) with n ≥ 1 and k ≥ 1")
+    if u.ndim < 1 or u.shape[-1] != x.shape[-1]:
+        raise ValueError(f"the indices have shape {tuple(u.shape)}; expected (…, m, {x.shape[-1]})")
+    indices = u if u.ndim > 1 else u.unsqueeze(0)
+    try:
+        lead = torch.broadcast_shapes(x.shape[:-2], indices.shape[:-2])
+    except RuntimeError:
+        shapes = f"{tuple(x.shape)} of the sample and {tuple(u.shape)} of the indices"
+        raise ValueError(f"the leading shapes of {shapes} do not broadcast") from None
+    if not bool(x.isfinite().all()):
+        raise ValueError("the sample has numbers that are not finite")
+    if not bool((torch.linalg.vector_norm(u, dim=-1) < 1).all()):
         raise ValueError("a quantile index must be shorter than 1")
-    with torch.no_grad():
-        sample, wanted = x.double(), u.double().reshape(-1, x.shape[1])
-        origin = sample.mean(0)
-        scale = (sample - origin).square().sum(-1).mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-        sample = (sample - origin) / scale
-        found, own = torch.zeros_like(wanted), wanted.new_full((len(wanted),), -1, dtype=torch.int64)
-        open_ = torch.arange(len(wanted), device=wanted.device)
-        for _ in range(max_steps):
-            if not len(open_):
-                moved = (found * scale + origin).to(x.dtype)
-                return torch.where(own.unsqueeze(-1) >= 0, x[own], moved).reshape(u.shape)
-            found[open_], own[open_], done = _step(sample, wanted[open_], found[open_], tol)
-            open_ = open_[~done]
+    numbers = torch.arange(x.shape[:-2].numel(), device=x.device).reshape(x.shape[:-2])
+    of = numbers.unsqueeze(-1).expand(*lead, indices.shape[-2]).flatten()
+    samples = x.double().reshape(-1, *x.shape[-2:])
+    wanted = indices.double().expand(*lead, *indices.shape[-2:]).reshape(-1, x.shape[-1])
+    found: Tensor = _Quantile.apply(samples, wanted, of, tol, max_steps)  # type: ignore[no-untyped-call]
+    dtype = torch.promote_types(torch.promote_types(x.dtype, u.dtype), torch.float32)
+    return found.to(dtype).reshape(*lead, *u.shape[-2:])
+
+
+class _Quantile(torch.autograd.Function):
+    """One quantile of sample `of` (p,), out of the samples x (B, n, k), for each u (p, k); all in float64."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, u: Tensor, of: Tensor, tol: float, max_steps: int) -> Tensor:
+        origin = x.mean(-2, keepdim=True)
+        centred = x - origin
+        scale = centred.square().sum(-1, keepdim=True).mean(-2, keepdim=True).sqrt()
+        scale.clamp_min_(torch.finfo(x.dtype).tiny)
+        centred.div_(scale)
+        q = torch.empty_like(u)
+        for part in _parts(x, len(u)):
+            at = of[part]
+            found, own = _minimise(centred, u[part], at, tol, max_steps)
+            moved = found * scale[at, 0] + origin[at, 0]
+            q[part] = torch.where(own.unsqueeze(-1) >= 0, x[at, own], moved)
+        ctx.save_for_backward(x, of, q)
+        return q
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        """H⁻¹g is the gradient of u, and U's of x is that of the mean unit vector, contracted with −H⁻¹g."""
+        x, of, q = ctx.saved_tensors
+        by_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
+        by_u = torch.empty_like(q)
+        for part in _parts(x, len(q)):
+            unit, inverse = _units(x[of[part]], q[part])
+            same = (inverse == 0).to(x)
+            held = same.sum(-1, keepdim=True)
+            by_u[part] = torch.where(held == 0, _solve(unit, inverse, g[part]), 0.0)
+            if by_x is not None:
+                across = by_u[part].unsqueeze(-2) - unit * (unit @ by_u[part].unsqueeze(-1))
+                own = (same / held.clamp_min(1)).unsqueeze(-1) * g[part].unsqueeze(-2)
+                by_x.index_add_(0, of[part], across.mul_(inverse.unsqueeze(-1) / x.shape[-2]).add_(own))
+        return by_x, by_u, None, None, None
+
+
+def _parts(x: Tensor, number: int) -> list[slice]:
+    """So many quantiles at a time that each's copy of its sample, or its Hessian, is no burden."""
+    n, k = x.shape[-2:]
+    size = max(1, _ELEMENTS // (k * max(n, k)))
+    return [slice(start, start + size) for start in range(0, number, size)]
+
+
+def _minimise(x: Tensor, u: Tensor, of: Tensor, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
+    """Q(u) (p, k) of standardised samples, and which sample point each is (p,), −1: none."""
+    q, own = torch.zeros_like(u), torch.full_like(of, -1)
+    open_ = torch.arange(len(u), device=u.device)
+    for _ in range(max_steps):
+        if not len(open_):
+            return q, own
+        q[open_], own[open_], done = _step(x[of[open_]], u[open_], q[open_], tol)
+        open_ = open_[~done]
     raise RuntimeError(f"{len(open_)} geometric quantiles are not within {tol} after {max_steps} steps")
 
 
 def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor, Tensor]:
-    """One step for (m, k) quantiles; which sample point each is (−1: none); whether each is done."""
-    # If the minimiser is a sample point, that is soon the nearest to q; iterating only creeps up.
-    nearest = torch.cdist(q, x).argmin(-1)
-    slope, multiplicity = _slope(x, u, x[nearest])
-    at_sample = torch.linalg.vector_norm(slope, dim=-1) <= multiplicity / len(x) + tol
-    slope, multiplicity = _slope(x, u, q)
+    """One step of p quantiles, each with its sample (p, n, k); which sample point each is; if it is done."""
+    unit, inverse = _units(x, q)
+    here = (inverse == 0).double().mean(-1)
+    slope = unit.mean(-2) - u  # ∇L_u at q, without the sample points that are q itself
     steepness = torch.linalg.vector_norm(slope, dim=-1)
-    done = at_sample | (steepness <= tol)
-
-    inverse = 1 / torch.cdist(q, x, compute_mode="donot_use_mm_for_euclid_dist")
-    inverse[~inverse.isfinite()] = 0.0
-    curvature = inverse.mean(-1, keepdim=True)
-    held = (multiplicity / len(x) / steepness.clamp_min(tol)).clamp_max(
-        1.0
-    )  # what a sample point at q holds back
-    weiszfeld = q - (1 - held).unsqueeze(-1) * slope / curvature
-    newton = torch.where(
-        (multiplicity == 0).unsqueeze(-1), q - _solve(x, q, inverse, curvature, slope), weiszfeld
-    )
+    held = (here / steepness.clamp_min(tol)).clamp_max(1.0)  # what a sample point at q holds back
+    weiszfeld = q - (1 - held).unsqueeze(-1) * slope / inverse.mean(-1, keepdim=True)
+    newton = torch.where((here == 0).unsqueeze(-1), q - _solve(unit, inverse, slope), weiszfeld)
     # Close to the end the two losses differ by rounding only, and Newton's is the better step.
-    better = check_loss(x, u, newton) <= check_loss(x, u, weiszfeld) + 1e-14
-    step = torch.where(better.unsqueeze(-1), newton, weiszfeld)
+    losses = check_loss(x, u.unsqueeze(-2), torch.stack([newton, weiszfeld], -2))
+    step = torch.where(losses[:, :1] <= losses[:, 1:] + 1e-14, newton, weiszfeld)
+
+    # If the minimiser is a sample point, that is soon the nearest to q; iterating only creeps up.
+    nearest = inverse.masked_fill(inverse == 0, torch.inf).argmax(-1)
+    unit, inverse = _units(x, x[torch.arange(len(x), device=x.device), nearest])
+    there = (inverse == 0).double().mean(-1)
+    at_sample = torch.linalg.vector_norm(unit.mean(-2) - u, dim=-1) <= there + tol
+    done = at_sample | (steepness <= tol)
     return torch.where(done.unsqueeze(-1), q, step), nearest.where(at_sample, -1), done
 
 
-def _slope(x: Tensor, u: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """∇L_u at q without the sample points that are q itself (m, k), and how many those are (m,)."""
-    total, count = unit_sum(q, x)
-    return total / len(x) - u, len(x) - count
+def _units(x: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vectors from sample to q (p, n, k), and 1/distance (p, n); both 0 for sample points that are q."""
+    away = q.unsqueeze(-2) - x
+    distance = torch.linalg.vector_norm(away, dim=-1)
+    inverse = distance.reciprocal().masked_fill_(distance == 0, 0.0)
+    return away.mul_(inverse.unsqueeze(-1)), inverse
 
 
-def _solve(x: Tensor, q: Tensor, inverse: Tensor, curvature: Tensor, slope: Tensor) -> Tensor:
-    """H⁻¹ slope; H = mean of (I − unit·unitᵀ)/‖q − Xᵢ‖ is the Hessian, a trifle heavier to be regular."""
-    cubes = inverse**3
-    products = torch.einsum("mi,ik,il->mkl", cubes, x, x)
-    mixed = torch.einsum("mi,ik,ml->mkl", cubes, x, q)
-    outer = products - mixed - mixed.mT + cubes.sum(-1)[:, None, None] * q[:, :, None] * q[:, None, :]
-    eye = torch.eye(q.shape[1], dtype=q.dtype, device=q.device)
-    hessian = curvature.unsqueeze(-1) * (1 + 1e-12) * eye - outer / x.shape[0]
-    solution: Tensor = torch.linalg.solve_ex(hessian, slope.unsqueeze(-1)).result
+def _solve(unit: Tensor, inverse: Tensor, g: Tensor) -> Tensor:
+    """H⁻¹g (p, k); H = mean of (I − unit·unitᵀ)/‖q − Xᵢ‖ is the Hessian, a trifle heavier to be regular."""
+    outer = (unit * inverse.unsqueeze(-1)).mT @ unit / unit.shape[-2]
+    curvature = inverse.mean(-1)[:, None, None] * (1 + 1e-12)
+    hessian = curvature * torch.eye(unit.shape[-1], dtype=unit.dtype, device=unit.device) - outer
+    solution: Tensor = torch.linalg.solve_ex(hessian, g.unsqueeze(-1)).result
     return solution.squeeze(-1)
