@@ -17,7 +17,6 @@ from ttabench.source import SourceImages
 from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile.bank import mean_unit
-from ttabench_methods.quantile.decorruptor import SIZES, Decorruptor
 from ttabench_methods.quantile.geometric import quantile_index
 from ttabench_methods.quantile.regulariser import channel_penalty
 from ttabench_methods.quantile.sampling import high_confidence_uniform
@@ -26,40 +25,6 @@ from ttabench_methods.shot import information_maximisation
 
 MEAN, STD = (0.5, 0.5, 0.425), (0.234, 0.233, 0.222)  # of the images below
 QUICK = {"epochs": 8, "minibatch": 20, "size": "small", "quantiles_per_class": 10, "lr": 1e-3}
-
-# ---- the decorruptor
-
-
-@pytest.mark.parametrize("size", ["small", "medium"])
-@pytest.mark.parametrize("shape", [(2, 3, 32, 32), (1, 3, 9, 7), (1, 3, 64, 64)])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("half", [False, True])
-def test_decorruptor_starts_as_the_identity(
-    size: str, shape: tuple[int, ...], layout: torch.memory_format, half: bool
-) -> None:
-    torch.manual_seed(0)
-    x = torch.rand(shape).to(memory_format=layout)
-    with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        assert torch.equal(Decorruptor(size)(x), x)
-
-
-def test_every_parameter_of_the_decorruptor_comes_to_learn() -> None:
-    torch.manual_seed(0)
-    decorruptor = Decorruptor("medium")
-    x = torch.rand(4, 3, 8, 8)
-    optimizer = torch.optim.SGD(decorruptor.parameters(), 1e-2)
-    for _ in range(2):
-        optimizer.zero_grad()
-        (decorruptor(x) - x.flip(0)).square().sum().backward()
-        optimizer.step()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in decorruptor.parameters())
-
-
-def test_decorruptor_sizes() -> None:
-    counts = {size: sum(p.numel() for p in Decorruptor(size).parameters()) for size in SIZES}
-    assert counts["small"] < counts["medium"] < counts["paper"]
-    assert counts["paper"] == pytest.approx(6.2e6, rel=0.01)
-
 
 # ---- sampling, regulariser, early stopping
 

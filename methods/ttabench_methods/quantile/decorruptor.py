@@ -44,9 +44,10 @@ class Decorruptor(nn.Module):
     def standardise(self, have: tuple[Tensor, Tensor], want: tuple[Tensor, Tensor]) -> None:
         """Let T, before training, bring channels with mean and std `have`, each (3,), to `want`.
 
-        The identity where they are equal.
+        The identity, to the bit, where they are equal. A std below 10⁻³, a quarter of a grey level, counts as
+        that: such a channel holds nothing to stretch.
         """
-        scale = want[1] / have[1].clamp_min(1e-3)
+        scale = want[1].clamp_min(1e-3) / have[1].clamp_min(1e-3)
         self.scale.copy_(scale[:, None, None])
         self.offset.copy_((want[0] - scale * have[0])[:, None, None])
 
