@@ -43,7 +43,7 @@ def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: i
         raise ValueError(f"the indices have shape {tuple(u.shape)}; expected (…, m, {x.shape[-1]})")
     indices = u if u.ndim > 1 else u.unsqueeze(0)
     try:
-        lead = torch.broadcast_shapes(x.shape[:-2], indices.shape[:-2])
+        lead = torch.broadcast_shapes(x.shape[:-2], indices.shape[:-2])  # type: ignore[no-untyped-call]
     except RuntimeError:
         shapes = f"{tuple(x.shape)} of the sample and {tuple(u.shape)} of the indices"
         raise ValueError(f"the leading shapes of {shapes} do not broadcast") from None
