@@ -1,8 +1,10 @@
-"""Errors meant for people: one clear sentence, the nearest valid name, how to fix it."""
+"""Errors and warnings meant for people: one clear sentence, the nearest valid name, how to fix it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -16,6 +18,32 @@ class NothingToReport(UserError):
 
 class UnusableModel(Exception):
     """A model or method produced something that cannot be scored (NaN logits, wrong shape)."""
+
+
+class Alarm(UserWarning):
+    """A method cannot work as it is set, or on what it was given; its numbers stand."""
+
+
+def tell_warnings(tell: Callable[[UserWarning], None]) -> None:
+    """Hand every warning meant for people, a UserWarning, to `tell`, once; drop all others.
+
+    Alarms that differ in their numbers only are one: each cell of a sweep has its own, and keeps it with
+    the result. `warnings.catch_warnings` undoes this.
+    """
+    told: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
+        if not issubclass(category, UserWarning):
+            return
+        kind = Alarm if issubclass(category, Alarm) else UserWarning
+        text = str(message)
+        same = re.sub(r"(?<![\w.])\d[\d.]*(e[-+]?\d+)?", "", text) if kind is Alarm else text
+        if same not in told:
+            told.add(same)
+            tell(kind(text))
+
+    warnings.simplefilter("always", UserWarning)
+    warnings.showwarning = show
 
 
 SHOWN = 25  # valid names that an error lists in full

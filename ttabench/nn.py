@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttabench.classifier import Classifier
-from ttabench.errors import UserError
+from ttabench.errors import Alarm, UserError
 from ttabench.method import Architecture, Method, Needs, Paper, SourceData
 
 __all__ = [
@@ -465,7 +465,7 @@ def pull(parameters: Mapping[str, nn.Parameter], anchor: Mapping[str, Tensor], s
 
 def sound_alarm(method: str, alarm: str) -> str:
     """Warn of a setting with which a method cannot work; returns the alarm, for `Method.alarms`."""
-    warnings.warn(f"{method}: {alarm}", RuntimeWarning, stacklevel=3)
+    warnings.warn(f"{method}: {alarm}", Alarm, stacklevel=3)
     return alarm
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
-from ttabench.errors import UserError
+from ttabench.errors import Alarm, UserError
 from ttabench.method import Method
 from ttabench_methods.bn_stats import BNStats, BNStatsConfig
 from ttabench_methods.eata import EATA, EATAConfig
@@ -319,7 +319,7 @@ def test_the_margin_for_a_dataset_admits_confident_samples(cls: type[EATA], clas
 
 def test_a_margin_that_rejects_everything_is_told(bn: Classifier, x: Tensor) -> None:
     least = CLASSES**-0.5
-    with pytest.warns(RuntimeWarning, match=r"d_margin 0\.05 < 1/√C"):
+    with pytest.warns(Alarm, match=r"d_margin 0\.05 < 1/√C"):
         method = usual(ETA, bn, d_margin=0.05)
     assert "d_margin" in method.alarms()["alarm"]
     with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
+from ttabench.errors import Alarm
 from ttabench.method import Method
 from ttabench_methods.cotta import CoTTA
 from ttabench_methods.rotta import RoTTA, timeliness
@@ -229,7 +230,7 @@ def test_sotta_scores_a_group_before_it_learns_from_it() -> None:
 def test_sotta_that_admits_nothing_stays_the_source_and_says_so() -> None:
     method = prepared(SoTTA, threshold=1.0, update_every=10)
     before = state(method.model)
-    with pytest.warns(RuntimeWarning, match="threshold 1 admits none of 10 images"):
+    with pytest.warns(Alarm, match="threshold 1 admits none of 10 images"):
         method.adapt(X)
     assert same(before, state(method.model))
     assert method.alarms() == {"alarm": "threshold 1 admits none of 40 images", "admitted": 0.0}

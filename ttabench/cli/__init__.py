@@ -8,7 +8,7 @@ import warnings
 
 import typer
 
-from ttabench.errors import UserError
+from ttabench.errors import UserError, tell_warnings
 
 app = typer.Typer(
     name="ttabench",
@@ -58,8 +58,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers send it: leave as on Ctrl-C
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = _warn
+            tell_warnings(lambda warning: print(f"ttabench: warning: {warning}", file=sys.stderr))
             app()
     except UserError as problem:
         print(f"ttabench: {problem}", file=sys.stderr)
@@ -69,8 +68,3 @@ def main() -> None:
     except KeyboardInterrupt:
         print("ttabench: interrupted.", file=sys.stderr)
         sys.exit(130)
-
-
-def _warn(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
-    if issubclass(category, UserWarning):
-        print(f"ttabench: warning: {message}", file=sys.stderr)

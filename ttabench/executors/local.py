@@ -6,12 +6,14 @@ import multiprocessing as mp
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ttabench.errors import tell_warnings
 from ttabench.executors import Died, Job
 from ttabench.malloc import keep_freed_memory
 
@@ -48,7 +50,11 @@ def _pool(todo: list[Job], workers: int, lost: list[Job]) -> Generator[Any]:
                 running[pool.submit(_work, job)] = job
             finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
             while receive.poll():
-                yield receive.recv()
+                event = receive.recv()
+                if isinstance(event, Warning):
+                    warnings.warn(event, stacklevel=2)
+                else:
+                    yield event
             for future in finished:
                 job = running.pop(future)
                 try:
@@ -71,11 +77,13 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 
 
 _send: Connection | None = None
+LONGEST = 900  # characters of a warning: less than the 4096 bytes that a pipe takes in one piece
 
 
 def _start(send: Connection) -> None:
     global _send
     _send = send
+    tell_warnings(lambda warning: send.send(type(warning)(str(warning)[:LONGEST])))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     keep_freed_memory()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ttabench.errors import Alarm
+
 from .registry import REPLAYS, Replayed, Unsupported
 from .trace import Trace
 
@@ -63,7 +65,7 @@ def _judge(trace: Trace, float32: bool) -> Verdict:
         raise Unsupported(f"no replay for a method called '{trace.method}'")
     wanted = {torch.float64, entry.dtype} | ({torch.float32} if float32 else set())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # traces with settings we warn about
+        warnings.simplefilter("ignore", Alarm)  # traces with settings we warn about
         runs = {dtype: entry.replay(trace, dtype) for dtype in wanted}
     differences = {dtype: logit_difference(trace, run, dtype) for dtype, run in runs.items()}
     deciding = differences[entry.dtype]

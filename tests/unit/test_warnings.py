@@ -1,0 +1,89 @@
+"""What a method warns of is told in one sentence, once, wherever it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import Said
+from ttabench.errors import Alarm, tell_warnings
+from ttabench.executors import local
+from ttabench.store import load_frame
+
+
+@pytest.fixture
+def told() -> Iterator[list[UserWarning]]:
+    heard: list[UserWarning] = []
+    with warnings.catch_warnings():
+        tell_warnings(heard.append)
+        yield heard
+
+
+def test_each_sentence_is_told_once(told: list[UserWarning]) -> None:
+    for text in ("resnet18 is bad", "resnet50 is bad", "resnet18 is bad"):
+        warnings.warn(text, stacklevel=1)
+    assert list(map(str, told)) == ["resnet18 is bad", "resnet50 is bad"]
+
+
+def test_alarms_that_differ_in_their_numbers_only_are_one(told: list[UserWarning]) -> None:
+    for text in ("m1: 5 > 0.03 of 2 batches", "m1: 5 > 1e-07 of 40 batches", "m2: 5 > 0.03 of 2 batches"):
+        warnings.warn(text, Alarm, stacklevel=1)
+    assert list(map(str, told)) == ["m1: 5 > 0.03 of 2 batches", "m2: 5 > 0.03 of 2 batches"]
+    assert {type(one) for one in told} == {Alarm}
+
+
+def test_what_is_meant_for_programmers_is_dropped(
+    told: list[UserWarning], capsys: pytest.CaptureFixture[str]
+) -> None:
+    warnings.warn("old", DeprecationWarning, stacklevel=1)
+    warnings.warn("divide by zero", RuntimeWarning, stacklevel=1)
+    assert told == []
+    assert capsys.readouterr() == ("", "")
+
+
+@dataclass(frozen=True)
+class Warns:
+    text: str
+
+    def __call__(self, emit: Callable[[Any], None]) -> str:
+        emit("event")
+        warnings.warn(self.text, Alarm, stacklevel=1)
+        return "done"
+
+
+def test_workers_pass_them_on(told: list[UserWarning], capfd: pytest.CaptureFixture[str]) -> None:
+    long = "long " * 5000  # longer than what a pipe takes in one piece
+    events = list(local.run([Warns("a"), Warns("a"), Warns(long)], 2))
+    assert sorted(events) == ["done"] * 3 + ["event"] * 3
+    assert sorted(str(one)[:4] for one in told) == ["a", "long"]
+    assert {type(one) for one in told} == {Alarm}
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("classifiers")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_an_alarm_is_told_once_per_sweep(tmp_path: Path, workers: str) -> None:
+    start = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--workers", workers]
+    what = ["--methods", "eta[d_margin=0.05]", "--archs", "resnet18", "--corruptions", "fog,snow,frost"]
+    said = subprocess.run(
+        [*start, *what, "--limit", "20", "--out", tmp_path], capture_output=True, text=True, check=True
+    )
+    alarm = "eta: d_margin 0.05 < 1/√C = 0.316 rejects all confident samples"
+    told = [line for line in said.stderr.splitlines() if alarm in line and not line.startswith("[")]
+    assert told == [f"ttabench: warning: {alarm}"]
+    assert ".py:" not in said.stderr
+    cells = load_frame(tmp_path)
+    assert cells.loc[cells["base"] == "eta", "alarm"].str.contains("d_margin").all()
+
+
+def test_conform_tells_them_the_same_way(ttabench: Callable[..., Said]) -> None:
+    said = ttabench("conform", "eta[d_margin=0.05]")
+    assert said.code == 0, said.out
+    assert said.err == "ttabench: warning: eta: d_margin 0.05 < 1/√C = 0.447 rejects all confident samples\n"
