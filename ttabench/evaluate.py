@@ -22,7 +22,8 @@ from ttabench.stream import Images, Stream, arrange
 # (images seen, images scored, of those right)
 OnBatch = Callable[[int, int, int], None]
 
-COLLAPSE = 0.5  # alarm below this fraction of the effective number of classes that are there
+# Alarm where predictions use less than this fraction of the classes there are beyond the first, which any use.
+COLLAPSE = 0.5
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _effective(labels: NDArray[np.int64]) -> float:
 
 def _collapse(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
     used, there = _effective(predicted), _effective(labels)
-    if used < COLLAPSE * there:
+    if used - 1 < COLLAPSE * (there - 1):
         return f"collapse: predictions use {used:.1f} classes where {there:.1f} are there"
     return ""
 

@@ -18,7 +18,7 @@ from ttabench.data.base import Labelled
 from ttabench.data.corruptions.names import CORRUPTIONS
 from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
-from ttabench.evaluate import clean_accuracy, evaluate
+from ttabench.evaluate import _collapse, clean_accuracy, evaluate
 from ttabench.method import Batches, Method, Needs
 from ttabench.protocol import Protocol
 from ttabench.source import SourceImages
@@ -178,6 +178,24 @@ def test_a_collapse_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     constant = torch.eye(CLASSES)[:1]
     monkeypatch.setattr(Toy, "adapt", lambda self, x: constant.expand(len(x), -1))
     assert "1.0 classes where 4.0" in evaluate(toy(), data(12), Protocol(), 0).alarm
+
+
+@given(classes=st.integers(2, 1000), of=st.integers(0, 999), rarest=st.floats(0.2, 1))
+@settings(deadline=None)
+def test_a_collapse_to_one_class_is_one_whatever_their_number(classes: int, of: int, rarest: float) -> None:
+    labels = np.repeat(np.arange(classes), np.linspace(10 * rarest, 10, classes).astype(int))
+    assert "predictions use 1.0 classes" in _collapse(np.full(len(labels), of % classes), labels)
+    assert _collapse(labels, labels) == ""
+
+
+def test_one_class_that_is_there_alone_is_no_collapse() -> None:
+    assert _collapse(np.zeros(9, int), np.zeros(9, int)) == ""
+
+
+def test_few_mistakes_between_two_classes_are_no_collapse() -> None:
+    labels = np.arange(100) % 2
+    assert _collapse(np.where(np.arange(100) < 40, 0, labels), labels) == ""  # 70 : 30
+    assert _collapse(np.where(np.arange(100) < 80, 0, labels), labels) != ""  # 90 : 10
 
 
 def test_progress_is_told() -> None:
