@@ -22,7 +22,7 @@ from ttabench.stream import Images, Stream, arrange
 # (images seen, images scored, of those right)
 OnBatch = Callable[[int, int, int], None]
 
-# Alarm where predictions use less than this fraction of the classes there are beyond the first, which any use.
+# Alarm where predictions use less than this share of the classes beyond the first, which any prediction uses.
 COLLAPSE = 0.5
 
 
