@@ -26,9 +26,24 @@ _SPECIAL = {
     "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "[": "{[}", "]": "{]}",
     "†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "§": r"\S{}", "–": "--", "—": "---", "−": "$-$",
-    "…": r"\dots{}", "×": r"$\times$", "±": r"$\pm$", "→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$",
-    "·": r"$\cdot$", "²": "$^2$", "°": r"$^\circ$", "’": "'", "‘": "`", "“": "``", "”": "''",
+    "…": r"\dots{}", "°": r"$^\circ$", "’": "'", "‘": "`", "“": "``", "”": "''", "‖": r"$\|$", "⁄": "/",
 }  # fmt: skip
+_FORMULAS = {  # signs that LaTeX has a command for in formulas, without any package
+    "αβγδεζηθικλμνξπ": "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi",
+    "ρςστυφχψω": "rho varsigma sigma tau upsilon phi chi psi omega",
+    "ΓΔΘΛΞΠΣΥΦΨΩ": "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
+    "√±∓×÷·∗∘⊕⊗⊙": "surd pm mp times div cdot ast circ oplus otimes odot",
+    "≤≥≠≈∼≡∝≪≫∈∉⊂∪∩∅": "le ge ne approx sim equiv propto ll gg in notin subset cup cap emptyset",
+    "→←↔↦⇒↑↓": "to gets leftrightarrow mapsto Rightarrow uparrow downarrow",
+    "∞∂∇∑∏∫": "infty partial nabla sum prod int",
+    "∧∨¬∀∃⟨⟩⌊⌋⌈⌉ℓ": "wedge vee neg forall exists langle rangle lfloor rfloor lceil rceil ell",
+}
+_SPECIAL |= {
+    sign: f"$\\{command}$"
+    for signs, commands in _FORMULAS.items()
+    for sign, command in zip(signs, commands.split(), strict=True)
+}
+_SPECIAL |= dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))  # Greek that looks Latin
 
 
 def write(cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None) -> list[Path]:
@@ -53,7 +68,9 @@ def write(cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None) 
 
 
 def escape(text: str) -> str:
-    """`text` so that LaTeX prints it: specials escaped, Greek as math, what pdfLaTeX lacks as ``?``.
+    """`text` so that LaTeX prints it: specials escaped, Greek and signs as formulas, accents left out.
+
+    What pdfLaTeX has no letter for is printed by its number, such as ``U+4E2D``.
 
     >>> escape("tent[norms=all]: 5 % of a_b")
     'tent{[}norms=all{]}: 5 \\\\% of a\\\\_b'
@@ -64,12 +81,17 @@ def escape(text: str) -> str:
 def _plain(char: str) -> str:
     if char.isascii():
         return char if char.isprintable() else " "
-    kind, _, letter = unicodedata.name(char, "").partition(" LETTER ")
-    if kind == "GREEK SMALL" and letter.isalpha() and letter not in ("OMICRON", "LAMDA"):
-        return f"$\\{letter.lower()}$"
-    if "À" <= char <= "ÿ" and char not in "ÐðÞþ÷":  # what every font encoding can build
+    if "À" <= char <= "ÿ" and char not in "ÐðÞþ":  # what every font encoding can build
         return char
-    return "".join(c for c in unicodedata.normalize("NFKD", char) if c.isascii() and c.isalnum()) or "?"
+    if unicodedata.combining(char) or unicodedata.category(char) == "Cf":
+        return ""
+    parts = unicodedata.normalize("NFKD", char)
+    text = escape(parts) if parts != char else ""
+    if not text or "U+" in text:
+        return f"U+{ord(char):04X}"
+    raised = {"<super>": "\\textsuperscript", "<sub>": "\\textsubscript"}
+    command = raised.get(unicodedata.decomposition(char).split()[0])
+    return f"{command}{{{text}}}" if command else text
 
 
 Cell = tuple[str, bool]  # (LaTeX, whether bold)

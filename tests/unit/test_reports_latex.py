@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ttabench
+import ttabench_methods
 from tests.unit.made_cells import cells, spoil
 from ttabench.data.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports import latex, published, tables
 
-NASTY = r"50% of batch_5 & {δ} \ ~^#$ <a> [b] “ü” → ∞ 中"
+NASTY = r"50% of batch_5 & {δ} \ ~^#$ <a> [b] “ü” → ∞ 中 x̂ ½ 10⁻⁵ Αλέξης ‖θ₀‖"
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,35 @@ def test_escaping_keeps_plain_words() -> None:
     assert latex.escape("quantile, batch size 128.") == "quantile, batch size 128."
     assert latex.escape("lr=0.1_a") == r"lr=0.1\_a"
     assert latex.escape("δ = é") == r"$\delta$ = é"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("d_margin 0.05 < 1/√C", r"d\_margin 0.05 \textless{} 1/$\surd$C"),
+        ("−1 ≤ x ± 2·y × z ≥ λ", r"$-$1 $\le$ x $\pm$ 2$\cdot$y $\times$ z $\ge$ $\lambda$"),
+        ("Ω ς ο Α µ", r"$\Omega$ $\varsigma$ o A $\mu$"),
+        ("10⁻⁵ m² θ₀ ½ š",
+         r"10\textsuperscript{$-$}\textsuperscript{5} m\textsuperscript{2} $\theta$\textsubscript{0} 1/2 s"),
+        ("中 한 🙂 ϛ", "U+4E2D U+D55C U+1F642 U+03DB"),
+    ],
+)  # fmt: skip
+def test_signs_are_printed_or_named(text: str, expected: str) -> None:
+    assert latex.escape(text) == expected
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_characters="?")))
+def test_nothing_becomes_a_question_mark(text: str) -> None:
+    assert "?" not in latex.escape(text)
+
+
+@pytest.mark.parametrize("package", [ttabench, ttabench_methods], ids=lambda package: package.__name__)
+def test_all_signs_of_our_own_sentences_are_printed(package: ModuleType) -> None:
+    for file in Path(package.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
+                assert "U+" not in latex.escape(node.value.replace("U+", "")), (file.name, node.value)
 
 
 def test_environments_close_and_every_row_has_every_column(frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -107,6 +140,9 @@ def test_it_compiles(frame: pd.DataFrame, tmp_path: Path) -> None:
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed")
     latex.write(frame, tmp_path, published.load())
+    signs = latex.escape(" ".join(latex._SPECIAL))
+    document = tmp_path / "all.tex"
+    document.write_text(document.read_text().replace(r"\end{document}", signs + "\n" + r"\end{document}"))
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False
@@ -115,3 +151,4 @@ def test_it_compiles(frame: pd.DataFrame, tmp_path: Path) -> None:
         pytest.skip("this TeX has no booktabs")
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Overfull" not in done.stdout
+    assert "Missing character" not in (tmp_path / "all.log").read_text(errors="replace")
