@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.errors import UserError
+from ttabench.errors import UnknownName, UserError, unknown
 from ttabench.protocol import parse_call
 
 
@@ -35,9 +35,12 @@ def foreign_images(contamination: str, like: NDArray[np.uint8], seed: int) -> ND
     draw = np.random.Generator(np.random.PCG64(seed))
     if kind == "noise":
         return draw.integers(0, 256, (count, *like.shape[1:]), np.uint8)
-    from ttabench.data.catalog import dataset
+    from ttabench.data.catalog import NAMES, dataset, local_names
 
-    images = dataset(kind).test().images
+    try:
+        images = dataset(kind).test().images
+    except UnknownName:
+        raise unknown("contamination", kind, ("noise", *NAMES, *local_names())) from None
     if images.shape[1:] != like.shape[1:]:
         raise UserError(
             f"images of {kind} are {images.shape[1]} pixels wide, those of the stream {like.shape[1]}; "

@@ -12,6 +12,10 @@ class UserError(Exception):
     """A mistake of the caller. The command line prints it without a traceback and exits with 2."""
 
 
+class UnknownName(UserError):
+    """A name nobody knows; see :func:`unknown`."""
+
+
 class NothingToReport(UserError):
     """A report format can make nothing of these results; told only to who asked for it by name."""
 
@@ -49,7 +53,7 @@ def tell_warnings(tell: Callable[[UserWarning], None]) -> None:
 SHOWN = 25  # valid names that an error lists in full
 
 
-def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> UserError:
+def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> UnknownName:
     """The error for a name nobody knows, with the nearest valid ones.
 
     All valid names are listed where they are few; `see` says where a long list can be read.
@@ -68,7 +72,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> UserEr
         rest = f"Valid: {', '.join(choices) or 'none'}."
     else:
         rest = f"See {see}." if see else f"There are {len(choices):,}."
-    return UserError(f"unknown {kind} '{name}'{hint} {rest}")
+    return UnknownName(f"unknown {kind} '{name}'{hint} {rest}")
 
 
 def _either(names: Sequence[str]) -> str:

@@ -245,6 +245,8 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
         (("--precision", "float16"), "float16"),
         (("--contamination", "noise"), "NAME(ε)"),
         (("--contamination", "digit-c(0.1)"), "did you mean 'digits-c'?"),
+        (("--contamination", "noyse(0.3)"), "unknown contamination 'noyse'; did you mean 'noise'?"),
+        (("--contamination", "qqqq(0.3)"), ", noise, tinyimagenet-c."),
     ],
     ids=str,
 )  # fmt: skip
