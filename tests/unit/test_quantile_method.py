@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
-from ttabench.method import Needs
 from ttabench.nn import channel_statistics
-from ttabench.source import SourceImages
 from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile.bank import mean_unit
@@ -22,9 +20,6 @@ from ttabench_methods.quantile.regulariser import channel_penalty
 from ttabench_methods.quantile.sampling import high_confidence_uniform
 from ttabench_methods.quantile.stopping import EarlyStopping
 from ttabench_methods.shot import information_maximisation
-
-MEAN, STD = (0.5, 0.5, 0.425), (0.234, 0.233, 0.222)  # of the images below
-QUICK = {"epochs": 8, "minibatch": 20, "size": "small", "quantiles_per_class": 10, "lr": 1e-3}
 
 # ---- sampling, regulariser, early stopping
 
@@ -114,43 +109,6 @@ def test_the_loss_that_is_told_is_that_of_what_is_kept(settings: dict[str, Any])
 # ---- the method
 
 
-def classifier() -> Classifier:
-    """Four classes told apart by the colour of an image's upper half; the features are pooled pixels."""
-    net = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 4))
-    colours = torch.tensor([[1.0, -1, -1], [-1, 1, -1], [-1, -1, 1], [1, 1, -1]])
-    with torch.no_grad():
-        net[2].weight.zero_()  # type: ignore[operator, union-attr]
-        net[2].weight[:, 0::4] = 3 * colours  # type: ignore[index, operator]
-        net[2].bias.copy_(-colours.clamp_min(0).sum(1))  # type: ignore[operator, union-attr]
-    return Classifier(net, last="2", mean=MEAN, std=STD)
-
-
-def images(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    draw = np.random.Generator(np.random.PCG64(seed))
-    labels = np.arange(n) % 4
-    colours = np.array([[0.8, 0.2, 0.2], [0.2, 0.8, 0.2], [0.2, 0.2, 0.8], [0.8, 0.8, 0.2]])
-    x = draw.normal(0.5, 0.1, (n, 8, 8, 3))
-    x[:, :4] += colours[labels][:, None, None] - 0.5
-    return x, labels
-
-
-def to_bytes(x: np.ndarray) -> np.ndarray:
-    return np.round(255 * x.clip(0, 1)).astype(np.uint8)
-
-
-def prepared(settings: Mapping[str, Any], seed: int = 0) -> Quantile:
-    torch.manual_seed(seed)
-    method = Quantile(classifier(), QuantileConfig(**{**QUICK, **settings}))
-    method.prepare(SourceImages(lambda: to_bytes(images(400, 1)[0]), Needs(source_data="features")))
-    return method
-
-
-def shifted(n: int) -> tuple[np.ndarray, Tensor]:
-    """Darker, and tinted enough that the classifier mistakes classes."""
-    x, labels = images(n, 2)
-    return to_bytes(0.5 * x + np.array([0.05, 0.3, 0.05])), torch.from_numpy(labels)
-
-
 def accuracy(method: Quantile, stream: Stream, labels: Tensor) -> float:
     guesses = torch.cat([method.predict(x).argmax(1) for x in stream])
     return float((guesses == labels).float().mean())
@@ -190,11 +148,11 @@ def test_online_matching_does_no_harm_as_it_comes(batch: int, clean: bool) -> No
     x, labels = (to_bytes(images(200, 2)[0]), torch.arange(200) % 4) if clean else shifted(200)
     method = Quantile(classifier(), QuantileConfig())
     torch.manual_seed(0)
-    method.prepare(SourceImages(lambda: to_bytes(images(400, 1)[0]), Needs(source_data="features")))
+    method.prepare(source())
     stream = Stream(x, np.arange(200), batch)
-    source = float((torch.cat([classifier()(some).argmax(1) for some in stream]) == labels).float().mean())
+    before = float((torch.cat([classifier()(some).argmax(1) for some in stream]) == labels).float().mean())
     right = (torch.cat([method.adapt(some).argmax(1) for some in stream]) == labels).float()
-    assert right.mean() >= source - 0.01
+    assert right.mean() >= before - 0.01
 
 
 @pytest.mark.parametrize("mode", ["offline", "online"])
@@ -331,7 +289,7 @@ def test_batch_norm_of_the_target_is_undone_by_reset_and_needs_batch_norm() -> N
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 4))
     method = Quantile(Classifier(net, last="3", mean=MEAN, std=STD), config)
-    method.prepare(SourceImages(lambda: to_bytes(images(400, 1)[0]), Needs(source_data="features")))
+    method.prepare(source())
     (norm,) = (m for m in method.model.modules() if isinstance(m, nn.BatchNorm2d))
     assert torch.equal(norm.running_mean, torch.zeros(4))
     method.fit(Stream(shifted(60)[0], np.arange(60), 60))
