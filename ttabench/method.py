@@ -66,19 +66,22 @@ class Needs:
     source_data  "", "features" or "images": what of the unlabelled source data it must see.
     norm_layers  the model must have at least one of these kinds (see :class:`Architecture`).
     tags         the model must carry all of these.
+    rules_out    the model must carry none of these tags.
     """
 
     gradient: bool = False
     source_data: str = ""
     norm_layers: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    rules_out: tuple[str, ...] = ()
 
     def unmet(self, arch: Architecture) -> str:
         """Why `arch` will not do, e.g. ``no batch norm``; "" if it will."""
         if self.norm_layers and not set(self.norm_layers) & set(arch.norm_layers):
             return "no " + " or ".join(f"{kind} norm" for kind in self.norm_layers)
         missing = [tag.replace("_", " ") for tag in self.tags if tag not in arch.tags]
-        return f"not a {missing[0]}" if missing else ""
+        present = [tag.replace("_", " ") for tag in self.rules_out if tag in arch.tags]
+        return f"not a {missing[0]}" if missing else present[0] if present else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ class FOA(Method[FOAConfig]):
 
     name = "foa"
     paper = references.FOA
-    needs = Needs(source_data="images", tags=("transformer",))
+    needs = Needs(source_data="images", tags=("transformer",), rules_out=("no_room_for_prompts",))
     Config = FOAConfig
     batch_size = 64
     scores = "the forward pass with the fittest prompts, its features shifted towards the source"

@@ -14,17 +14,11 @@ __all__ = ["Prompted", "blocks_of"]
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The transformer's blocks: the longest list of modules of one type with a layer norm inside."""
-    lists = [
-        list(module)
-        for module in model.modules()
-        if isinstance(module, nn.Sequential | nn.ModuleList)
-        and len({type(child) for child in module}) == 1
-        and any(tta.norm_kind(inner) == "layer" for inner in module[0].modules())
-    ]
-    if not lists:
+    """The transformer's blocks. Raises UserError where there are none."""
+    blocks = tta.transformer_blocks(model)
+    if not blocks:
         raise UserError("the model has no list of transformer blocks, so there is nowhere to put prompts.")
-    return max(lists, key=len)
+    return blocks
 
 
 class Prompted:
