@@ -31,8 +31,10 @@ class Normalize(nn.Module):
 class Classifier(nn.Module):
     """Any image classifier whose last layer is linear, with its normalisation inside.
 
-    net    maps normalised (B, 3, H, W) to logits (B, C).
-    last   the name of the `nn.Linear` in `net` that makes the logits.
+    net         maps normalised (B, 3, H, W) to logits (B, C).
+    last        the name of the `nn.Linear` in `net` that makes the logits.
+    tags        what kind of network it is, as far as methods ask (see `probe.Probed`, and `wrap`).
+    norm_order  the names of the norm layers in `net` in the order in which they run; () where unknown.
 
     ``forward(x)`` = ``head(features(x))``. The features are read where they enter the last linear
     layer, so nothing is asked of `net` but that it has one; it is never modified.
@@ -46,12 +48,14 @@ class Classifier(nn.Module):
         mean: tuple[float, ...] = (0.0, 0.0, 0.0),
         std: tuple[float, ...] = (1.0, 1.0, 1.0),
         tags: tuple[str, ...] = (),
+        norm_order: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.normalize = Normalize(mean, std)
         self.net = net
         self.last = last
         self.tags = tags
+        self.norm_order = tuple(f"net.{name}" for name in norm_order)
         linear = net.get_submodule(last)
         if not isinstance(linear, nn.Linear):
             raise UserError(f"layer '{last}' is a {type(linear).__name__}; expected the last nn.Linear.")
@@ -63,29 +67,19 @@ class Classifier(nn.Module):
         image_size: int = 32,
         mean: tuple[float, ...] = (0.0, 0.0, 0.0),
         std: tuple[float, ...] = (1.0, 1.0, 1.0),
+        tags: tuple[str, ...] | None = None,
     ) -> Classifier:
-        """Find the linear layer that makes the logits by running `net` once on a grey image.
+        """Find the linear layer that makes the logits by running `net` on images of noise.
 
-        Raises UserError where no linear layer's output is the network's output.
+        The same pass tells in which order the norm layers run and, where `tags` is None, what kind of
+        network it is. Raises UserError where no linear layer's output is the network's output.
         """
-        made: list[tuple[str, Tensor]] = []
-        hooks = [
-            module.register_forward_hook(lambda _m, _i, out, name=name: made.append((name, out)))
-            for name, module in net.named_modules()
-            if isinstance(module, nn.Linear)
-        ]
-        was_training = net.training
-        try:
-            with torch.no_grad():
-                some = next(net.parameters(), torch.zeros(()))
-                logits = net.eval()(torch.full((2, 3, image_size, image_size), 0.5).to(some))
-        finally:
-            net.train(was_training)
-            for hook in hooks:
-                hook.remove()
-        for name, out in reversed(made):
-            if out.shape == logits.shape and torch.equal(out, logits):
-                return cls(net, last=name, mean=mean, std=std)
+        from ttabench.probe import probe
+
+        found = probe(net, image_size, tags=tags is None)
+        if found.last is not None:
+            tags = found.tags if tags is None else tags
+            return cls(net, last=found.last, mean=mean, std=std, tags=tags, norm_order=found.norm_order)
         raise UserError(
             f"{type(net).__name__} does not end in a linear layer, so its features cannot be found; "
             "wrap it yourself: Classifier(net, last='name.of.the.linear.layer')."

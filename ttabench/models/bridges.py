@@ -117,9 +117,15 @@ def _ours(arch: str, dataset: Dataset, mean: tuple[float, ...], std: tuple[float
     )  # fmt: skip
 
 
-def _wrap(arch: str, net: nn.Module, dataset: Dataset, **normalisation: tuple[float, ...]) -> Classifier:
+def _wrap(
+    arch: str,
+    net: nn.Module,
+    dataset: Dataset,
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0),
+    std: tuple[float, ...] = (1.0, 1.0, 1.0),
+) -> Classifier:
     try:
-        return Classifier.wrap(net, dataset.image_size, **normalisation)
+        return Classifier.wrap(net, dataset.image_size, mean, std)
     except UserError:
         raise
     except Exception as problem:  # whatever a stranger's network does with images of this size
