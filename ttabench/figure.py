@@ -55,7 +55,10 @@ class Bench(Protocol):
         ...
 
     def method(self, cls: type[M], **settings: Any) -> M:
-        """A method prepared on the classifier, with the dataset's defaults, as a sweep does it."""
+        """A method prepared on the classifier, with the dataset's defaults, as a sweep does it.
+
+        `settings` are the figure's own; what the user sets on the command line comes before them.
+        """
         ...
 
     def images(self, severity: int, batch_size: int) -> Batches:

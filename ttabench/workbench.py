@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ttabench.classifier import Classifier
 from ttabench.data.base import Dataset
+from ttabench.grid import make_config
 from ttabench.method import Method
 from ttabench.source import SourceImages
 from ttabench.stream import Stream, arrange
@@ -23,7 +24,9 @@ M = TypeVar("M", bound=Method[Any])
 class Workbench:
     """Fulfils :class:`ttabench.figure.Bench`; images come in the order of a sweep of this seed.
 
-    report   called as ``report(what, done, total)`` now and then.
+    report    called as ``report(what, done, total)`` now and then.
+    settings  by method, as texts: what the user sets, whatever dataset, architecture and figure say.
+    shown     the methods that were asked for so far.
     """
 
     arch: str
@@ -33,6 +36,8 @@ class Workbench:
     report: Callable[[str, int, int], None]
     seed: int = 0
     device: str = "cpu"
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set, init=False)
 
     @property
     def title(self) -> str:
@@ -47,7 +52,8 @@ class Workbench:
             **cls.for_dataset(self.dataset.name, self.dataset.num_classes),
             **cls.for_architecture(self.classifier.architecture()),
         }
-        config = cls.Config(**{**defaults, **settings})
+        config = make_config(cls, self.settings.get(cls.name, {}), {**defaults, **settings})
+        self.shown.add(cls.name)
         torch.manual_seed(self.seed)
         method = cls(self.classifier, config)
         needs = cls.needs_of(config)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from matplotlib.backend_bases import RendererBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 from torch import nn
 
 from tests.unit.conftest import Said
 from ttabench import registry
 from ttabench.classifier import Classifier
+from ttabench.cli import _figure
 from ttabench.data.base import Dataset, Labelled
 from ttabench.evaluate import clean_accuracy
+from ttabench.figure import house_style
 from ttabench.method import Batches
 from ttabench.workbench import Workbench
 from ttabench_methods.quantile import Quantile
@@ -27,6 +36,7 @@ from ttabench_methods.quantile.figures import (
     quantile_field,
     quantile_index,
     six_blobs,
+    style,
     tsne,
     two_moons,
 )
@@ -124,7 +134,13 @@ def test_same_bytes_whatever_the_users_style(ttabench: Run, tmp_path: Path, name
         (("six-blobs", "--set", "epochs"), "not of the form option=value"),
         (("six-blobs", "--set", "epochs=many"), "expected a whole number"),
         (("six-blobs", "--set", "epochs=0"), "expected at least 1"),
-        (("six-blobs", "--set", "lr=nan"), "lr is nan"),
+        (("six-blobs", "--set", "lr=nan"), "expected a finite number"),
+        (("six-blobs", "--set", "lr=-1"), "lr is -1.0; expected at least 0"),
+        (("six-blobs", "--set", "quantile.lr=1"), "figure six-blobs shows no method"),
+        (("tsne", "--set", "quantil.lr=1"), "unknown method 'quantil'; did you mean 'quantile'?"),
+        (("tsne", "--set", "quantile.rate=1"), "unknown setting of quantile 'rate'"),
+        (("tsne", "--set", "quantile.lr=-1"), "quantile: lr is -1.0; expected"),
+        (("tsne", "--set", "quantile.lr=1,2"), "quantile.lr has 2 values; a figure takes one"),
         (("tsne", "--corruption", "fogg"), "did you mean 'fog'?"),
         (("tsne", "--dataset", "cifar11-c"), "did you mean 'cifar10-c'?"),
     ],
@@ -166,6 +182,77 @@ def test_a_strangers_figure(ttabench: Run, tmp_path: Path, monkeypatch: pytest.M
     assert said.code == 0, said.err
     assert asked == ["a=b", 3]
     assert (tmp_path / "mine.pdf").is_file()
+
+
+# ---- a bench, and settings of the methods on it
+
+
+def test_what_the_user_sets_comes_first(bench: Workbench) -> None:
+    assert bench.method(Quantile, lr=0.5).config.lr == 0.5
+    mine = replace(bench, settings={"quantile": {"lr": "0.25"}})
+    assert mine.method(Quantile, lr=0.5, clip=2.0).config == replace(
+        bench.method(Quantile).config, lr=0.25, clip=2.0
+    )
+
+
+def test_settings_from_the_command_line_reach_the_method(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Workbench
+) -> None:
+    seen: list[float] = []
+
+    def mine(bench: Workbench) -> Figure:
+        seen.append(bench.method(Quantile).config.lr)
+        return Figure()
+
+    monkeypatch.setattr(registry, "figure", lambda name: mine)
+    monkeypatch.setattr(_figure, "_bench", lambda **flags: partial(replace, bench))
+    said = ttabench("figure", "mine", "--to", tmp_path / "a", "--set", "quantile.lr=0.25")
+    assert (said.code, seen) == (0, [0.25]), said.err
+    said = ttabench("figure", "mine", "--to", tmp_path / "b", "--set", "tent.lr=0.25")
+    assert (said.code, "mine does not show tent" in said.err) == (2, True), said.err
+    assert not (tmp_path / "b").exists()
+
+
+# ---- how they look
+
+LOOK = {
+    "quantile-index": lambda bench: quantile_index.figure(),
+    "quantile-field": lambda bench: quantile_field.figure(epochs=20),
+    "six-blobs": lambda bench: six_blobs.figure(epochs=200),
+    "two-moons": lambda bench: two_moons.figure(),
+    "informative-quantiles": lambda bench: informative_quantiles.figure(),
+    "tsne": lambda bench: tsne.figure(bench, images=40, epochs=1),
+    "tsne of one severity": lambda bench: tsne.figure(bench, severities="5", images=40, epochs=1),
+    "loss-vs-mse": lambda bench: loss_vs_mse.figure(bench, epochs=2),
+}
+
+
+@pytest.mark.parametrize("name", LOOK)
+def test_it_fills_a_column_and_its_words_can_be_read(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    words: list[tuple[Text, Bbox]] = []
+
+    def draw(self: Text, renderer: RendererBase) -> None:
+        if self.get_visible() and self.get_text():
+            words.append((self, self.get_window_extent(renderer)))
+
+    with house_style():
+        canvas = FigureCanvasAgg(LOOK[name](bench))
+        canvas.draw()  # lays it out
+        monkeypatch.setattr(Text, "draw", draw)
+        canvas.draw()
+    page = canvas.figure.bbox
+    assert canvas.figure.get_figwidth() == style.COLUMN
+    assert len(words) > 5
+    for text, box in words:
+        assert text.get_fontproperties().get_size_in_points() >= 6, text
+        assert Bbox.union([page.padded(1), box]).bounds == page.padded(1).bounds, f"{text} is cut off"
+    apart = [
+        (text, box) for text, box in words if text.get_fontweight() != "bold"
+    ]  # not the numbers of classes
+    for (one, here), (other, there) in itertools.combinations(apart, 2):
+        assert not here.overlaps(there), f"{one} and {other} overlap"
 
 
 # ---- what the figures say
@@ -218,11 +305,28 @@ def test_a_far_quantile_tells_less_than_a_near_one() -> None:
 
 
 def test_loss_and_error_fall_together(bench: Workbench) -> None:
-    track = loss_vs_mse.compute(bench, severity=3, epochs=6)
+    faster = replace(bench, settings={"quantile": {"lr": "0.003"}})  # six epochs are 18 updates
+    track = loss_vs_mse.compute(faster, severity=3, epochs=6)
     assert falls(track.loss, 0.5)
     assert falls(track.mse, 0.8)
-    assert track.correlation > 0.5
+    assert track.correlation() > 0.5
+    assert track.correlation(1) > 0.5
     assert track.epochs[-1] == 6
+
+
+def test_what_falls_falls_by_training_and_not_by_the_start(bench: Workbench) -> None:
+    still = replace(bench, settings={"quantile": {"lr": "1e-12"}})
+    track = loss_vs_mse.compute(still, severity=5, epochs=1)
+    np.testing.assert_allclose(track.loss, track.loss[0], rtol=1e-4)
+    np.testing.assert_allclose(track.mse, track.mse[0], rtol=1e-4)
+
+
+def test_a_correlation_carried_by_the_start_is_told() -> None:
+    track = loss_vs_mse.Track(
+        "", np.arange(4.0), np.array([9.0, 1.0, 2.0, 3.0]), np.array([9.0, 3.0, 2.0, 1.0])
+    )
+    assert track.correlation() > 0.8
+    assert track.correlation(1) == pytest.approx(-1)
 
 
 def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: Workbench) -> None:
@@ -245,7 +349,7 @@ def test_watching_the_loss_does_not_disturb_it(bench: Workbench, monkeypatch: py
 
     monkeypatch.setattr(loss_vs_mse, "Quantile", Kept)
     loss_vs_mse.compute(bench, severity=3, epochs=3)
-    plain = bench.method(Quantile)
+    plain = bench.method(Quantile, **loss_vs_mse.SETTINGS)
     torch.manual_seed(bench.seed)
     plain.fit(bench.images(3, 120 // loss_vs_mse.PER_EPOCH), 3)
     assert fitted[0].losses == plain.losses

@@ -8,14 +8,18 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ttabench import registry
 from ttabench.cli._display import Meter
 from ttabench.errors import UserError, unknown
-from ttabench.figure import Bench, house_style, options, takes_bench, write
+from ttabench.figure import house_style, options, takes_bench, write
+
+if TYPE_CHECKING:
+    from ttabench.workbench import Workbench
 
 BENCH = {"arch": "resnet18", "dataset": "digits-c", "corruption": "", "device": "auto", "seed": 0}
+BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
 MILD = {"digits-c": "fog"}  # where the papers' gaussian_noise does hardly any harm: this instead
 
 Tell = Callable[[str, int, int], None]
@@ -32,36 +36,47 @@ def show_list() -> None:
         except UserError as problem:
             warnings.warn(f"skipped: {problem}", stacklevel=2)
             continue
-        flags = ["--arch --dataset --corruption --device --seed"] if takes_bench(make) else []
+        flags = [BENCH_FLAGS, "--set METHOD.SETTING=VALUE"] if takes_bench(make) else []
         settings = [f"--set {key}={value}" for key, value in options(make).items()]
         rows.append((name, (make.__doc__ or "").partition("\n")[0], "\n".join(flags + settings)))
     table(["figure", "what it shows", "options"], rows)
 
 
 def make(name: str, to: Path, flags: Mapping[str, Any], settings: Sequence[str]) -> list[Path]:
-    """Compute, draw and write a figure; the files. Mistakes raise UserError before anything is computed.
+    """Compute, draw and write a figure; the files.
+
+    Mistakes raise UserError before anything is computed, but for settings of a method that the figure turns
+    out not to show: before anything is written.
 
     flags      of the command line, as far as given: the fields of :data:`BENCH`.
-    settings   ``option=value`` each.
+    settings   ``option=value`` each, or ``method.key=value`` as for a sweep.
     """
     if not name:
         raise UserError(f"which figure? There are {', '.join(registry.figure_names())}.")
     function = registry.figure(name)
     known = options(function)
     own = {flag: value for flag, value in flags.items() if flag in known}
-    values = {**own, **_parse(name, settings, known)}
+    of_methods = [text for text in settings if "." in text.partition("=")[0]]
+    values = {**own, **_parse(name, [text for text in settings if text not in of_methods], known)}
     shown = {flag: value for flag, value in flags.items() if flag not in known}
     if shown and not takes_bench(function):
         raise UserError(f"figure {name} takes no --{next(iter(shown))}; its options are {', '.join(known)}.")
+    if of_methods and not takes_bench(function):
+        raise UserError(f"figure {name} shows no method for --set {of_methods[0]} to be about.")
+    methods = _of_methods(of_methods)
     there = next(place for place in (to.absolute(), *to.absolute().parents) if place.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
         raise UserError(f"{there} is not a folder that can be written to; choose another --to.")
     if not takes_bench(function):
         with house_style():
             return write(function(**values), name, to)
-    bench = _bench(**{**BENCH, **shown})
+    workbench = _bench(**{**BENCH, **shown})
     with house_style(), Meter("images") as meter:
-        return write(function(bench(_telling(meter)), **values), name, to)
+        bench = workbench(report=_telling(meter), settings=methods)
+        figure = function(bench, **values)
+        if idle := methods.keys() - bench.shown:
+            raise UserError(f"figure {name} does not show {min(idle)}, but --set is about it; leave it out.")
+        return write(figure, name, to)
 
 
 def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +93,22 @@ def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict
     return values
 
 
-def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) -> Callable[[Tell], Bench]:
-    """A workbench but for its progress reports; the classifier is trained if it is not there yet."""
+def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
+    """``tent.lr=1e-3`` → ``{"tent": {"lr": "1e-3"}}``. Raises UserError on what a method would not take."""
+    from ttabench.grid import make_config, parse_settings
+
+    methods: dict[str, dict[str, str]] = {}
+    for method, values in parse_settings(settings, registry.method_names()).items():
+        for key, texts in values.items():
+            if len(texts) > 1:
+                raise UserError(f"--set {method}.{key} has {len(texts)} values; a figure takes one.")
+        methods[method] = {key: texts[0] for key, texts in values.items()}
+        make_config(registry.method(method), methods[method], {})
+    return methods
+
+
+def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) -> Callable[..., Workbench]:
+    """A workbench but for `report` and `settings`; the classifier is trained if it is not there yet."""
     import torch
 
     from ttabench import runner

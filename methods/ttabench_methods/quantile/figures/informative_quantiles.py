@@ -55,25 +55,25 @@ def compute(epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Pair:
 
 
 def draw(pair: Pair) -> Figure:
-    """Per point, the two samples side by side; an arrow is the index, to the same scale on both."""
-    made = Figure(figsize=(style.PAGE, 2.2), layout="constrained")
-    halves = made.subfigures(1, 2, squeeze=False)[0]
-    for half, where, z, indices, error in zip(
-        halves, ("Near", "Far"), pair.points, pair.indices.swapaxes(0, 1), pair.error, strict=True
+    """Per point a row, the two samples side by side; an arrow is the index, to the same scale on both."""
+    made = Figure(figsize=(style.COLUMN, 4.0), layout="constrained")
+    rows = made.subfigures(2, 1, squeeze=False)[:, 0]
+    for row, where, z, indices, error in zip(
+        rows, ("Near", "Far"), pair.points, pair.indices.swapaxes(0, 1), pair.error, strict=True
     ):
-        panels = half.subplots(1, 2, sharex=True, sharey=True)
+        panels = row.subplots(1, 2, sharex=True, sharey=True)
         low, high = np.minimum(pair.source.min(0), z), np.maximum(pair.source.max(0), z)
-        centre, reach = (low + high) / 2, 0.85 * (high - low).max()
+        centre, reach = (low + high) / 2, 0.8 * (high - low).max()
         for axes, title, index in zip(panels, ("source", "corrected"), indices, strict=True):
             if title == "source":
-                style.source(axes, pair.source, pair.labels, 4)
+                style.source(axes, pair.source, pair.labels, 3)
             else:
-                style.corrected(axes, pair.corrected, pair.labels, 4)
+                style.corrected(axes, pair.corrected, pair.labels, 3)
             style.arrow(axes, z, z + 0.5 * reach * index, width=1.6)
-            axes.scatter(*z, s=16, color=style.BLACK, marker="D", zorder=3)
-            axes.set_title(f"$U = ({index[0]:+.2f}, {index[1]:+.2f})$")
+            axes.scatter(*z, s=14, color=style.BLACK, marker="D", zorder=3)
+            axes.set_title(f"$U = ({index[0]:.2f}, {index[1]:.2f})$", pad=3)
             axes.set(xlim=centre[0] + np.array([-reach, reach]), ylim=centre[1] + np.array([-reach, reach]))
-            axes.text(0.04, 0.96, title, transform=axes.transAxes, va="top")
-        style.plane(list(panels))
-        half.suptitle(f"{where}: $z = ({z[0]:g}, {z[1]:g})$, relative error {error:.2g}", fontsize=8)
+            axes.text(0.04, 0.97, title, transform=axes.transAxes, va="top", size=7)
+        style.plane(panels)
+        row.suptitle(f"{where}: $z = ({z[0]:g}, {z[1]:g})$, relative error {error:.2g}", fontsize=8)
     return made

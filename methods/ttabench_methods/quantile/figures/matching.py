@@ -50,32 +50,35 @@ def follow(example: Example, epochs: int, lr: float, momentum: float, parts: tup
 
 
 def draw(course: Course) -> Figure:
-    """Above: source and corrected samples at each epoch shown. Below: loss, MSE and Wasserstein distance."""
+    """Above: source and corrected samples at four epochs. Below: loss, MSE and Wasserstein distance."""
     wide, high = np.ptp(np.concatenate([course.source, *course.corrected]), axis=0)
-    heights = 1.47 * high / wide + 0.85, 1.55  # inches: the panels have equal scales
-    figure = Figure(figsize=(style.PAGE, sum(heights)), layout="constrained")
+    heights = 2 * (1.27 * high / wide + 0.25) + 0.5, 1.2  # inches: the panels have equal scales
+    figure = Figure(figsize=(style.COLUMN, sum(heights)), layout="constrained")
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
-    panels = above.subplots(1, len(course.shown), sharex=True, sharey=True)
+    panels = above.subplots(2, 2, sharex=True, sharey=True).ravel()
     for axes, epoch, corrected in zip(panels, course.shown, course.corrected, strict=True):
         _overlay(axes, course, corrected)
-        axes.set_title(f"Epoch {epoch}" if epoch else "Epoch 0, the start")
-    style.plane(list(panels))
+        axes.set_title(f"Epoch {epoch}" if epoch else "Epoch 0, the start", pad=3)
+    style.plane(panels)
     above.legend(
         handles=[
             style.key("source", "o"),
-            style.key("corrected target", "x"),
-            style.key("class mean to where it belongs", r"$\longrightarrow$", style.BLACK, 13),
+            style.key("corrected", "x"),
+            style.key("class to its place", r"$\longrightarrow$", style.BLACK, 13),
         ],
-        loc="outside upper center", ncols=3,
+        loc="outside upper center", ncols=3, columnspacing=1, handletextpad=0.4, borderaxespad=0.2,
     )  # fmt: skip
     curves = {
         "Quantile loss": (course.loss, style.BLUE),
-        "Mean squared error of pairs": (course.mse, style.VERMILION),
-        "Wasserstein distance $W_2$": (course.wasserstein, style.GREEN),
+        "MSE of pairs": (course.mse, style.VERMILION),
+        "Wasserstein": (course.wasserstein, style.GREEN),
     }
     for axes, (title, (values, colour)) in zip(below.subplots(1, 3), curves.items(), strict=True):
         axes.plot(course.epochs, values, color=colour)
-        axes.set(title=title, xlabel="Epoch", ylim=(0, 1.08 * values.max()), xlim=(0, course.epochs[-1]))
+        axes.set(ylim=(0, 1.08 * values.max()), xlim=(0, course.epochs[-1]))
+        axes.set_title(title, pad=3)
+        axes.set_xlabel("Epoch", labelpad=1)
+        axes.locator_params(nbins=3)
         for epoch in course.shown:
             axes.axvline(epoch, color=style.GREY, linewidth=0.5, linestyle=":", zorder=0)
     return figure

@@ -9,6 +9,7 @@ import torch
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from ttabench.figure import at_least
@@ -19,8 +20,8 @@ from . import style
 from .style import Array
 
 TITLES = ("Source", "Shifted", "Corrected")
-GRID = 61  # points per side, of which every fourth carries an arrow
-EVERY = 4
+GRID = 61  # points per side, of which every sixth carries an arrow
+EVERY = 6
 CONTOURS = (0.25, 0.5, 0.75)
 SHADES = ListedColormap(colormaps["Blues"](np.linspace(0, 0.65, 256)))  # black reads on all of them
 
@@ -60,8 +61,9 @@ def compute(epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Fields:
 
 
 def draw(fields: Fields) -> Figure:
-    made = Figure(figsize=(style.PAGE, 2.5), layout="constrained")
-    panels = made.subplots(1, 3, sharex=True, sharey=True)
+    """The three fields, and in the fourth place what their signs mean."""
+    made = Figure(figsize=(style.COLUMN, 3.5), layout="constrained")
+    *panels, rest = made.subplots(2, 2, sharex=True, sharey=True).ravel()
     some = slice(EVERY // 2, None, EVERY)
     edge = fields.axis[-1] + (fields.axis[-1] - fields.axis[-2]) / 2
     for axes, title, x, u, apart in zip(
@@ -73,13 +75,28 @@ def draw(fields: Fields) -> Figure:
         )
         contours = axes.contour(fields.axis, fields.axis, length, CONTOURS, colors=style.BLACK)
         contours.set(linewidth=0.6, linestyle="dashed")
-        axes.scatter(x[:, 0], x[:, 1], 3, color=style.VERMILION, linewidths=0)
+        axes.scatter(x[:, 0], x[:, 1], 2, color=style.VERMILION, linewidths=0)
         arrows = u[some, some] / length[some, some, None]
         axes.quiver(
             fields.axis[some], fields.axis[some], *np.moveaxis(arrows, -1, 0),
-            color=style.BLACK, width=0.005, scale=18, pivot="mid",
+            color=style.BLACK, width=0.008, scale=14, pivot="mid",
         )  # fmt: skip
-        axes.set_title(title if title == "Source" else f"{title}: mean difference {apart:.3f}")
-    style.plane(list(panels))
-    made.colorbar(shade, ax=list(panels), label=r"length $\|U(z)\|$", pad=0.01, fraction=0.03)
+        axes.set_title(title if title == "Source" else f"{title}: $\\Delta = {apart:.3f}$", pad=3)
+    style.plane(panels)
+    panels[1].set_xlabel("$x_1$", labelpad=1)  # nothing is below it that would carry them
+    panels[1].tick_params(labelbottom=True)
+    rest.set_axis_off()
+    rest.legend(
+        handles=[
+            style.key("sample", "o", style.VERMILION, 2),
+            style.key("direction of $U(z)$", r"$\rightarrow$", style.BLACK, 8),
+            Line2D([], [], color=style.BLACK, linewidth=0.6, linestyle="dashed", label="length ¼, ½, ¾"),
+            style.key("mean difference\nfrom the source", r"$\Delta$", style.BLACK, 6),
+        ],
+        loc="upper center", borderaxespad=0,
+    )  # fmt: skip
+    made.colorbar(
+        shade, cax=rest.inset_axes((0.05, 0.12, 0.9, 0.08)), orientation="horizontal",
+        label=r"Length $\|U(z)\|$", ticks=(0, 0.5, 1),
+    )  # fmt: skip
     return made

@@ -1,24 +1,25 @@
-"""What the paper's figures have in common: widths, colours, and how samples in the plane are drawn.
+"""What the paper's figures have in common: width, colours, and how samples in the plane are drawn.
 
-Colours are Okabe and Ito's, which the colour-blind can tell apart; no meaning hangs on colour alone.
+All are as wide as a column, so that nothing shrinks in print. Colours are Okabe and Ito's, which the
+colour-blind can tell apart; no meaning hangs on colour alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-__all__ = ["BLACK", "BLUE", "CLASSES", "COLUMN", "GREEN", "GREY", "PAGE", "VERMILION", "Array", "Labels"]
+__all__ = ["BLACK", "BLUE", "CLASSES", "COLUMN", "GREEN", "GREY", "VERMILION", "Array", "Labels"]
 __all__ += ["arrow", "colours", "corrected", "key", "plane", "source"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-COLUMN, PAGE = 3.3, 7.0  # inches: a column of a page, its whole text
+COLUMN = 3.3  # inches
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
 CLASSES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BLACK, YELLOW, GREY, "#7A4B1E")
@@ -29,14 +30,14 @@ def colours(labels: Labels) -> list[str]:
     return [CLASSES[label % len(CLASSES)] for label in labels]
 
 
-def source(axes: Axes, x: Array, labels: Labels, size: float = 7) -> None:
+def source(axes: Axes, x: Array, labels: Labels, size: float = 4) -> None:
     """Source samples (n, 2): dots."""
     axes.scatter(x[:, 0], x[:, 1], size, colours(labels), alpha=0.5, linewidths=0)
 
 
-def corrected(axes: Axes, x: Array, labels: Labels, size: float = 9) -> None:
+def corrected(axes: Axes, x: Array, labels: Labels, size: float = 5) -> None:
     """Corrected target samples (n, 2): crosses."""
-    axes.scatter(x[:, 0], x[:, 1], size, colours(labels), marker="x", linewidths=0.7)
+    axes.scatter(x[:, 0], x[:, 1], size, colours(labels), marker="x", linewidths=0.5)
 
 
 def arrow(
@@ -49,13 +50,16 @@ def arrow(
 
 def key(text: str, marker: str, colour: str = GREY, size: float = 4) -> Line2D:
     """An entry for a legend."""
-    return Line2D([], [], linestyle="", marker=marker, markersize=size, color=colour, label=text)
+    edge = 0.7 if marker == "x" else 0
+    return Line2D(
+        [], [], linestyle="", marker=marker, markersize=size, color=colour, label=text, markeredgewidth=edge
+    )
 
 
-def plane(row: Sequence[Axes]) -> None:
-    """A row of panels of one plane: equal scales, and words only where they are needed."""
-    for axes in row:
+def plane(panels: Iterable[Axes]) -> None:
+    """Panels of one plane: equal scales, and words only where they are needed."""
+    for axes in panels:
         axes.set_aspect("equal")
         axes.set_xlabel("$x_1$", labelpad=1)
+        axes.set_ylabel("$x_2$", labelpad=1)
         axes.label_outer()
-    row[0].set_ylabel("$x_2$", labelpad=2)

@@ -20,7 +20,7 @@ from ttabench_methods.quantile import Quantile
 from . import style
 from .style import Array, Labels
 
-ROWS = ("Raw", "Quantile")
+COLUMNS = ("Raw", "After quantile matching")
 NAMED = 20  # classes, at most, that are named in the panels
 NEIGHBOURS = 10  # of a class's median, of which most must be its own for it to be named
 
@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Embedding:
-    """The t-SNE of all panels together, so that they compare; rows are raw and corrected.
+    """The t-SNE of all panels together, so that they compare; first raw, then corrected.
 
     places    (2, s, m, 2), of the same m images in each panel.
     accuracy  (2, s), percent, of all test images.
@@ -102,20 +102,23 @@ def embed(features: NDArray[np.float32], seed: int) -> Array:
 
 
 def draw(found: Embedding) -> Figure:
-    wide = style.PAGE / 5 * max(3, len(found.severities))
-    made = Figure(figsize=(wide, 0.55 + 2 * wide / max(3, len(found.severities))), layout="constrained")
-    panels = made.subplots(2, len(found.severities), squeeze=False, sharex=True, sharey=True)
-    for row, name, places, accuracies in zip(panels, ROWS, found.places, found.accuracy, strict=True):
-        row[0].set_ylabel(name)
-        for axes, x, accuracy in zip(row, places, accuracies, strict=True):
-            axes.scatter(*x.T, s=2.5, c=style.colours(found.labels), linewidths=0, alpha=0.8)
-            if len(np.unique(found.labels)) <= NAMED:
-                _names(axes, x, found.labels)
-            axes.set(xticks=[], yticks=[])
-            axes.set_xlabel(f"Accuracy {accuracy:.1f}", labelpad=2)
-            axes.spines[:].set_visible(True)
-    for axes, severity in zip(panels[0], found.severities, strict=True):
-        axes.set_title(f"Severity {severity}")
+    """A row for each severity: raw on the left, corrected on the right; under each panel the accuracy."""
+    number = len(found.severities)
+    made = Figure(figsize=(style.COLUMN, 1.12 * number + 0.4), layout="constrained")
+    panels = made.subplots(number, 2, squeeze=False, sharex=True, sharey=True)
+    for axes, name in zip(panels[0], COLUMNS, strict=True):
+        axes.set_title(name, pad=3)
+    for row, severity in zip(panels, found.severities, strict=True):
+        row[0].set_ylabel(f"Severity {severity}")
+    for axes, x, accuracy in zip(
+        panels.T.flat, found.places.reshape(-1, *found.places.shape[2:]), found.accuracy.flat, strict=True
+    ):
+        axes.scatter(*x.T, s=2, c=style.colours(found.labels), linewidths=0, alpha=0.8)
+        if len(np.unique(found.labels)) <= NAMED:
+            _names(axes, x, found.labels)
+        axes.set(xticks=[], yticks=[])
+        axes.set_xlabel(f"accuracy {accuracy:.1f} %", size=7, labelpad=2)
+        axes.spines[:].set_visible(True)
     made.suptitle(found.title, fontsize=8)
     return made
 
@@ -129,5 +132,5 @@ def _names(axes: Axes, x: Array, labels: Labels) -> None:
         if (nearest == label).mean() <= 0.5:
             continue
         axes.text(
-            at[0], at[1], str(label), size=7, weight="bold", ha="center", va="center", path_effects=halo
+            at[0], at[1], str(label), size=6, weight="bold", ha="center", va="center", path_effects=halo
         )
