@@ -101,8 +101,10 @@ def test_the_loss_that_is_told_is_that_of_what_is_kept(settings: dict[str, Any])
     method.fit(stream)
     with torch.no_grad():
         z = torch.cat([method.model.features(method.decorruptor(x)) for x in stream])
-    whole = quantile_index(method.points, z / method.unit)
-    assert method.kept == pytest.approx(float((whole - method.index).square().sum(1).mean()), rel=1e-4)
+    whole = quantile_index(method.matching.points, z / method.matching.unit)
+    assert method.kept == pytest.approx(
+        float((whole - method.matching.index).square().sum(1).mean()), rel=1e-4
+    )
     assert method.kept <= method.losses[0]
 
 
@@ -240,18 +242,18 @@ def test_without_source_features_it_cannot_start() -> None:
 def test_indices_within_classes_count_only_features_of_the_class() -> None:
     """√weight × C × (share of the class) × the index among the features that are predicted as the class."""
     method = prepared({"per_class": 4.0})
-    features = torch.randn(50, method.points.shape[1]) + method.points[:50]
-    found = mean_unit(method.points, features, method.weigh)
-    number = len(method.points) // 2
-    plain = quantile_index(method.points[:number], features)
+    features = torch.randn(50, method.matching.points.shape[1]) + method.matching.points[:50]
+    found = mean_unit(method.matching.points, features, method.matching.weigh)
+    number = len(method.matching.points) // 2
+    plain = quantile_index(method.matching.points[:number], features)
     torch.testing.assert_close(found[:number], plain, rtol=1e-4, atol=1e-5)
-    of_points = method.model.head(method.points[number:] * method.unit).argmax(1)
-    of_features = method.model.head(features * method.unit).argmax(1)
+    of_points = method.model.head(method.matching.points[number:] * method.matching.unit).argmax(1)
+    of_features = method.model.head(features * method.matching.unit).argmax(1)
     for c in range(4):
-        points, mine = method.points[number:][of_points == c], features[of_features == c]
+        points, mine = method.matching.points[number:][of_points == c], features[of_features == c]
         expected = 2.0 * 4 * len(mine) / 50 * quantile_index(points, mine)
         torch.testing.assert_close(found[number:][of_points == c], expected, rtol=1e-4, atol=1e-5)
-    assert len(method.index) == 2 * number
+    assert len(method.matching.index) == 2 * number
 
 
 def test_matching_within_classes_undoes_a_shift() -> None:

@@ -17,7 +17,7 @@ from ttabench.method import Needs
 from ttabench.source import SourceImages
 from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantileConfig
-from ttabench_methods.quantile import method as module
+from ttabench_methods.quantile import matching as module
 from ttabench_methods.quantile.bank import mean_unit
 from ttabench_methods.quantile.geometric import quantile_index
 from ttabench_methods.quantile.regulariser import channel_penalty
@@ -62,10 +62,10 @@ def test_points_are_chosen_by_hus_and_indices_are_among_all_source_features(
     assert (per_class, confident) == (7, 0.3)
     if standardise:
         features = features / features.std(0, correction=0)
-    torch.testing.assert_close(method.points, features[chosen])
+    torch.testing.assert_close(method.matching.points, features[chosen])
     # Each point is one of the features, and left out.
-    index = units(method.points, features).sum(1) / (len(features) - 1)
-    torch.testing.assert_close(method.index.double(), index, rtol=1e-5, atol=1e-6)
+    index = units(method.matching.points, features).sum(1) / (len(features) - 1)
+    torch.testing.assert_close(method.matching.index.double(), index, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(method.standard, source().channels(300))
 
 
@@ -75,20 +75,22 @@ def test_a_feature_that_is_constant_on_the_source_gets_a_unit_of_its_size() -> N
     x[..., 2] = 0.5
     method = Quantile(classifier(), QuantileConfig(**QUICK))
     method.prepare(SourceImages(lambda: to_bytes(x), Needs(source_data="features")))
-    spread = method.unit[:8].sum() / K
-    torch.testing.assert_close(method.unit[8:], (0.1 * spread).expand(4), rtol=1e-3, atol=0)
+    spread = method.matching.unit[:8].sum() / K
+    torch.testing.assert_close(method.matching.unit[8:], (0.1 * spread).expand(4), rtol=1e-3, atol=0)
 
 
 def test_indices_within_classes_are_among_the_source_features_of_the_class() -> None:
     method = prepared({"per_class": 4.0})
-    points, again = method.points.chunk(2)
+    points, again = method.matching.points.chunk(2)
     assert torch.equal(points, again)
-    features = source().features(classifier()) / method.unit
-    torch.testing.assert_close(method.index[: len(points)], quantile_index(points, features))
-    of_points, of_features = (method.model.head(z * method.unit).argmax(1) for z in (points, features))
+    features = source().features(classifier()) / method.matching.unit
+    torch.testing.assert_close(method.matching.index[: len(points)], quantile_index(points, features))
+    of_points, of_features = (
+        method.model.head(z * method.matching.unit).argmax(1) for z in (points, features)
+    )
     for c in range(CLASSES):
         within = units(points[of_points == c], features[of_features == c]).sum(1) / len(features)
-        found = method.index[len(points) :][of_points == c]
+        found = method.matching.index[len(points) :][of_points == c]
         torch.testing.assert_close(found.double(), 2.0 * CLASSES * within, rtol=1e-4, atol=1e-5)
 
 
@@ -96,11 +98,11 @@ def test_loss_is_of_all_indices_and_within_classes_the_sum_of_both_halves() -> N
     torch.manual_seed(0)
     for per_class in (0.0, 2.0):
         method = prepared({"per_class": per_class})
-        estimate = torch.randn_like(method.index)
-        apart = (estimate - method.index).square().sum(1)
+        estimate = torch.randn_like(method.matching.index)
+        apart = (estimate - method.matching.index).square().sum(1)
         halves = [half.mean() for half in apart.chunk(2 if per_class else 1)]
-        torch.testing.assert_close(method._loss(estimate), sum(halves))
-        torch.testing.assert_close(method._loss(estimate, plain=True), halves[0])
+        torch.testing.assert_close(method.matching.loss(estimate), sum(halves))
+        torch.testing.assert_close(method.matching.loss(estimate, plain=True), halves[0])
 
 
 def test_penalties_are_weighed_by_the_settings() -> None:
@@ -118,9 +120,9 @@ def test_penalties_are_weighed_by_the_settings() -> None:
 def test_information_is_of_the_predictions_of_the_features() -> None:
     z = torch.randn(30, K, generator=torch.Generator().manual_seed(0))
     method = prepared({"information": 0.5})
-    expected = 0.5 * information_maximisation(method.model.head(z * method.unit))
-    torch.testing.assert_close(method._information(z), expected)
-    assert prepared({})._information(z) == 0
+    expected = 0.5 * information_maximisation(method.model.head(z * method.matching.unit))
+    torch.testing.assert_close(method.matching.information(z), expected)
+    assert prepared({}).matching.information(z) == 0
 
 
 # ---- the bank
@@ -130,13 +132,13 @@ def test_information_is_of_the_predictions_of_the_features() -> None:
 def test_the_bank_is_the_one_that_is_named(bank: str) -> None:
     """Its estimates at two batches that overlap, by hand."""
     method, draw = prepared({"bank": bank}), torch.Generator().manual_seed(0)
-    then = method.points.mean(0) + torch.randn(30, K, generator=draw)
+    then = method.matching.points.mean(0) + torch.randn(30, K, generator=draw)
     now = then + 1.5 * torch.randn(30, K, generator=draw)
     first, second = torch.arange(10), torch.arange(5, 15)
-    made = method._bank(then.clone())
+    made = method.matching.bank(then.clone())
 
     def h(x: Tensor) -> Tensor:
-        return units(method.points, x).mean(1)
+        return units(method.matching.points, x).mean(1)
 
     mean, moved = h(then), h(now[first]) - h(then[first])
     expected = h(now[first]) if bank == "none" else moved + mean
@@ -144,7 +146,11 @@ def test_the_bank_is_the_one_that_is_named(bank: str) -> None:
 
     beta: float | Tensor = 0.0 if bank == "none" else 1.0
     if bank == "optimal":  # β* of the batch before
-        c = (units(method.points, now[first]) * units(method.points, then[first])).sum(-1).mean(1)
+        c = (
+            (units(method.matching.points, now[first]) * units(method.matching.points, then[first]))
+            .sum(-1)
+            .mean(1)
+        )
         beta = (c - ((mean + moved) * mean).sum(1)) / (1 - mean.square().sum(1))
         assert 0.1 < beta.min() < beta.max() < 0.9
         beta = beta.unsqueeze(1)
@@ -158,9 +164,13 @@ def test_the_bank_is_the_one_that_is_named(bank: str) -> None:
 
 def test_the_bank_weighs_by_class() -> None:
     method, x = prepared({"per_class": 4.0}), torch.randn(30, K)
-    everything = method._bank(torch.randn(30, K)).estimate(torch.arange(30), x)
-    torch.testing.assert_close(everything, mean_unit(method.points, x, method.weigh), rtol=1e-4, atol=1e-5)
-    assert (everything[: len(method.points) // 2] - everything[len(method.points) // 2 :]).abs().max() > 0.1
+    everything = method.matching.bank(torch.randn(30, K)).estimate(torch.arange(30), x)
+    torch.testing.assert_close(
+        everything, mean_unit(method.matching.points, x, method.matching.weigh), rtol=1e-4, atol=1e-5
+    )
+    assert (
+        everything[: len(method.matching.points) // 2] - everything[len(method.matching.points) // 2 :]
+    ).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("on_cpu", [False, True])
@@ -171,7 +181,7 @@ def test_the_bank_is_on_the_cpu_if_asked_for(on_cpu: bool) -> None:
         def cpu(self, *_: Any) -> Tensor:  # type: ignore[override]
             return self.as_subclass(Tensor)
 
-    bank = prepared({"bank_on_cpu": on_cpu})._bank(torch.randn(5, K).as_subclass(OnDevice))
+    bank = prepared({"bank_on_cpu": on_cpu}).matching.bank(torch.randn(5, K).as_subclass(OnDevice))
     assert isinstance(bank.features, OnDevice) != on_cpu
 
 
@@ -184,7 +194,10 @@ def test_the_bank_starts_from_the_features_at_the_start(settings: dict[str, str]
     x = stream(60, 25)
     features = method._start(x)
     with torch.no_grad():
-        now = torch.cat([method.model.features(method.decorruptor(batch)) for batch in x]) / method.unit
+        now = (
+            torch.cat([method.model.features(method.decorruptor(batch)) for batch in x])
+            / method.matching.unit
+        )
     torch.testing.assert_close(features, now)
     started = not torch.equal(method.decorruptor.before(next(iter(x))), next(iter(x)))
     assert started == (settings.get("start") != "identity")
@@ -258,7 +271,7 @@ def test_online_the_stream_keeps_what_was_scored() -> None:
         logits = method.adapt(batch)
         torch.testing.assert_close(logits, method.predict(batch))
         with torch.no_grad():
-            z = method.model.features(method.decorruptor(batch)) / method.unit
+            z = method.model.features(method.decorruptor(batch)) / method.matching.unit
         last = [(method.stream.seen - 20 + i) % 50 for i in range(20)]
         torch.testing.assert_close(method.stream.features[last], z)
     assert method.stream.seen == 60

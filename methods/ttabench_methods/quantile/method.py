@@ -18,23 +18,21 @@ Scored: offline, the frozen decorruptor and classifier after all epochs; online,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ttabench.method import Batches, Method, Needs, Paper, SourceData
-from ttabench.nn import channel_statistics, estimate_batch_norm, widen
-from ttabench_methods.shot import information_maximisation
+from ttabench.nn import channel_statistics, estimate_batch_norm
 
-from .bank import Bank, StreamBank, mean_unit
 from .config import QuantileConfig
 from .decorruptor import Decorruptor
-from .geometric import quantile_index
+from .matching import Matching
 from .regulariser import channel_penalty
-from .sampling import ByClass, high_confidence_uniform
 from .stopping import EarlyStopping
 
 # Part of the epochs before the loss looks at predictions (`per_class`, `information`): first, they must be
@@ -83,49 +81,33 @@ class Quantile(Method[QuantileConfig]):
     def setup(self, source: SourceData | None) -> None:
         if source is None:
             raise ValueError("quantile matching needs the features of source data")
-        config = self.config
-        self.standard = source.channels(config.source_features)
-        clean = source.features(self.model, config.source_features)
-        logits = self.model.head(clean.to(self.model.linear.weight.dtype))
-        chosen = high_confidence_uniform(logits, config.quantiles_per_class, config.confident)
-        spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
-        self.unit = spread.clamp_min(0.1 * spread.mean())  # a feature that is constant on the source
-        clean = clean / self.unit
-        self.points, self.index = clean[chosen], quantile_index(clean[chosen], clean)
-        self.weigh = (
-            ByClass(self.model, self.unit, self.points, config.per_class) if config.per_class else None
-        )
-        if self.weigh is not None:
-            self.points = torch.cat([self.points, self.points])
-            within = mean_unit(self.points, clean, self.weigh)
-            self.index = torch.cat([self.index, within[len(chosen) :]])
-        self.decorruptor = Decorruptor(config.size).to(clean.device)
-        self.optimizer = torch.optim.Adam(self.decorruptor.parameters(), config.online_lr)
-        self.stream = StreamBank(self.points, config.recent, self.weigh)
+        self.standard = source.channels(self.config.source_features)
+        clean = source.features(self.model, self.config.source_features)
+        self.matching = Matching(self.model, clean, self.config)
+        self.decorruptor = Decorruptor(self.config.size).to(clean.device)
+        self.optimizer = torch.optim.Adam(self.decorruptor.parameters(), self.config.online_lr)
+        self.stream = self.matching.stream()
         self.losses: list[float] = []
 
     @torch.enable_grad()
     def fit(self, batches: Batches, epochs: int = 0) -> None:
         """Algorithm 1 in mini-batches; the parameters with the lowest loss are kept."""
         epochs = epochs or self.config.epochs
-        bank = self._bank(self._start(batches))
-        self.losses = [float(self._loss(bank.mean))]
+        bank = self.matching.bank(self._start(batches))
+        self.losses = [float(self.matching.loss(bank.mean))]
         stopping = EarlyStopping(self.decorruptor, self.config.patience, self.losses[0])
         for epoch in range(epochs):
             seen = 0
             plain = epoch < epochs * PLAIN
             for positions, x in self._minibatches(batches):
                 self._anneal((epoch + seen / batches.count) / epochs)
-                decorrupted = self.decorruptor(x)
-                z = self._features(decorrupted)
-                loss = self._loss(bank.estimate(positions, z), plain) + self._penalty(x, decorrupted)
-                self._descend(loss if plain else loss + self._information(z))
+                self._step(x, partial(bank.estimate, positions), plain)
                 seen += len(x)
             bank.rebase()
-            self.losses.append(float(self._loss(bank.mean)))
+            self.losses.append(float(self.matching.loss(bank.mean)))
             if stopping.stop(self.losses[-1]):
                 break
-        self.kept = stopping.settle(lambda: float(self._loss_of(self._all_features(batches))))
+        self.kept = stopping.settle(lambda: self.matching.loss_of(self._all_features(batches)))
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -133,13 +115,10 @@ class Quantile(Method[QuantileConfig]):
         if not self.stream.seen and len(x) >= ENOUGH:
             self._start([x])
         for _ in range(self.config.steps):
-            decorrupted = self.decorruptor(x)
-            z = self._features(decorrupted)
-            loss = self._loss(self.stream.estimate(z)) + self._penalty(x, decorrupted)
-            self._descend(loss + self._information(z))
+            self._step(x, self.stream.estimate)
         with torch.no_grad():
             z, logits = self.model.features_and_logits(self.decorruptor(x))
-        self.stream.push(z.float() / self.unit)
+        self.stream.push(z.float() / self.matching.unit)
         return logits
 
     def predict(self, x: Tensor) -> Tensor:
@@ -157,35 +136,25 @@ class Quantile(Method[QuantileConfig]):
             return {}
         return {"quantile_loss": [round(loss, 6) for loss in self.losses], "kept_loss": round(self.kept, 6)}
 
-    # ---- the pieces
-
-    def _features(self, x: Tensor) -> Tensor:
-        return self.model.features(x).float() / self.unit
-
     @torch.no_grad()
     def _all_features(self, batches: Iterable[Tensor]) -> Tensor:
-        return torch.cat([self._features(self.decorruptor(x)) for x in batches])
+        return torch.cat([self.matching.features(self.decorruptor(x)) for x in batches])
 
-    def _loss(self, estimate: Tensor, plain: bool = False) -> Tensor:
-        """Mean over the points of ‖u_r − u_r^θ‖²; where it is matched within classes too, the sum of both."""
-        apart = (estimate - self.index).square().sum(1)
-        number = len(apart) if self.weigh is None else len(apart) // 2
-        return (apart[:number] if plain else apart).sum() / number
+    def _step(self, x: Tensor, estimate: Callable[[Tensor], Tensor], plain: bool = False) -> None:
+        """One update on images (b, 3, H, W); `estimate` gives indices (Q, k) from their features (b, k)."""
+        decorrupted = self.decorruptor(x)
+        z = self.matching.features(decorrupted)
+        loss = self.matching.loss(estimate(z), plain) + self._penalty(x, decorrupted)
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss if plain else loss + self.matching.information(z))
+        torch.nn.utils.clip_grad_norm_(self.decorruptor.parameters(), self.config.clip)
+        self.optimizer.step()
 
     def _penalty(self, x: Tensor, decorrupted: Tensor) -> Tensor:
         """The regulariser, and how far training has moved the images."""
         moved = (decorrupted - self.decorruptor.before(x)).square().mean()
-        return (
-            self.config.regulariser * channel_penalty(decorrupted, *self.standard)
-            + self.config.proximity * moved
-        )
-
-    def _information(self, z: Tensor) -> Tensor | float:
-        """SHOT's information maximisation on the predictions of features (b, k), as a variant."""
-        if not self.config.information:
-            return 0.0
-        logits = self.model.head((z * self.unit).to(self.model.linear.weight.dtype))
-        return self.config.information * information_maximisation(widen(logits))
+        penalty = self.config.regulariser * channel_penalty(decorrupted, *self.standard)
+        return penalty + self.config.proximity * moved
 
     def _start(self, batches: Iterable[Tensor]) -> Tensor:
         """The identity or the channels brought to the source's statistics, whichever has the lower loss.
@@ -198,7 +167,7 @@ class Quantile(Method[QuantileConfig]):
         if self.config.start == "auto":
             self.decorruptor.standardise(channel_statistics(batches), self.standard)
             others = self._all_features(batches)
-            if self._loss_of(features) <= self._loss_of(others):
+            if self.matching.loss_of(features) <= self.matching.loss_of(others):
                 self.decorruptor.standardise(self.standard, self.standard)
             else:
                 features = others
@@ -206,15 +175,6 @@ class Quantile(Method[QuantileConfig]):
             estimate_batch_norm(self.model, map(self.decorruptor, batches))
             features = self._all_features(batches)
         return features
-
-    def _loss_of(self, features: Tensor) -> Tensor:
-        return self._loss(mean_unit(self.points, features, self.weigh))
-
-    def _bank(self, features: Tensor) -> Bank:
-        if self.config.bank_on_cpu:
-            features = features.cpu()
-        beta = {"none": 0.0, "optimal": None}.get(self.config.bank, 1.0)
-        return Bank(self.points, features, every_step=self.config.bank == "step", beta=beta, weigh=self.weigh)
 
     def _minibatches(self, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
         """One pass in random order, cut into about equal parts of at most `minibatch` images."""
@@ -226,9 +186,3 @@ class Quantile(Method[QuantileConfig]):
         """Learning rate: up on a line, lest Adam's first steps leave θ₀ far behind, then down on a cosine."""
         rise = min(1.0, (progress + 1e-3) / self.config.warmup) if self.config.warmup else 1.0
         self.optimizer.param_groups[0]["lr"] = self.config.lr * rise * (1 + math.cos(math.pi * progress)) / 2
-
-    def _descend(self, loss: Tensor) -> None:
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self.decorruptor.parameters(), self.config.clip)
-        self.optimizer.step()

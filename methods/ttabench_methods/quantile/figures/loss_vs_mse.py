@@ -60,7 +60,7 @@ def compute(bench: Bench, severity: int = 5, epochs: int = 0) -> Track:
     @torch.no_grad()
     def measure() -> None:
         features = method.model.features(method.decorruptor(shown)).float()
-        loss = quantile_loss(method.points, features / method.unit, method.index)
+        loss = quantile_loss(method.matching.points, features / method.matching.unit, method.matching.index)
         rows.append((loss.item(), (features - clean).square().sum(1).mean().item()))
 
     measure()

@@ -1,0 +1,72 @@
+"""What is matched: quantile indices of decorrupted features to the source's, at points of the source."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ttabench.nn import Classifier, widen
+from ttabench_methods.shot import information_maximisation
+
+from .bank import Bank, StreamBank, mean_unit
+from .config import QuantileConfig
+from .geometric import quantile_index
+from .sampling import ByClass, high_confidence_uniform
+
+__all__ = ["Matching"]
+
+
+class Matching:
+    """The points f(x_r), the source's indices u_r there, and how far estimates are from these (Section 4.1).
+
+    clean    source features (n, k).
+    unit     (k,): features are divided by it, the source's standard deviation where that is asked for.
+    points   (Q, k), in units; with `per_class` the same twice, for the indices within classes.
+    index    (Q, k): of the points among all source features.
+    """
+
+    def __init__(self, model: Classifier, clean: Tensor, config: QuantileConfig) -> None:
+        self.model, self.config = model, config
+        logits = model.head(clean.to(model.linear.weight.dtype))
+        chosen = high_confidence_uniform(logits, config.quantiles_per_class, config.confident)
+        spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
+        self.unit = spread.clamp_min(0.1 * spread.mean())  # a feature that is constant on the source
+        clean = clean / self.unit
+        self.points, self.index = clean[chosen], quantile_index(clean[chosen], clean)
+        self.weigh = ByClass(model, self.unit, self.points, config.per_class) if config.per_class else None
+        if self.weigh is not None:
+            self.points = torch.cat([self.points, self.points])
+            within = mean_unit(self.points, clean, self.weigh)
+            self.index = torch.cat([self.index, within[len(chosen) :]])
+
+    def features(self, x: Tensor) -> Tensor:
+        """f of images, in units: (b, 3, H, W) → (b, k)."""
+        return self.model.features(x).float() / self.unit
+
+    def loss(self, estimate: Tensor, plain: bool = False) -> Tensor:
+        """Mean over the points of ‖u_r − u_r^θ‖²; where it is matched within classes too, the sum of both."""
+        apart = (estimate - self.index).square().sum(1)
+        number = len(apart) if self.weigh is None else len(apart) // 2
+        return (apart[:number] if plain else apart).sum() / number
+
+    def loss_of(self, features: Tensor) -> float:
+        """The loss of features (n, k), exactly."""
+        return float(self.loss(mean_unit(self.points, features, self.weigh)))
+
+    def information(self, features: Tensor) -> Tensor | float:
+        """SHOT's information maximisation on the predictions of features (b, k), as a variant."""
+        if not self.config.information:
+            return 0.0
+        logits = self.model.head((features * self.unit).to(self.model.linear.weight.dtype))
+        return self.config.information * information_maximisation(widen(logits))
+
+    def bank(self, features: Tensor) -> Bank:
+        """A bank of all target features (n, k) at the start."""
+        if self.config.bank_on_cpu:
+            features = features.cpu()
+        beta = {"none": 0.0, "optimal": None}.get(self.config.bank, 1.0)
+        return Bank(self.points, features, every_step=self.config.bank == "step", beta=beta, weigh=self.weigh)
+
+    def stream(self) -> StreamBank:
+        """A bank of the recent features of a stream, empty."""
+        return StreamBank(self.points, self.config.recent, self.weigh)
