@@ -335,7 +335,8 @@ def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: Workbench)
     hazy, clear = (method.model.features(next(iter(bench.images(s, 120)))).double() for s in (3, 0))
     apart = method.matching.points[:, None].double() - (hazy / method.matching.unit)[None]  # (Q, n, k)
     index = (apart / apart.norm(dim=2, keepdim=True)).mean(1)
-    assert track.loss[0] == pytest.approx((index - method.matching.index).square().sum(1).mean().item(), rel=1e-3)
+    loss = (index - method.matching.index).square().sum(1).mean().item()
+    assert track.loss[0] == pytest.approx(loss, rel=1e-3)
     assert track.mse[0] == pytest.approx((hazy - clear).square().sum(1).mean().item(), rel=1e-3)
 
 
