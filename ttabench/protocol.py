@@ -87,7 +87,7 @@ class Protocol:
         """One phrase: ``online, batch size 200, iid order, reset per corruption, all images``."""
         parts = [self.mode, f"batch size {self.batch_size}"]
         if self.epochs:
-            parts.append(f"{self.epochs} epochs")
+            parts.append(f"{self.epochs} epoch{'s' * (self.epochs != 1)}")
         parts += [f"{self.order} order", f"reset {self.reset.replace('_', ' ')}"]
         if self.contamination:
             parts.append(f"contaminated by {self.contamination}")

@@ -124,7 +124,7 @@ def _spell(name: str, value: Any) -> str:
         case "batch_size":
             return f"batch size {value}"
         case "epochs":
-            return f"{value} epochs" if value else "its own epochs"
+            return f"{value} epoch{'s' * (value != 1)}" if value else "its own epochs"
         case "limit":
             return f"first {value} images" if value else "all images"
         case "held_out":

@@ -122,7 +122,8 @@ def _build(
     several = "" if seeds[-1] == 1 else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     remarks = []
     if 0 < sum(c in CORRUPTIONS for c in main) < len(CORRUPTIONS):
-        remarks.append(f"The mean is over these {len(main)} of the 15 corruptions.")
+        these = "this one" if len(main) == 1 else f"these {len(main)}"
+        remarks.append(f"The mean is over {these} of the 15 corruptions.")
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
     protocol = _protocols(key, members)
