@@ -53,7 +53,7 @@ from ttabench.malloc import keep_freed_memory
 from ttabench.method import Method
 from ttabench.models.catalog import build
 from ttabench.registry import method as find_method
-from ttabench.registry import method_names
+from ttabench.registry import methods
 from ttabench.source import SourceImages
 from ttabench.stream import to_tensor
 
@@ -251,7 +251,7 @@ def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, meas
 def cases(names: str) -> Iterator[Case]:
     """The rows of some methods: comma-separated names, "all", or "" for those with a floor."""
     usual = list(dict.fromkeys(case.method for case in CASES if case.floor))
-    wanted = {"": usual, "all": usual + [n for n in method_names() if n not in usual]}
+    wanted = {"": usual, "all": usual + [n for n in methods() if n not in usual]}
     for name in wanted[names] if names in wanted else names.split(","):
         yield from [case for case in CASES if case.method == name] or [Case(name)]
 

@@ -149,6 +149,23 @@ def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, out: Path) -
     assert ttabench("sweep", *SMALL, "--out", out, "--dry-run").out.count("done ") == 4
 
 
+def test_a_wrong_setting_is_told_before_anything_is_fetched(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ttabench import runner
+
+    monkeypatch.setattr(runner, "open_datasets", lambda grid: pytest.fail("data were looked up first"))
+    said = ttabench("sweep", "--methods", "tent[steps=0]")
+    assert said.code == 2
+    assert "steps" in said.err
+
+
+def test_dry_run_is_for_the_device_that_is_asked_for(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", *SMALL, "--device", "abacus", "--out", out, "--dry-run")
+    assert said.code == 2
+    assert "abacus" in said.err
+
+
 def test_dry_run_says_what_would_be_trained(ttabench: Run, out: Path) -> None:
     said = ttabench("sweep", "--archs", "vit_lite", "--methods", "tent", "--out", out, "--dry-run")
     assert "train  vit_lite on digits-c" in said.out

@@ -16,15 +16,15 @@ from ttabench.cli._training import TrainJob, train_all
 from ttabench.data.base import Dataset
 from ttabench.env import pick_device
 from ttabench.executors import Executor, inline, local
-from ttabench.grid import Grid, Planned, plan
+from ttabench.grid import Grid, Planned, make_config, plan, variants
 from ttabench.registry import view
 from ttabench.store import Store
 from ttabench.worker import Progress
 
 
-def show_plan(grid: Grid, out: Path, overwrite: str) -> None:
+def show_plan(grid: Grid, out: Path, device: str, overwrite: str) -> None:
     """``--dry-run``: every cell and what would happen to it."""
-    planned, datasets = _plan(grid, pick_device("auto"))
+    planned, datasets = _plan(grid, pick_device(device))
     store = Store.at(out) if (out / "sweep.json").exists() else None
     agenda = runner.agenda(planned, store, runner.pick_overwrite(overwrite))
     done = {cell.cell_id for cell in agenda.done}
@@ -84,6 +84,8 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
 
 
 def _plan(grid: Grid, device: str) -> tuple[list[Planned], dict[str, Dataset]]:
+    for cls, settings in variants(grid):
+        make_config(cls, settings, {})  # a wrong setting is told before any data or weights are fetched
     datasets = runner.open_datasets(grid)
     with Meter("bytes") as meter:
         targets = runner.targets(grid, datasets, device, meter)

@@ -112,7 +112,7 @@ def sweep(
 
     grid = make_grid(options)
     if dry_run:
-        _sweep.show_plan(grid, Path(options["out"]), options["overwrite"])
+        _sweep.show_plan(grid, Path(options["out"]), options["device"], options["overwrite"])
         return
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:
