@@ -20,7 +20,7 @@ from ttabench.files import replace_file
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
     from numpy.typing import NDArray
 
     from ttabench.method import Batches, Method
@@ -101,6 +101,7 @@ def write(figure: Figure, name: str, folder: Path) -> list[Path]:
 
     Both are rendered before either is written. Raises UserError where the folder cannot be written.
     """
+    _settle(figure)
     pictures = {folder / f"{name}.{kind}": _render(figure, kind) for kind in KINDS}
     for path, picture in pictures.items():
         try:
@@ -108,6 +109,23 @@ def write(figure: Figure, name: str, folder: Path) -> list[Path]:
         except OSError as problem:
             raise UserError(f"{path} cannot be written ({problem.strerror}); choose another --to.") from None
     return list(pictures)
+
+
+def _settle(figure: Figure) -> None:
+    """Lay out once for all, to a millionth: the last bits of the layout's solver differ from run to run."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    parts: list[FigureBase] = [figure]
+    while parts:
+        inner = parts.pop().subfigs
+        for part in inner:
+            part.bbox_relative.set_points(part.bbox_relative.get_points().round(6))
+        parts += inner
+    for axes in figure.axes:
+        place = axes.get_position(original=True)
+        axes.set_position(Bbox(place.get_points().round(6)))
 
 
 def _render(figure: Figure, kind: str) -> bytes:

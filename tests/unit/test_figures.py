@@ -26,7 +26,7 @@ from ttabench.classifier import Classifier
 from ttabench.cli import _figure
 from ttabench.data.base import Dataset, Labelled
 from ttabench.evaluate import clean_accuracy
-from ttabench.figure import house_style
+from ttabench.figure import house_style, write
 from ttabench.method import Batches
 from ttabench.workbench import Workbench
 from ttabench_methods.quantile import Quantile
@@ -121,6 +121,23 @@ def test_same_bytes_whatever_the_users_style(ttabench: Run, tmp_path: Path, name
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
         assert b"CreationDate" not in path.read_bytes()
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
+
+
+def test_the_last_bits_of_a_layout_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layout's solver gives positions that differ by 1e-16 from run to run."""
+
+    def made(off: float) -> list[bytes]:
+        figure = Figure(layout="constrained")
+        panels = [part.subplots() for part in figure.subfigures(2, 1)]
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for axes in panels:
+            place = axes.get_position(original=True)
+            axes.set_position((place.x0 + off, place.y0 - off, place.width - off, place.height + off))
+        return [path.read_bytes() for path in write(figure, "panels", tmp_path)]
+
+    assert made(0.0) == made(3e-13)
+    assert made(0.0) != made(1e-2)
 
 
 @pytest.mark.parametrize(
