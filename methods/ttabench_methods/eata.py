@@ -21,7 +21,7 @@ reset clears m, which the official one leaves. Dropout and stochastic depth stay
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -64,6 +64,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
         "Fisher information from training images and squared batch gradients (the official code's); a reset "
         "clears the average prediction; dropout and stochastic depth stay in eval mode"
     )
+    entropy: Callable[[Tensor], Tensor] = staticmethod(tta.entropy)
 
     @classmethod
     def needs_of(cls, config: EATAConfig) -> Needs:
@@ -100,7 +101,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(x)
-        h, p = tta.entropy(logits), tta.widen(logits.detach()).softmax(dim=1)
+        h, p = self.entropy(logits), tta.widen(logits.detach()).softmax(dim=1)
         kept = self.select(h.detach(), p)
         count = int(kept.sum())
         self.counts.update(seen=len(x), kept=count)

@@ -33,7 +33,7 @@ from torch.nn.functional import cosine_similarity
 from ttabench import nn as tta
 from ttabench.method import Momentum, Needs, NonNegative, Positive, Range, SourceData, UnitInterval
 from ttabench_methods import references
-from ttabench_methods.views import mild_view
+from ttabench_methods.views import View, mild_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,7 @@ class ROID(tta.NormAdapter[ROIDConfig]):
     scores_frozen = "a forward pass after all updates, corrected by the prior"
     restores = "what it learned, in part, after every step"
     deviations = "the prior corrects probabilities (official code: logits); views continue the border"
+    view: View = staticmethod(mild_view)
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -105,18 +106,26 @@ class ROID(tta.NormAdapter[ROIDConfig]):
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(x)
+        tta.minimise(self.loss(x, logits), self.optimizer)
+        self.pull_back()
+        return self.correct(logits.detach())
+
+    def loss(self, x: Tensor, logits: Tensor) -> Tensor:
+        """The loss of a batch (B, 3, H, W) with these logits (B, C): a scalar. Moves ȳ."""
         p = tta.widen(logits).softmax(dim=1)
         w = weights(p.detach(), self.average, self.config.temperature)
         self.average = tta.moving_average(self.average, p.mean(dim=0))
         loss = (w * slr(p, self.config.clip)).sum() / len(x)
         if self.config.consistency:
             kept = w > 0
-            seen, twin = logits[kept], self.model(mild_view(x[kept]))
+            seen, twin = logits[kept], self.model(self.view(x[kept]))
             symmetric = (tta.soft_cross_entropy(twin, seen) + tta.soft_cross_entropy(seen, twin)) / 2
             loss = loss + (w[kept] * symmetric).sum() / len(x)
-        tta.minimise(loss, self.optimizer)
+        return loss
+
+    def pull_back(self) -> None:
+        """Weight ensembling: θ ← α θ + (1 − α) θ₀."""
         tta.pull(self.parameters, self.theta0, 1 - self.config.ensemble)
-        return self.correct(logits.detach())
 
     def correct(self, logits: Tensor) -> Tensor:
         """Logits (B, C) weighted by the batch's own prior."""

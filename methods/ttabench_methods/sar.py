@@ -22,6 +22,7 @@ alone, and finds the top by module names, which it has only on torchvision's Res
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,6 +64,7 @@ class SAR(tta.NormAdapter[SARConfig]):
         "structural rule for the layers left out; a reset clears average and optimiser; no step without a "
         "reliable sample; dropout and stochastic depth stay in eval mode"
     )
+    entropy: Callable[[Tensor], Tensor] = staticmethod(tta.entropy)
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
@@ -75,12 +77,12 @@ class SAR(tta.NormAdapter[SARConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         self.counts["batches"] += 1
         logits: Tensor = self.model(x)
-        h = tta.entropy(logits)
+        h = self.entropy(logits)
         reliable = h < self.e0
         self.optimizer.zero_grad()
         torch.autograd.backward(tta.masked_mean(h, reliable))
         with tta.sharpness(self.parameters.values(), self.config.rho):
-            second = tta.entropy(self.model(x))
+            second = self.entropy(self.model(x))
             kept = self.still_reliable(reliable, second)
             loss = tta.masked_mean(second, kept)
             torch.autograd.backward(loss)
@@ -106,7 +108,7 @@ class SAR(tta.NormAdapter[SARConfig]):
             self.optimizer.state.clear()
 
     def check(self, clean: Tensor) -> str:
-        h = tta.entropy(clean)
+        h = self.entropy(clean)
         mean, limit = float(h[h < self.e0].mean()), self.config.reset_constant
         if not mean < limit:
             return ""

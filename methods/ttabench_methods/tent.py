@@ -16,7 +16,7 @@ train mode). Where there is no batch norm, all norm layers are adapted, as the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,6 +54,7 @@ class Tent(NormAdapter[TentConfig]):
     Config = TentConfig
     imagenet_batch_size = 64
     deviations = "dropout and stochastic depth stay in eval mode"
+    entropy: Callable[[Tensor], Tensor] = staticmethod(entropy)
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -67,5 +68,5 @@ class Tent(NormAdapter[TentConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         for _ in range(self.config.steps):
             logits: Tensor = self.model(x)
-            minimise(entropy(logits).mean(), self.optimizer)
+            minimise(self.entropy(logits).mean(), self.optimizer)
         return logits.detach()
