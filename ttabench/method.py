@@ -6,6 +6,7 @@ A method file imports from here and from `ttabench.nn`, and from nowhere else in
 from __future__ import annotations
 
 import copy
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,9 @@ from ttabench.ranges import (
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
+
+PREPRINTS = ("arxiv", "preprint")
+JOURNALS = ("IJCV", "JMLR", "Neural Networks", "Pattern Recognition", "TIP", "TMLR", "TNNLS", "TPAMI")
 
 __all__ = [
     "Architecture",
@@ -86,7 +90,12 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """The publication a method comes from. `key` is its BibTeX key, e.g. ``wang2021tent``."""
+    """The publication a method comes from.
+
+    key    its BibTeX key, e.g. ``wang2021tent``.
+    venue  the short name of a conference or journal; ``arXiv`` (or ``preprint``) for what is in neither.
+    url    where to read it; a preprint's arXiv number is taken from here.
+    """
 
     key: str
     title: str
@@ -103,11 +112,20 @@ class Paper:
         return f"{who}, {self.venue} {self.year}"
 
     def bibtex(self) -> str:
-        rows = {"title": self.title, "author": self.authors, "booktitle": self.venue, "year": str(self.year)}
+        """The BibTeX entry: ``@misc`` with its number for a preprint, ``@article`` for a journal."""
+        rows = {"title": self.title, "author": self.authors, "year": str(self.year)}
+        if self.venue.lower() in PREPRINTS:
+            kind = "misc"
+            number = re.search(r"arxiv\.org/(?:abs|pdf)/(\d{4}\.\d{4,5}|[a-z-]+/\d{7})", self.url)
+            rows |= {"eprint": number[1], "archivePrefix": "arXiv"} if number else {"note": "Preprint"}
+        else:
+            kind = "article" if self.venue in JOURNALS else "inproceedings"
+            rows["journal" if kind == "article" else "booktitle"] = self.venue
         if self.url:
             rows["url"] = self.url
-        body = "".join(f"  {name:<9} = {{{value}}},\n" for name, value in rows.items())
-        return f"@inproceedings{{{self.key},\n{body}}}\n"
+        width = max(map(len, rows))
+        body = "".join(f"  {name:<{width}} = {{{value}}},\n" for name, value in rows.items())
+        return f"@{kind}{{{self.key},\n{body}}}\n"
 
 
 @dataclass(frozen=True, slots=True)

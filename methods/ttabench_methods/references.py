@@ -71,6 +71,15 @@ MEMO = Paper(
     year=2022,
     url="https://arxiv.org/abs/2110.09506",
 )
+QUANTILE = Paper(
+    key="danda2026matching",
+    title="Matching High-Dimensional Geometric Quantiles for Test-Time Adaptation of Transformers and "
+    "Convolutional Networks Alike",
+    authors="Danda, Sravan and Challa, Aditya and Mehendale, Shlok and Saha, Snehanshu",
+    venue="arXiv",
+    year=2026,
+    url="https://arxiv.org/abs/2601.11022",
+)
 ROID = Paper(
     key="marsden2024universal",
     title="Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior "

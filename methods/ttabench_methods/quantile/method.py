@@ -26,8 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttabench.method import Batches, Method, Needs, Paper, SourceData
+from ttabench.method import Batches, Method, Needs, SourceData
 from ttabench.nn import channel_statistics, estimate_batch_norm
+from ttabench_methods import references
 
 from .config import QuantileConfig
 from .decorruptor import Decorruptor
@@ -46,14 +47,7 @@ class Quantile(Method[QuantileConfig]):
     """Match the quantile indices of decorrupted target features to the source's (Algorithm 1)."""
 
     name = "quantile"
-    paper = Paper(
-        key="danda2025quantile",
-        title="Matching High-Dimensional Geometric Quantiles for Test-Time Adaptation of Transformers and "
-        "Convolutional Networks Alike",
-        authors="Danda, Sravan and Challa, Aditya and Mehendale, Shlok and Saha, Snehanshu",
-        venue="preprint",
-        year=2025,
-    )
+    paper = references.QUANTILE
     needs = Needs(gradient=True, source_data="features")
     Config = QuantileConfig
     mode = "offline"
