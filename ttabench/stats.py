@@ -1,13 +1,15 @@
 """How sure a number is: spread over seeds, intervals for accuracies and for paired differences.
 
 Two methods on one cell are scored on the same images, so their difference is far better known than
-either accuracy: only the images that exactly one of them got right count.
+either accuracy: only the images that exactly one of them got right count. Seeds are a second level:
+another seed would have given another number on the same images.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,6 +97,130 @@ def paired_mean(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -
     half = float(t.ppf(0.5 + _checked(confidence) / 2, n - 1)) * error
     p_value = float(2 * t.sf(abs(change) / error, n - 1)) if error > 0 else float(change == 0)
     return Difference(100 * change, 100 * (change - half), 100 * (change + half), p_value)
+
+
+def mcnemar(only_first: ArrayLike, only_second: ArrayLike) -> NDArray[np.float64]:
+    """Two-sided p-values of McNemar's exact test, from how many images only one of two methods got right.
+
+    Broadcasts; 1 where there is no such image. Equals scipy's ``binomtest(only_second, both, 0.5)``.
+    """
+    from scipy.special import bdtr
+
+    a, b = np.asarray(only_first, dtype=np.int64), np.asarray(only_second, dtype=np.int64)
+    fewer = np.minimum(a, b).astype(float)
+    p: NDArray[np.float64] = np.minimum(2 * bdtr(fewer, np.maximum(a + b, 1), 0.5), 1.0)
+    return np.where(a + b > 0, p, 1.0)
+
+
+def holm(p_values: ArrayLike) -> NDArray[np.float64]:
+    """p-values (m,) adjusted for m tests (Holm, Scandinavian Journal of Statistics 6, 1979).
+
+    NaN is a test that was not made: it stays NaN and is not counted.
+    """
+    p = np.asarray(p_values, dtype=float)
+    adjusted = np.full(p.shape, math.nan)
+    made = np.flatnonzero(~np.isnan(p))
+    order = made[np.argsort(p[made], kind="stable")]
+    steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
+
+
+TIMES = 2000
+
+
+@lru_cache(maxsize=2)
+def resamples(n_images: int, times: int = TIMES, seed: int = 0) -> NDArray[np.uint8]:
+    """How often each image is in each of `times` bootstrap samples: (times, n); the same on every call.
+
+    All that is measured on n images shares them, so differences of bootstrap means are paired.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    counts = np.empty((times, n_images), np.uint8)
+    for row in counts:
+        row[:] = np.bincount(rng.integers(0, n_images, n_images), minlength=n_images)
+    return counts
+
+
+def bootstrap_means(values: ArrayLike) -> NDArray[np.float32]:
+    """Means of :func:`resamples` of the images of each row: (rows, n) → (times, rows)."""
+    x = np.asarray(values, dtype=np.float32)
+    counts = resamples(x.shape[1])
+    total = np.zeros((len(counts), len(x)), np.float32)
+    for start in range(0, x.shape[1], 4096):  # in parts, which bounds the memory
+        part = slice(start, start + 4096)
+        total += counts[:, part].astype(np.float32) @ x[:, part].T
+    return total / np.float32(x.shape[1])
+
+
+def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: float = 0.95) -> Difference:
+    """The mean of `values` (seeds, n), times 100, with images and seeds as two levels of chance.
+
+    values  share of the corruptions under which an image was right; or a difference of two such shares.
+    draws   :func:`bootstrap_means` of their mean over the seeds, if known already.
+
+    One seed: the bootstrap's percentile interval over images; what another seed would give is not in it.
+    With 100 images or fewer of which nearly all are right, it is too narrow (90 instead of 95 %).
+    Several: the variance of the mean is (MS_image − MS_rest)/(n·seeds), by the bootstrap, and
+    MS_seed/(n·seeds), by Student's t with seeds − 1 degrees of freedom; both half widths are added in
+    squares (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). MS are the mean squares of the
+    analysis of variance of `values` by seed and image. The p-value is that of a mean of zero, from the
+    same sum with Student's t for both parts.
+    Raises ValueError unless `values` is (seeds, n) with n ≥ 2.
+    """
+    x = np.asarray(values, dtype=float)
+    if x.ndim != 2 or x.shape[1] < 2:
+        raise ValueError(f"values have shape {x.shape}; expected (seeds, n) with n of at least 2")
+    from scipy.special import stdtrit
+
+    seeds, n = x.shape
+    by_image = x.mean(axis=0)
+    mean = float(by_image.mean())
+    spread = (bootstrap_means(by_image[None])[:, 0] if draws is None else np.asarray(draws)).astype(float)
+    tail = 0.5 - _checked(confidence) / 2
+    low, high = np.quantile(spread, [tail, 1 - tail])
+    error_images, share, error_seeds = _errors(x)
+    wider = share * math.sqrt(n / (n - 1))  # a bootstrap's variance is that of n images around their own mean
+    below, above = wider * max(mean - low, 0.0), wider * max(high - mean, 0.0)
+    half = -float(stdtrit(seeds - 1, tail)) * error_seeds if seeds > 1 else 0.0
+    p_value = _p_value(abs(mean), error_images, n - 1, error_seeds, seeds - 1)
+    return Difference(
+        100 * mean, 100 * (mean - math.hypot(below, half)), 100 * (mean + math.hypot(above, half)), p_value
+    )
+
+
+def _errors(x: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Standard errors of the mean of (seeds, n): (of images, its share of the plain one, of seeds)."""
+    seeds, n = x.shape
+    by_image, by_seed = x.mean(axis=0), x.mean(axis=1)
+    plain = float(by_image.var(ddof=1)) / n
+    if seeds == 1:
+        return math.sqrt(plain), 1.0, 0.0
+    rest = x - by_seed[:, None] - by_image + by_image.mean()
+    chance = float((rest**2).sum()) / ((seeds - 1) * (n - 1)) / (n * seeds)
+    own = max(plain - chance, 0.0)
+    share = math.sqrt(own / plain) if plain else 0.0
+    return math.sqrt(own), share, math.sqrt(float(by_seed.var(ddof=1)) / seeds)
+
+
+def _p_value(mean: float, error_images: float, images: int, error_seeds: float, seeds: int) -> float:
+    """The level at which an interval around `mean`, with these degrees of freedom, just reaches zero."""
+    from scipy.optimize import brentq
+    from scipy.special import stdtr, stdtrit
+
+    if not error_images and not error_seeds:
+        return float(mean == 0)
+    if not error_seeds:
+        return float(2 * stdtr(images, -mean / error_images))
+
+    def reach(log_p: float) -> float:
+        tail = math.exp(log_p) / 2
+        return math.hypot(
+            float(stdtrit(images, tail)) * error_images, float(stdtrit(seeds, tail)) * error_seeds
+        ) - mean  # fmt: skip
+
+    least = math.log(1e-12)
+    return math.exp(float(brentq(reach, least, 0.0))) if reach(least) > 0 else 1e-12
 
 
 def _bitmaps(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

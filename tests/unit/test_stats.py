@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, ttest_1samp
+from scipy.stats import binomtest, bootstrap, norm, ttest_1samp
 
-from ttabench.stats import mean_sd, paired, paired_mean, wilson
+from ttabench.stats import bootstrap_means, holm, mcnemar, mean_sd, paired, paired_mean, two_levels, wilson
 
 bitmaps = st.integers(2, 60).flatmap(
     lambda n: st.tuples(*[st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)] * 2)
@@ -122,3 +122,92 @@ def test_unlike_or_unboolean_inputs_are_refused(compare: object) -> None:
         compare([True], [True, False])
     with pytest.raises(ValueError, match="shape"):
         compare(np.ones((1, 1, 1), bool), np.ones((1, 1, 1), bool))
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 1), (3, 3), (1, 9), (12, 30), (200, 150)])
+def test_mcnemar_is_scipys_binomial_test(a: int, b: int) -> None:
+    expected = binomtest(b, a + b, 0.5).pvalue if a + b else 1.0
+    assert mcnemar(a, b) == pytest.approx(expected)
+    assert mcnemar([a, b], [b, a]) == pytest.approx([expected] * 2)
+
+
+def test_holm_by_hand_and_never_below_the_plain_p() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.6]) == pytest.approx([1.0, 1.0])
+    adjusted = holm([0.02, math.nan, 0.03])
+    assert adjusted[[0, 2]] == pytest.approx([0.04, 0.04])
+    assert math.isnan(adjusted[1])
+    assert holm([]).size == 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_rejects_as_the_step_down_procedure_does(p_values: list[float]) -> None:
+    adjusted = holm(p_values)
+    left = sorted(p_values)
+    rejected = 0
+    while rejected < len(left) and left[rejected] * (len(left) - rejected) <= 0.05:
+        rejected += 1
+    assert int((adjusted <= 0.05).sum()) == rejected
+
+
+def test_bootstrap_is_paired_and_agrees_with_scipys() -> None:
+    rng = np.random.default_rng(4)
+    values = rng.binomial(15, [[0.7], [0.9]], (2, 400)) / 15
+    draws = bootstrap_means(values)
+    difference = bootstrap_means(values[1:] - values[:1])[:, 0]
+    np.testing.assert_allclose(draws[:, 1] - draws[:, 0], difference, atol=1e-5)  # the same resamples
+    theirs = bootstrap((values[0],), np.mean, n_resamples=20_000, method="percentile", rng=5)
+    ours = two_levels(values[:1])
+    error = 100 * theirs.standard_error
+    expected = (100 * theirs.confidence_interval.low, 100 * theirs.confidence_interval.high)
+    assert (ours.low, ours.high) == pytest.approx(expected, abs=0.15 * error)
+    assert ours.p_value == pytest.approx(ttest_1samp(values[0], 0).pvalue, abs=1e-12)
+
+
+def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
+    rng = np.random.default_rng(5)
+    for seeds in (1, 4):
+        values = (rng.random((seeds, 500)) < 0.52) - 0.5 + 0.01 * rng.standard_normal((seeds, 1))
+        result = two_levels(values)
+        at = two_levels(values, confidence=1 - result.p_value)
+        nearest = min(abs(at.low), abs(at.high))
+        assert nearest < 0.15 * (result.high - result.low)
+
+
+def test_two_levels_refuse_what_has_no_images() -> None:
+    with pytest.raises(ValueError, match="expected \\(seeds, n\\)"):
+        two_levels([0.5, 0.6])
+
+
+SHIFTS = np.linspace(-1, 1, 15, dtype=np.float32) + 1  # how easy each corruption is
+
+
+def measured(rng: np.random.Generator, n: int, seeds: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Shares right (seeds, n) of two methods over 15 corruptions of the same images."""
+    image = rng.standard_normal((1, 1, n), np.float32) + 0.7 * rng.standard_normal((1, 15, n), np.float32)
+
+    def shares(better: float) -> np.ndarray:
+        chance = 0.5 * rng.standard_normal((seeds, 15, n), np.float32)
+        seed = spread * rng.standard_normal((seeds, 1, 1), np.float32)
+        return (image + chance + seed + SHIFTS[:, None] + better > 0).mean(axis=1)
+
+    return shares(0.0), shares(0.1)
+
+
+@pytest.mark.parametrize(
+    ("n", "seeds", "spread"),
+    [(300, 1, 0.0), (1000, 1, 0.0), (300, 3, 0.0), (300, 3, 0.05), (300, 3, 0.2), (300, 5, 0.05)],
+)
+def test_intervals_cover_the_truth_in_95_of_100_simulated_studies(n: int, seeds: int, spread: float) -> None:
+    """Of the paired difference; the true one is known from the normal distribution."""
+    rng = np.random.default_rng(6)
+    scale = math.sqrt(1 + 0.7**2 + 0.5**2 + spread**2)
+    truth = 100 * (norm.cdf((SHIFTS + 0.1) / scale) - norm.cdf(SHIFTS / scale)).mean()
+    studies = [np.subtract(*measured(rng, n, seeds, spread)[::-1]) for _ in range(1000)]
+    draws = bootstrap_means(np.stack([x.mean(axis=0) for x in studies]))
+    found = [two_levels(x, draws[:, k]) for k, x in enumerate(studies)]
+    covered = np.mean([d.low <= truth <= d.high for d in found])
+    assert 0.93 <= covered <= 0.97
+    # And the test of the true difference rejects as rarely as it says.
+    null = [two_levels(x - truth / 100, draws[:, k] - truth / 100).p_value for k, x in enumerate(studies)]
+    assert 0.03 <= np.mean(np.array(null) < 0.05) <= 0.07
