@@ -430,16 +430,18 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 def make_optimizer(
     kind: str, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
-    """ "adam" (β₁ = momentum, β₂ = 0.999) or "sgd" (heavy-ball momentum).
+    """ "adam" and "adamw" (β₁ = momentum, β₂ = 0.999), "sgd" (heavy-ball momentum) or "nesterov".
 
-    Fused, since norm layers have so many small parameters that a step of single operations would be felt.
+    Weight decay is an L2 term of the gradient, but for "adamw", where it is decoupled. Fused, since norm
+    layers have so many small parameters that a step of single operations would be felt.
     """
-    if kind == "adam":
-        betas = (momentum, 0.999)
-        return torch.optim.Adam(parameters, lr, betas=betas, weight_decay=weight_decay, fused=True)
-    if kind == "sgd":
-        return torch.optim.SGD(parameters, lr, momentum=momentum, weight_decay=weight_decay, fused=True)
-    raise UserError(f"optimizer is '{kind}'; expected adam or sgd.")
+    if kind in ("adam", "adamw"):
+        adam = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
+        return adam(parameters, lr, betas=(momentum, 0.999), weight_decay=weight_decay, fused=True)
+    if kind in ("sgd", "nesterov"):
+        nesterov = kind == "nesterov"
+        return torch.optim.SGD(parameters, lr, momentum, 0, weight_decay, nesterov, fused=True)
+    raise UserError(f"optimizer is '{kind}'; expected adam, adamw, sgd or nesterov.")
 
 
 def minimise(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -555,10 +557,12 @@ class NormAdapter(Method[C]):
     Where the default is batch norm alone, models without it get ``norms="all"``, as in the official
     code of SAR for TENT and EATA.
 
-    vit_lr  the official learning rate of transformers, where it is another than that of ResNets.
+    vit_lr           the official learning rate of transformers, where it is another than that of ResNets.
+    imagenet_vit_lr  the same with a thousand classes and more, where `vit_lr` is not set.
     """
 
     vit_lr: ClassVar[float] = 0.0
+    imagenet_vit_lr: ClassVar[float] = 0.0
 
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
@@ -571,7 +575,8 @@ class NormAdapter(Method[C]):
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
         kinds = set(arch.norm_layers)
         norms = {} if "batch" in kinds or cls.Config().norms == "all" else {"norms": "all"}
-        return norms | ({"lr": cls.vit_lr} if cls.vit_lr and not {"batch", "group"} & kinds else {})
+        lr = cls.vit_lr or (cls.imagenet_vit_lr if arch.num_classes >= 1000 else 0.0)
+        return norms | ({"lr": lr} if lr and not {"batch", "group"} & kinds else {})
 
     @classmethod
     def papers_of(cls, config: C) -> tuple[Paper, ...]:

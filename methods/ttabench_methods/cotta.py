@@ -14,8 +14,8 @@ Batch norm takes the statistics of the batch, or view, at hand in all three nets
 Scored: the teacher's logits, averaged or not, before the update.
 
 Deviations: views are drawn only where they are used; with `official_quirks=True` for every batch, as in the
-official CIFAR code, which changes what is drawn afterwards. The official ImageNet code has a symmetric loss
-that the paper has not; `symmetric=True` for it. Dropout stays off.
+official CIFAR code, which changes what is drawn afterwards. The loss is symmetric on ImageNet, as in the
+official code for it; the paper has no such form (`symmetric=False`). Dropout stays off.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class CoTTA(Method[CoTTAConfig]):
     scores = "the teacher's forward pass, or its mean over views, before the update"
     scores_frozen = "the teacher's forward pass after all updates"
     restores = "a random share of the student's weights after every step"
-    deviations = "views are drawn only where they are used"
+    deviations = (
+        "views are drawn only where they are used (official_quirks: always); symmetric loss on ImageNet"
+    )
 
     view: View = staticmethod(random_view)
 
@@ -69,7 +71,7 @@ class CoTTA(Method[CoTTAConfig]):
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         """CIFAR-100 and ImageNet: official. 200 classes have no official p_th and keep CIFAR-100's."""
         if num_classes >= 1000:
-            return {"optimizer": "sgd", "lr": 0.01, "restore": 0.001, "threshold": 0.1}
+            return {"optimizer": "sgd", "lr": 0.01, "restore": 0.001, "threshold": 0.1, "symmetric": True}
         return {"threshold": 0.72} if num_classes >= 100 else {}
 
     def setup(self, source: SourceData | None) -> None:

@@ -6,9 +6,10 @@
 | Ent         | h              | softmax entropy, natural logarithm                                    |
 | PLPD(x, x′) | plpd           | probability of the predicted class that is lost from x to x′ (Eq. 7)  |
 | τ_Ent       | entropy_limit  | `entropy_factor` · ln C                                               |
-| τ_PLPD      | plpd_limit     |                                                                       |
+| τ_PLPD      | plpd_limit     | official: 0.3 with batch norm (ResNet50), 0.2 without (GN, ViT)       |
 | Ent₀        | e0             | `e0_factor` · ln C                                                    |
-| α_θ(x)      | weight         | exp(Ent₀ − Ent) + exp(PLPD), without gradient (Eq. 10)                |
+| α_θ(x)      | weight         | exp(Ent₀ − Ent) + exp(PLPD), without gradient (Eq. 10); either can    |
+|             |                | be scaled, or switched off, by `entropy_weight` and `plpd_weight`     |
 
 Loss: mean of α·Ent over the images with Ent < τ_Ent and PLPD > τ_PLPD (Eqs. 8, 9); no step where there is
 none. Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`), as in SAR. Scored: the
@@ -16,7 +17,8 @@ forward pass before the update. x′ is made, and its forward pass done, for ima
 
 Deviations: dropout and stochastic depth stay in eval mode. With `official_quirks=True` the top layers are
 found by their names, as in the official code, which leaves nothing out on networks other than torchvision's
-ResNets and timm's ViT-B. The official learning rate grows with the batch size below 32 images; ours does not.
+ResNets and timm's ViT-B. The official learning rate changes with the batch size B (ViT: 0.001 · B/64); ours
+does not.
 """
 
 from __future__ import annotations
@@ -32,13 +34,15 @@ from torch.nn.functional import fold, interpolate, unfold
 
 from ttabench import nn as tta
 from ttabench.errors import UserError
-from ttabench.method import Count, Momentum, Needs, NonNegative, Range, SourceData
+from ttabench.method import Architecture, Count, Momentum, Needs, NonNegative, Range, SourceData
 from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeYOConfig:
-    """Defaults: the official ImageNet-C configuration of ResNet50 (batch size 64)."""
+    """Defaults: the official ImageNet-C configuration (batch size 64); plpd_limit of networks with group or
+    layer norm. With both weights 0, α is 1: plain entropy.
+    """
 
     statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
@@ -48,13 +52,21 @@ class DeYOConfig:
     entropy_factor: NonNegative = 0.5
     plpd_limit: Annotated[float, Range(least=-1, most=1)] = 0.2
     e0_factor: NonNegative = 0.4
+    entropy_weight: NonNegative = 1.0
+    plpd_weight: NonNegative = 1.0
     patches: Count = 4
     official_quirks: bool = False
 
 
-def shuffle_patches(x: Tensor, patches: int) -> Tensor:
-    """Each image's patches in a random order of its own: (B, 3, H, W) → (B, 3, H, W).
+def random_orders(count: int, patches: int, device: torch.device) -> Tensor:
+    """(count, patches²) orders, each by itself."""
+    return torch.rand(count, patches**2, device=device).argsort(dim=1)
 
+
+def shuffle_patches(x: Tensor, patches: int, orders: Tensor | None = None) -> Tensor:
+    """Each image's patches in an order of its own: (B, 3, H, W) → (B, 3, H, W).
+
+    Patch j, row by row, is patch ``orders[i, j]`` of image i; without `orders` (B, patches²), random.
     Sides that `patches` does not divide are resized down before and up again after. Raises UserError for a
     side of less than `patches` pixels.
     """
@@ -64,8 +76,8 @@ def shuffle_patches(x: Tensor, patches: int) -> Tensor:
     fits = height * patches, width * patches
     whole = x if x.shape[-2:] == fits else interpolate(x, fits, mode="bilinear", antialias=True)
     parts = unfold(whole, (height, width), stride=(height, width))  # (B, 3·h·w, patches²)
-    order = torch.rand(len(x), 1, patches**2, device=x.device).argsort(dim=2)
-    parts = parts.gather(2, order.expand_as(parts))
+    orders = random_orders(len(x), patches, x.device) if orders is None else orders
+    parts = parts.gather(2, orders[:, None].expand_as(parts))
     shuffled = fold(parts, fits, (height, width), stride=(height, width))
     size = x.shape[-2:]
     return shuffled if size == fits else interpolate(shuffled, size, mode="bilinear", antialias=True)
@@ -88,6 +100,13 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     batch_size = 64
     deviations = "structural rule for the layers left out; dropout and stochastic depth stay in eval mode"
 
+    orders = staticmethod(random_orders)
+
+    @classmethod
+    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
+        usual = super().for_architecture(arch)
+        return {**usual, "plpd_limit": 0.3} if "batch" in arch.norm_layers else usual
+
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         """Official for ImageNet only; otherwise EATA's for CIFAR, which the extra corruptions favour."""
@@ -104,20 +123,29 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
         logits: Tensor = self.model(x)
         h = tta.entropy(logits)
         sure = h < self.entropy_limit
-        self.counts["seen"] += len(x)
-        if sure.any():
+        count = int(sure.sum())
+        self.counts.update(seen=len(x), sure=count)
+        if count:
             plpd = self.plpd(x[sure], logits.detach()[sure])
             kept = plpd > self.config.plpd_limit
             self.counts["kept"] += int(kept.sum())
             if kept.any():
-                weight = (self.e0 - h.detach()[sure]).exp() + plpd.exp()
+                weight = self.weight(h.detach()[sure], plpd)
                 tta.minimise(tta.masked_mean(weight * h[sure], kept), self.optimizer)
         return logits.detach()
+
+    def weight(self, h: Tensor, plpd: Tensor) -> Tensor:
+        """α (Eq. 10) of entropies (B,) and PLPDs (B,)."""
+        by_entropy, by_plpd = self.config.entropy_weight, self.config.plpd_weight
+        if by_entropy == by_plpd == 0:
+            return torch.ones_like(h)
+        return by_entropy * (self.e0 - h).exp() + by_plpd * plpd.exp()
 
     @torch.no_grad()
     def plpd(self, x: Tensor, logits: Tensor) -> Tensor:
         """PLPD of images whose logits are known: (B, 3, H, W), (B, C) → (B,)."""
-        destroyed = self.model(shuffle_patches(x, self.config.patches))
+        patches = self.config.patches
+        destroyed = self.model(shuffle_patches(x, patches, self.orders(len(x), patches, x.device)))
         return probability_difference(tta.widen(logits).softmax(1), tta.widen(destroyed).softmax(1))
 
     def alarms(self) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
     needs = Needs(gradient=True, source_data="images", norm_layers=("batch",))
     Config = EATAConfig
     batch_size = 64
+    imagenet_vit_lr = 1e-3  # as the repositories of SAR and DeYO run it, with batches of 64
     deviations = (
         "Fisher information from training images and squared batch gradients (the official code's); a reset "
         "clears the average prediction; dropout and stochastic depth stay in eval mode"

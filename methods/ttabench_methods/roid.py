@@ -3,7 +3,7 @@
 | symbol  | name       |                                                                               |
 | ------- | ---------- | ----------------------------------------------------------------------------- |
 | L_SLR   | slr        | soft likelihood ratio: −Σ_c ŷ_c log(ŷ_c / (1 − ŷ_c)), ŷ clipped at `clip`     |
-| ȳ       | average    | moving average (0.9) of the mean softmax, uniform at first                    |
+| ȳ       | average    | moving average (`average_momentum`) of the mean softmax, uniform at first     |
 | w_div   | diversity  | 1 − cos(ȳ, ŷ), scaled to 0 … 1 over the batch                                 |
 | w_cert  | certainty  | −H(ŷ), scaled to 0 … 1 over the batch                                         |
 | w       | weight     | exp(w_div · w_cert / τ); 0 where w_div is below its mean                      |
@@ -15,9 +15,11 @@ Loss: (Σ w · L_SLR + Σ w · symmetric cross-entropy with one view of the imag
 images with w > 0. Adapted: affine parameters of the norm layers. Scored: the forward pass before the update,
 times the smoothed prior.
 
-Deviations: probabilities are multiplied by the prior, as Bayes' rule has it; with `official_quirks=True` the
-logits are, as in the official code. Views continue the border outwards, where the official ones reflect it. A
-batch without spread in a weight (one image) counts as 1 everywhere, where the official code divides by 0.
+Deviations: probabilities are multiplied by the prior, as Bayes' rule has it, and B is the number of images in
+the batch at hand; with `official_quirks=True` the logits are multiplied, and a short batch is divided by the
+full number (that of the largest batch so far), as in the official code. Views continue the border outwards,
+where the official ones reflect it. A batch without spread in a weight (one image) counts as 1 everywhere,
+where the official code divides by 0.
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ class ROIDConfig:
 
     statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: Literal["adam", "sgd", "nesterov"] = "adam"
     lr: NonNegative = 1e-3
     momentum: Momentum = 0.9
+    average_momentum: UnitInterval = 0.9
     temperature: Positive = 1 / 3
     clip: Annotated[float, Range(above=0, below=1)] = 0.99
     ensemble: UnitInterval = 0.99
@@ -90,18 +93,22 @@ class ROID(tta.NormAdapter[ROIDConfig]):
     scores = "the forward pass before the update, corrected by the prior"
     scores_frozen = "a forward pass after all updates, corrected by the prior"
     restores = "what it learned, in part, after every step"
-    deviations = "the prior corrects probabilities (official code: logits); views continue the border"
+    deviations = (
+        "the prior corrects probabilities, and a short batch is divided by its own size (official_quirks: it "
+        "corrects logits, and divides by the full size); views continue the border"
+    )
     view: View = staticmethod(mild_view)
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         """ImageNet: official (batch size 64)."""
-        return {"optimizer": "sgd", "lr": 2.5e-4} if num_classes >= 1000 else {}
+        return {"optimizer": "nesterov", "lr": 2.5e-4} if num_classes >= 1000 else {}
 
     def setup(self, source: SourceData | None) -> None:
         self.collect()
         self.theta0 = tta.snapshot(self.parameters)
         self.average = torch.full_like(self.model.linear.weight[:, 0], 1 / self.model.num_classes)
+        self.full = 0  # images in the largest batch so far
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -114,14 +121,15 @@ class ROID(tta.NormAdapter[ROIDConfig]):
         """The loss of a batch (B, 3, H, W) with these logits (B, C): a scalar. Moves ȳ."""
         p = tta.widen(logits).softmax(dim=1)
         w = weights(p.detach(), self.average, self.config.temperature)
-        self.average = tta.moving_average(self.average, p.mean(dim=0))
-        loss = (w * slr(p, self.config.clip)).sum() / len(x)
+        self.average = tta.moving_average(self.average, p.mean(dim=0), self.config.average_momentum)
+        self.full = max(self.full, len(x))
+        loss = (w * slr(p, self.config.clip)).sum()
         if self.config.consistency:
             kept = w > 0
             seen, twin = logits[kept], self.model(self.view(x[kept]))
             symmetric = (tta.soft_cross_entropy(twin, seen) + tta.soft_cross_entropy(seen, twin)) / 2
-            loss = loss + (w[kept] * symmetric).sum() / len(x)
-        return loss
+            loss = loss + (w[kept] * symmetric).sum()
+        return loss / (self.full if self.config.official_quirks else len(x))
 
     def pull_back(self) -> None:
         """Weight ensembling: θ ← α θ + (1 − α) θ₀."""

@@ -12,9 +12,9 @@
 Scored: z·c_k, with the batch itself already among the supports. No gradient; the network is not changed, and
 batch norm keeps the source statistics. At most M·C features are kept.
 
-Deviations: the class of ω_k as a support is k, as in the paper (the official code asks the classifier). With
-`official_quirks=True` each c_k is divided by its length, as in the official code; the paper's is shorter
-where the supports disagree.
+Deviations: none from the paper. With `official_quirks=True`, as in the official code (and TTAB's and FOA's):
+each c_k is divided by its length, where the paper's mean is shorter if the supports disagree; and the class
+of ω_k as a support is the one that the last layer gives it, where the paper has k.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def most_certain(labels: Tensor, entropies: Tensor, count: int) -> Tensor:
 
 
 def prototypes(supports: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """c_k: (S, k) supports with their classes (S,) → (C, k) means."""
+    """c_k: (S, k) supports with their classes (S,) → (C, k) means, 0 without supports."""
     sums = supports.new_zeros(num_classes, supports.shape[1]).index_add_(0, labels, supports)
-    return sums / labels.bincount(minlength=num_classes)[:, None]
+    return sums / labels.bincount(minlength=num_classes).clamp(min=1)[:, None]
 
 
 class T3A(Method[T3AConfig]):
@@ -63,14 +63,19 @@ class T3A(Method[T3AConfig]):
     batch_size = 32
     scores = "inner products with the prototypes, which include the batch"
     scores_frozen = "inner products with the prototypes of all batches"
-    deviations = "prototypes are plain means, as in the paper; the official code normalises them"
+    deviations = (
+        "none; official code (official_quirks): prototypes of length 1, first labels by the last layer"
+    )
 
     @torch.no_grad()
     def setup(self, source: SourceData | None) -> None:
         weight = self.model.linear.weight
         self.supports = normalize(weight.detach(), dim=1)
+        logits = self.model.head(weight)
         self.labels = torch.arange(self.model.num_classes, device=weight.device)
-        self.entropies = tta.entropy(self.model.head(weight))
+        if self.config.official_quirks:
+            self.labels = logits.argmax(dim=1)
+        self.entropies = tta.entropy(logits)
 
     @torch.no_grad()
     def adapt(self, x: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ Wang, Shelhamer, Liu, Olshausen, Darrell. ICLR 2021, https://arxiv.org/abs/2006.
 Scored: the forward pass before the (last) update, as in the official code and the published version.
 
 Deviations: dropout and stochastic depth stay in eval mode (the official code puts the whole model in
-train mode). Where there is no batch norm, all norm layers are adapted, as the official code of SAR does.
+train mode). Where there is no batch norm, all norm layers are adapted, as the official code of SAR does; its
+learning rate of vision transformers on ImageNet, 0.001 · B/64 for batches of B images, is taken for B = 64.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Tent(NormAdapter[TentConfig]):
     needs = Needs(gradient=True, norm_layers=("batch",))
     Config = TentConfig
     imagenet_batch_size = 64
+    imagenet_vit_lr = 1e-3  # as the repositories of SAR and DeYO run it
     deviations = "dropout and stochastic depth stay in eval mode"
     entropy: Callable[[Tensor], Tensor] = staticmethod(entropy)
 

@@ -17,8 +17,11 @@ from replay.nets import build
 from ttabench.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT.parent / "shared" / "golden"
-NAMES = sorted(file.stem for file in (GOLDEN / "traces").glob("*.npz"))
+SHARED = ROOT.parent / "shared"
+TRACES = {"golden": 69}  # in each folder at least
+CASES = [
+    (folder, file.stem) for folder in TRACES for file in sorted((SHARED / folder / "traces").glob("*.npz"))
+]
 SLOW = ("cotta-bn_cnn-B", "cotta-bn_cnn-C", "cotta-bn_cnn-E", "cotta-gn_cnn-B", "cotta-gn_cnn-C")
 SLOW += ("cotta-ln_vit-B", "cotta-ln_vit-C", "sottarepo_cotta-bn_cnn-A")  # 32 views of every batch
 SLOW += ("cotta-bn_cnn-A", "sotta-ln_vit-C")  # what they go through, others do too
@@ -33,21 +36,27 @@ def _one_thread() -> Any:
 
 
 @pytest.fixture(scope="module")
-def golden() -> Folder:
-    return Folder(GOLDEN)
+def folders() -> dict[str, Folder]:
+    return {name: Folder(SHARED / name) for name in {folder for folder, _ in CASES}}
 
 
-@pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden are not there")
-def test_the_traces_are_there() -> None:
+@pytest.mark.parametrize("folder", TRACES)
+def test_the_traces_are_there(folder: str) -> None:
     """Below, one test per trace: without this one, an empty folder would pass."""
-    assert len(NAMES) >= 69
+    if not (SHARED / folder).is_dir():
+        pytest.skip(f"the golden traces in ../shared/{folder} are not there")
+    assert sum(case[0] == folder for case in CASES) >= TRACES[folder]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in NAMES]
+    ("folder", "name"),
+    [
+        pytest.param(*case, id="/".join(case), marks=pytest.mark.slow if case[1] in SLOW else ())
+        for case in CASES
+    ],
 )
-def test_parity(golden: Folder, name: str) -> None:
-    verdict = judge(golden.trace(name), float32=name in SLOW)
+def test_parity(folders: dict[str, Folder], folder: str, name: str) -> None:
+    verdict = judge(folders[folder].trace(name), float32=name in SLOW)
     assert verdict.status == "ok", str(verdict)
     assert not verdict.norms > 1e-6, str(verdict)  # NaN where a trace has no parameters
     assert not verdict.decisions

@@ -18,7 +18,7 @@ from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.errors import Alarm, UserError
-from ttabench.method import Method
+from ttabench.method import Architecture, Method
 from ttabench_methods.bn_stats import BNStats, BNStatsConfig
 from ttabench_methods.eata import EATA, EATAConfig
 from ttabench_methods.eta import ETA, ETAConfig
@@ -210,6 +210,24 @@ def test_norms_of_a_mixed_network() -> None:
     }
     assert found["batch"] == {"net.1.weight", "net.1.bias"}
     assert found["all"] == found["batch"] | {"net.2.weight", "net.2.bias"}
+
+
+@pytest.mark.parametrize("cls", [Tent, EATA])
+@pytest.mark.parametrize(
+    ("kinds", "classes", "expected"),
+    [
+        (("layer",), 1000, 1e-3),
+        (("batch",), 1000, 2.5e-4),
+        (("group",), 1000, 2.5e-4),
+        (("layer",), 10, None),
+    ],
+)
+def test_learning_rate_on_imagenet_is_higher_for_transformers(
+    cls: type[Method[Any]], kinds: tuple[str, ...], classes: int, expected: float | None
+) -> None:
+    arch = Architecture(norm_layers=kinds, num_classes=classes)
+    config = cls.Config(**{**cls.for_dataset("any", classes), **cls.for_architecture(arch)})
+    assert config.lr == (cls.Config().lr if expected is None else expected)
 
 
 # ---- EATA

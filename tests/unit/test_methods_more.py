@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable
@@ -66,6 +67,11 @@ def features_and_log_q(seed: int, rows: int = 24) -> tuple[Tensor, Tensor]:
     return features, random_probabilities(seed, rows, 5).log()
 
 
+def lame_objective(log_z: Tensor, log_q: Tensor, w: Tensor) -> Tensor:
+    z = log_z.exp()
+    return (z * (log_z - log_q)).sum() - (z * (w @ z)).sum() / 2
+
+
 @settings(max_examples=25, deadline=None)
 @given(SEEDS, st.sampled_from(["rbf", "linear"]))
 def test_lame_each_step_lowers_the_objective_where_affinities_are_positive_semidefinite(
@@ -73,49 +79,98 @@ def test_lame_each_step_lowers_the_objective_where_affinities_are_positive_semid
 ) -> None:
     features, log_q = features_and_log_q(seed)
     w = lame.affinities(features, kind, 5)
-    values = [lame.objective(lame.correct(log_q, w, n), log_q, w).item() for n in range(8)]
+    values = [lame_objective(log_q, log_q, w).item()]
+    values += [lame_objective(lame.correct(log_q, w, n)[0], log_q, w).item() for n in range(1, 8)]
     assert all(later <= earlier + 1e-9 for earlier, later in itertools.pairwise(values))
     assert values[-1] < values[0]
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("kind", ["knn", "rbf", "linear"])
-def test_lame_affinities_are_symmetric_and_the_result_is_a_distribution_and_a_fixed_point(kind: str) -> None:
+def test_lame_affinities_are_as_defined(kind: str, symmetric: bool) -> None:
+    """Against plain loops; neighbours of neighbours are not mutual in this batch."""
+    features, _ = features_and_log_q(3, rows=9)
+    n, k = len(features), 3
+    distance = [[float((a - b).norm()) for b in features] for a in features]
+    w = torch.zeros(n, n).double()
+    if kind == "linear":
+        w = features @ features.T
+    elif kind == "knn":
+        for i, row in enumerate(distance):
+            for j in sorted(set(range(n)) - {i}, key=row.__getitem__)[:k]:
+                w[i, j] = 1
+        assert not torch.equal(w, w.T)
+    else:
+        sigma = sum(sorted(row)[k - 1] for row in distance) / n  # the image itself counts as the first
+        w = (-torch.tensor(distance, dtype=torch.double).square() / (2 * sigma**2)).exp()
+    if symmetric:
+        w = (w + w.T) / 2
+    torch.testing.assert_close(lame.affinities(features, kind, k, symmetric), w, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["knn", "rbf", "linear"])
+def test_lame_result_is_a_distribution_and_a_fixed_point(kind: str) -> None:
     features, log_q = features_and_log_q(3)
-    w = lame.affinities(features, kind, 3)
-    assert torch.equal(w, w.T)
-    log_z = lame.correct(log_q, w / 4, 200)
+    w = lame.affinities(features, kind, 3, symmetric=True)
+    log_z, steps = lame.correct(log_q, w / 4, 200)
+    assert steps < 200
     assert torch.allclose(log_z.logsumexp(1), torch.zeros(len(log_z)).double())
     again = torch.log_softmax(log_q + w / 4 @ log_z.exp(), 1)
     assert torch.allclose(again.exp(), log_z.exp(), atol=1e-3)
 
 
-def test_lame_without_neighbours_changes_nothing() -> None:
+def test_lame_makes_three_steps_at_least_and_as_many_as_allowed_at_most() -> None:
+    features, log_q = features_and_log_q(2)
+    assert lame.correct(log_q, torch.zeros(24, 24).double(), 100)[1] == 3  # at rest from the start
+    w = lame.affinities(features, "linear", 5)
+    assert [lame.correct(log_q, w, n)[1] for n in (1, 2, 5)] == [1, 2, 5]
+
+
+def test_lame_without_neighbours_changes_nothing(tiny: dict[str, Classifier]) -> None:
     features, log_q = features_and_log_q(1, rows=1)
-    assert torch.allclose(lame.correct(log_q, lame.affinities(features, "knn", 5), 100), log_q)
-    log_q = random_probabilities(0, 7, 4).log()
-    assert torch.allclose(lame.correct(log_q, torch.zeros(7, 7).double(), 100), log_q)
+    assert torch.allclose(lame.correct(log_q, lame.affinities(features, "knn", 5), 100)[0], log_q)
+    x = images(7, seed=9)
+    for config in (LAMEConfig(affinity="knn", neighbours=1), LAMEConfig(bound=0.0)):
+        method = LAME(tiny["BN CNN"], config)
+        method.prepare()
+        alone = torch.cat([method.predict(image) for image in torch.split(x, 1)])
+        assert torch.allclose(alone.exp(), method.model(x).softmax(1), atol=1e-6)
+
+
+def test_lame_the_weight_scales_the_affinities(tiny: dict[str, Classifier]) -> None:
+    x = images(20, seed=9)
+    settings = {"affinity": "linear", "iterations": 4}
+    method = LAME(tiny["BN CNN"], LAMEConfig(**settings, bound=0.3))  # type: ignore[arg-type]
+    method.prepare()
+    with torch.no_grad():
+        z, logits = method.model.features_and_logits(x)
+    phi = normalize(z, dim=1)
+    expected = lame.correct((logits.softmax(1) + 1e-10).log(), 0.3 * phi @ phi.T, 4)[0]
+    assert torch.allclose(method.predict(x), expected, atol=1e-4)
 
 
 def test_lame_with_uniform_affinity_contracts_the_batch_to_its_majority() -> None:
     log_q = random_probabilities(5, 40, 4, sharpness=1.0).log()
-    log_z = lame.correct(log_q, torch.ones(40, 40).double(), 100)
+    log_z, _ = lame.correct(log_q, torch.ones(40, 40).double(), 100)
     majority = log_q.exp().mean(0).argmax()
     assert (log_z.argmax(1) == majority).all()
     assert log_z.exp().std(0).max() < log_q.exp().std(0).max()
 
 
-def test_lame_an_unsure_image_follows_its_cluster() -> None:
+@pytest.mark.parametrize("kind", ["knn", "rbf"])
+def test_lame_an_unsure_image_follows_its_cluster(kind: str) -> None:
     centres = torch.eye(3).double()
     features = normalize(centres.repeat_interleave(8, 0) + 0.01 * torch.randn(24, 3).double(), dim=1)
     p = 0.9 * one_hot(torch.arange(3).repeat_interleave(8), 3).double() + 0.1 / 3
     p[0] = torch.tensor([0.4, 0.5, 0.1])
-    log_z = lame.correct(p.log(), lame.affinities(features, "knn", 5), 100)
+    log_z, _ = lame.correct(p.log(), lame.affinities(features, kind, 5), 100)
     assert p[0].argmax() == 1
     assert log_z.argmax(1).tolist() == [0] * 8 + [1] * 8 + [2] * 8
 
 
-def test_lame_does_not_depend_on_the_order_of_the_batch(tiny: dict[str, Classifier]) -> None:
-    method = LAME(tiny["BN CNN"].double(), LAMEConfig())
+@pytest.mark.parametrize("kind", ["knn", "rbf", "linear"])
+def test_lame_does_not_depend_on_the_order_of_the_batch(tiny: dict[str, Classifier], kind: str) -> None:
+    method = LAME(tiny["BN CNN"].double(), LAMEConfig(affinity=kind))  # type: ignore[arg-type]
     method.prepare()
     x, order = images(20, seed=9).double(), torch.randperm(20)
     assert torch.allclose(method.predict(x)[order], method.predict(x[order]), atol=1e-9)
@@ -172,6 +227,42 @@ def test_t3a_without_a_filter_does_not_care_how_the_stream_is_cut(tiny: dict[str
     assert torch.allclose(outcome[0], outcome[2], atol=1e-4)
 
 
+def test_t3a_the_first_supports_have_the_entropies_that_the_last_layer_gives_them(
+    tiny: dict[str, Classifier],
+) -> None:
+    """They decide which of the first supports are outlived; a bias counts, the length of a row too."""
+    model = copy.deepcopy(tiny["BN CNN"])
+    with torch.no_grad():
+        model.linear.bias.copy_(torch.linspace(-2, 2, CLASSES))
+    method = T3A(model, T3AConfig(filter_k=1))
+    method.prepare()
+    weight, bias = model.linear.weight.detach(), model.linear.bias.detach()
+    p = (weight @ weight.T + bias).softmax(1)
+    assert torch.allclose(method.entropies, torch.special.entr(p).sum(1), atol=1e-5)
+    sure = method.entropies.clone()
+    x = images(64, seed=5)
+    with torch.no_grad():
+        logits = model(x)
+    best = torch.full_like(sure, torch.inf).scatter_reduce_(0, logits.argmax(1), entropy(logits), "amin")
+    method.adapt(x)
+    assert torch.allclose(method.entropies[method.labels.argsort()], torch.minimum(sure, best), atol=1e-5)
+
+
+def test_t3a_first_labels_are_the_classes_or_officially_what_the_last_layer_says(
+    tiny: dict[str, Classifier],
+) -> None:
+    model = copy.deepcopy(tiny["BN CNN"])
+    with torch.no_grad():
+        model.linear.bias[2] = 1e6  # everything is of class 2
+    labels = []
+    for quirks in (False, True):
+        method = T3A(model, T3AConfig(official_quirks=quirks))
+        method.prepare()
+        labels.append(method.labels.tolist())
+        assert torch.isfinite(method.predict(images(4, seed=1))).all()
+    assert labels == [list(range(CLASSES)), [2] * CLASSES]
+
+
 def test_t3a_prototypes_are_means_and_official_ones_have_length_one(tiny: dict[str, Classifier]) -> None:
     supports, labels = torch.randn(9, 4), torch.tensor([0, 1, 2, 0, 1, 2, 2, 2, 0])
     expected = torch.stack([supports[labels == k].mean(0) for k in range(3)])
@@ -207,6 +298,46 @@ def test_deyo_shuffling_moves_whole_patches_and_loses_nothing() -> None:
     assert len(set(orders)) == 6  # each image in an order of its own
     assert torch.equal(deyo.shuffle_patches(x, 1), x)
     assert deyo.shuffle_patches(torch.rand(2, 3, 19, 18), 4).shape == (2, 3, 19, 18)
+
+
+def test_deyo_orders_say_which_patch_goes_where() -> None:
+    x = torch.arange(16.0).view(1, 1, 4, 4).expand(2, 3, 4, 4)  # four patches of 2 × 2
+    shuffled = deyo.shuffle_patches(x, 2, torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]]))
+    # patch 0 (top left) is patch 2 (bottom left) of the image, patch 1 is patch 0, …
+    assert shuffled[0, 0].tolist() == [[8, 9, 0, 1], [12, 13, 4, 5], [10, 11, 2, 3], [14, 15, 6, 7]]
+    assert torch.equal(shuffled[1], x[1])
+
+
+def test_deyo_threshold_is_that_of_the_network(tiny: dict[str, Classifier]) -> None:
+    limits = {
+        name: DeYOConfig(**DeYO.for_architecture(tiny[name].architecture())).plpd_limit
+        for name in ("BN CNN", "GN CNN", "LN ViT")
+    }
+    assert limits == {"BN CNN": 0.3, "GN CNN": 0.2, "LN ViT": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ({}, lambda h, plpd: math.exp(1 - h) + math.exp(plpd)),
+        ({"entropy_weight": 0.0}, lambda h, plpd: math.exp(plpd)),
+        ({"plpd_weight": 0.0}, lambda h, plpd: math.exp(1 - h)),
+        (
+            {"entropy_weight": 2.0, "plpd_weight": 0.5},
+            lambda h, plpd: 2 * math.exp(1 - h) + math.exp(plpd) / 2,
+        ),
+        ({"entropy_weight": 0.0, "plpd_weight": 0.0}, lambda h, plpd: 1.0),
+    ],
+    ids=["both", "plpd alone", "entropy alone", "scaled", "none"],
+)
+def test_deyo_either_weight_can_be_switched_off(
+    tiny: dict[str, Classifier], weights: dict[str, float], expected: Callable[[float, float], float]
+) -> None:
+    method = deyo_on(tiny["GN CNN"], **weights)
+    method.e0 = 1.0
+    h, plpd = [0.2, 1.5, 0.7], [0.9, -0.3, 0.0]
+    found = method.weight(torch.tensor(h), torch.tensor(plpd))
+    assert found.tolist() == pytest.approx([expected(a, b) for a, b in zip(h, plpd, strict=True)])
 
 
 def test_deyo_plpd_is_what_the_predicted_class_loses() -> None:
@@ -338,6 +469,54 @@ def test_roid_ensembling_with_zero_weight_stays_at_the_source(tiny: dict[str, Cl
     assert distance[0.0] == 0
     assert distance[0.5] == pytest.approx(distance[1.0] / 2, rel=1e-3)
     assert distance[1.0] > 0
+
+
+def test_roid_average_prediction_moves_by_its_momentum(tiny: dict[str, Classifier]) -> None:
+    x = images(32, seed=3)
+    for momentum in (0.9, 0.25):
+        method = ROID(tiny["GN CNN"], ROIDConfig(average_momentum=momentum))
+        method.prepare()
+        mean = method.model(x).softmax(1).mean(0)
+        method.adapt(x)
+        expected = momentum / CLASSES + (1 - momentum) * mean
+        assert torch.allclose(method.average, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("consistency", [False, True])
+def test_roid_a_short_batch_counts_as_full_only_in_the_official_code(
+    tiny: dict[str, Classifier], consistency: bool
+) -> None:
+    """Without momentum and after a first batch that moved nothing, the step is the gradient alone."""
+    x = images(40, seed=3)
+    moved = {}
+    for quirks in (False, True):
+        config = ROIDConfig(
+            optimizer="sgd",
+            momentum=0.0,
+            lr=0.0,
+            ensemble=1.0,
+            consistency=consistency,
+            official_quirks=quirks,
+        )
+        method = ROID(tiny["GN CNN"], config)
+        method.view = lambda x: x.flip(3)
+        method.prepare()
+        method.adapt(x[:32])
+        before = parameters_of(method.model)
+        method.optimizer.param_groups[0]["lr"] = 0.01
+        method.adapt(x[32:])
+        moved[quirks] = [p.detach() - before[name] for name, p in method.model.named_parameters()]
+    assert any(step.abs().max() > 1e-4 for step in moved[False])
+    for ours, official in zip(moved[False], moved[True], strict=True):
+        assert torch.allclose(official, ours * 8 / 32, atol=1e-6)
+
+
+def test_roid_on_imagenet_is_nesterov(tiny: dict[str, Classifier]) -> None:
+    method = ROID(tiny["GN CNN"], ROIDConfig(**ROID.for_dataset("imagenet-c", 1000)))
+    method.prepare()
+    (group,) = method.optimizer.param_groups
+    assert isinstance(method.optimizer, torch.optim.SGD)
+    assert (group["nesterov"], group["lr"], group["momentum"]) == (True, 2.5e-4, 0.9)
 
 
 def test_roid_views_are_images() -> None:

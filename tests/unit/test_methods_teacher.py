@@ -300,7 +300,11 @@ def test_sotta_goes_through_its_memory_in_minibatches(monkeypatch: pytest.Monkey
     [
         (CoTTA, 10, {}),
         (CoTTA, 100, {"threshold": 0.72}),
-        (CoTTA, 1000, {"optimizer": "sgd", "lr": 0.01, "restore": 0.001, "threshold": 0.1}),
+        (
+            CoTTA,
+            1000,
+            {"optimizer": "sgd", "lr": 0.01, "restore": 0.001, "threshold": 0.1, "symmetric": True},
+        ),
         (SoTTA, 10, {}),
         (SoTTA, 100, {"threshold": 0.66}),
         (SoTTA, 1000, {"threshold": 0.33}),

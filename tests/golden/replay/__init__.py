@@ -4,7 +4,7 @@
 per family of methods registers them, and `verdict` compares.
 """
 
-from . import replay_entropy, replay_teacher
+from . import replay_entropy, replay_more, replay_teacher
 from .registry import Replayed, Unsupported
 from .trace import Folder, Trace
 from .verdict import Verdict, judge
@@ -17,5 +17,6 @@ __all__ = [
     "Verdict",
     "judge",
     "replay_entropy",
+    "replay_more",
     "replay_teacher",
 ]

@@ -25,13 +25,15 @@ class Replayed:
     logits    one tensor per batch; may hold fewer images than the stream where a group is incomplete.
     norms     one row per batch: the L2 norm of every parameter, by name ("" of the classifier cut off).
     expected  what `logits` are compared with, where that is not the trace's field of that name.
-    decisions one value per batch, by the trace's name for it, e.g. ``n_kept``; for the tests.
+    decisions one value, or list, per batch, by the trace's name for it, e.g. ``n_kept``; for the tests.
+    required  those of them without which the replay is not ok.
     """
 
     logits: list[Tensor] = field(default_factory=list)
     norms: list[dict[str, float]] = field(default_factory=list)
     expected: Tensor | None = None
-    decisions: dict[str, list[float]] = field(default_factory=dict)
+    decisions: dict[str, list[Any]] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
 
     def add(self, logits: Tensor, model: nn.Module, **decisions: float) -> None:
         """Note the scored logits of a batch, the parameters after it, and what was decided in it."""

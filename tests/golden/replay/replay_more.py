@@ -1,0 +1,106 @@
+"""Replays of T3A, LAME, DeYO, ROID, MEMO and FOA."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import torch
+
+from ttabench_methods.deyo import DeYO
+from ttabench_methods.lame import LAME
+from ttabench_methods.roid import ROID
+from ttabench_methods.t3a import T3A
+
+from .registry import Replayed, replays
+from .replay_entropy import prepared
+from .replay_teacher import chunks, view
+from .trace import Trace
+
+# ---- without gradients: T3A and LAME
+
+
+@replays("t3a")
+def t3a(trace: Trace, dtype: torch.dtype) -> Replayed:
+    method = T3A(trace.classifier(dtype), T3A.Config(filter_k=trace.meta["filter_K"], official_quirks=True))
+    method.prepare()
+    replayed = Replayed()
+    replayed.decisions["warmup_labels"] = method.labels.tolist()
+    for x in trace.batches(dtype):
+        replayed.add(method.adapt(x), method.model)
+        held = method.labels.bincount(minlength=method.model.num_classes).tolist()
+        replayed.decisions.setdefault("support_count", []).append(held)
+    return replayed
+
+
+@replays("lame")
+def lame(trace: Trace, dtype: torch.dtype) -> Replayed:
+    """Probabilities are compared, and the number of steps is part of the verdict."""
+    meta = trace.meta
+    config = LAME.Config(
+        affinity=meta["affinity"].lower(),
+        neighbours=meta["knn"],
+        symmetric=meta.get("force_symmetry", False),
+        bound=meta.get("bound_lambda", 1.0),
+        iterations=meta["max_steps"],
+    )
+    method = LAME(trace.classifier(dtype), config)
+    method.prepare()
+    replayed = Replayed(required=("iterations",))
+    for x in trace.batches(dtype):
+        with torch.no_grad():
+            log_z, steps = method.iterate(x)
+        replayed.add(log_z.exp(), method.model, iterations=steps)
+    return replayed
+
+
+# ---- with gradients: DeYO and ROID
+
+
+@replays("deyo")
+def deyo(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    method = prepared(
+        DeYO,
+        trace,
+        dtype,
+        entropy_weight=meta.get("reweight_ent", 0),
+        plpd_weight=meta.get("reweight_plpd", 0),
+        plpd_limit=meta["plpd_threshold"],
+        patches=meta["patch_len"],
+        official_quirks=True,
+    )
+    method.entropy_limit, method.e0 = meta["deyo_margin"], meta["margin_e0"]
+    orders = iter(trace["perm"].astype(np.int64)) if "perm" in trace else iter(())
+    method.orders = lambda count, *_: torch.from_numpy(np.stack(list(islice(orders, count))))
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        for _ in range(meta.get("steps", 1)):
+            method.counts.clear()
+            logits = method.adapt(x)
+        replayed.add(logits, method.model, n_reliable=method.counts["sure"], n_kept=method.counts["kept"])
+    return replayed
+
+
+@replays("roid")
+def roid(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    method = prepared(
+        ROID,
+        trace,
+        dtype,
+        temperature=meta["temperature"],
+        average_momentum=meta["momentum_probs"],
+        ensemble=meta["momentum_src"],
+        consistency=meta.get("use_consistency", False),
+        prior_correction=meta.get("use_prior_correction", False),
+        official_quirks=True,
+    )
+    method.full = meta["batch_size"]
+    method.view = view(trace, chunks(trace, "aug_batches", "aug_count"))
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        logits = method.adapt(x)
+        replayed.add(logits, method.model)
+        replayed.decisions.setdefault("class_probs", []).append(method.average.tolist())
+    return replayed
