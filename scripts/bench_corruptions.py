@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reference_corruptions import reference
 
-from ttabench.data.corruptions import ALL_CORRUPTIONS, SEVERITIES, corrupt, procedural_frost_textures
+from ttabench.corruptions import ALL_CORRUPTIONS, SEVERITIES, corrupt, procedural_frost_textures
 from ttabench.errors import UserError
 
 SETS = {32: "cifar10_32px", 64: "tinyimagenet_64px"}

@@ -26,10 +26,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from ttabench.data.base import Labelled
-from ttabench.data.cifar import CifarC
-from ttabench.data.generate import generate
-from ttabench.data.published import CIFAR10_C
+from ttabench.data.dataset import Labelled
+from ttabench.data.own.generate_corrupted import generate
+from ttabench.data.published.cifar import CifarC
+from ttabench.data.published.facts import CIFAR10_C
 from ttabench.stream import Stream, arrange
 
 BATCH = 200

@@ -51,7 +51,7 @@ from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.malloc import keep_freed_memory
 from ttabench.method import Method
-from ttabench.models.catalog import build
+from ttabench.models.architectures.build import build
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
 from ttabench.source import SourceImages

@@ -57,7 +57,7 @@ from ttabench.errors import UserError
 from ttabench.executors import inline
 from ttabench.grid import Grid, Planned, Target, parse_method, plan, split_list
 from ttabench.method import Method
-from ttabench.models.checkpoints import recall
+from ttabench.models.checkpoints.cache import recall
 from ttabench.registry import method as find_method
 from ttabench.source import SourceImages
 from ttabench.stream import Stream, arrange

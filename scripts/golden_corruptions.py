@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ttabench.data.corruptions import FrostTextures, check_request, elastic, noise, registry
-from ttabench.data.corruptions.official_draws import official_draws
+from ttabench.corruptions import FrostTextures, check_request, elastic, noise
+from ttabench.corruptions import by_name as registry
+from ttabench.corruptions.official_draws import official_draws
 from ttabench.errors import UserError
 
 Images = NDArray[np.uint8]

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from golden_corruptions import GoldenFolder, read_mosaic
 
-from ttabench.data.arrays import save_npz
-from ttabench.data.base import Labelled
-from ttabench.data.corruptions import ALL_CORRUPTIONS
+from ttabench.corruptions import ALL_CORRUPTIONS
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.arrays import save_npz
 
 SEVERITY = 5
 

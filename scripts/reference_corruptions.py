@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from ttabench.data.corruptions import FrostTextures, constants
-from ttabench.data.corruptions.constants import Motion, at
+from ttabench.corruptions import FrostTextures, constants
+from ttabench.corruptions.constants import Motion, at
 
 Picture = NDArray[np.uint8]
 Plane = NDArray[np.floating]

@@ -21,14 +21,8 @@ import numpy as np
 from corruption_statistics import Reference, Statistics, bounds, deviations, packed_images, statistics
 from golden_corruptions import NO_FROST, GoldenFolder, Images, replay
 
-from ttabench.data.corruptions import (
-    ALL_CORRUPTIONS,
-    SEVERITIES,
-    FrostTextures,
-    corrupt,
-    load_frost_textures,
-    registry,
-)
+from ttabench.corruptions import ALL_CORRUPTIONS, SEVERITIES, FrostTextures, corrupt, load_frost_textures
+from ttabench.corruptions import by_name as registry
 from ttabench.errors import UserError
 
 MAX_PERCENT = 0.1

@@ -28,6 +28,12 @@ class Alarm(UserWarning):
     """A method cannot work as it is set, or on what it was given; its numbers stand."""
 
 
+def warn_of_setting(method: str, alarm: str) -> str:
+    """Warn that a method cannot work with a setting; returns `alarm`, for `Method.alarms`."""
+    warnings.warn(f"{method}: {alarm}", Alarm, stacklevel=3)
+    return alarm
+
+
 def tell_warnings(tell: Callable[[UserWarning], None]) -> None:
     """Hand every warning meant for people, a UserWarning, to `tell`, once; drop all others.
 

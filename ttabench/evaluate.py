@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttabench.contamination import Mixture, foreign_images, interleave
-from ttabench.data.base import Labelled
+from ttabench.data.dataset import Labelled
 from ttabench.errors import UnusableModel
 from ttabench.method import Method
 from ttabench.protocol import Protocol

@@ -11,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from ttabench.classifier import Architecture, Classifier
 from ttabench.ranges import (
     Count,
     Momentum,
@@ -26,9 +27,6 @@ from ttabench.ranges import (
     UnitInterval,
     check_ranges,
 )
-
-if TYPE_CHECKING:
-    from ttabench.classifier import Classifier
 
 PREPRINTS = ("arxiv", "preprint")
 JOURNALS = ("IJCV", "JMLR", "Neural Networks", "Pattern Recognition", "TIP", "TMLR", "TNNLS", "TPAMI")
@@ -49,17 +47,6 @@ __all__ = [
     "SourceData",
     "UnitInterval",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
-    """What a method may ask about a model: `norm_layers` out of batch, group, layer, instance."""
-
-    norm_layers: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()  # e.g. ("transformer", "class_token")
-    num_classes: int = 0
-    num_features: int = 0
-    parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

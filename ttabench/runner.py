@@ -13,17 +13,18 @@ from pathlib import Path
 from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
 from ttabench.contamination import foreign_images
-from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
-from ttabench.data.download import Progress as Meter
-from ttabench.data.download import silent
+from ttabench.data.dataset import Dataset
+from ttabench.data.fetch.download import Progress as Meter
+from ttabench.data.fetch.download import silent
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Died, Executor
 from ttabench.grid import Grid, Planned, Target
-from ttabench.models import catalog, checkpoints
-from ttabench.models.bridges import is_external
-from ttabench.models.bring import bring
+from ttabench.models.architectures import build as catalog
+from ttabench.models.checkpoints import cache as checkpoints
+from ttabench.models.external.bring import bring
+from ttabench.models.external.networks import is_external
 from ttabench.protocol import parse_call
 from ttabench.store import Store
 from ttabench.worker import Done, Job, Progress

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ttabench.classifier import Classifier
-from ttabench.data.base import Dataset
+from ttabench.data.dataset import Dataset
 from ttabench.grid import make_config
 from ttabench.method import Method
 from ttabench.source import SourceImages

@@ -13,14 +13,13 @@ import numpy as np
 import torch
 
 from ttabench.cell import Cell, Result
-from ttabench.data.base import Dataset
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED, mixed
-from ttabench.errors import UnusableModel, UserError
+from ttabench.errors import UnusableModel, UserError, warn_of_setting
 from ttabench.evaluate import evaluate
 from ttabench.method import Method, Needs
-from ttabench.models.checkpoints import Loaded, recall
-from ttabench.nn import sound_alarm
+from ttabench.models.checkpoints.cache import Loaded, recall
 from ttabench.registry import method as find_method
 from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
@@ -154,7 +153,7 @@ def _prepared(key: tuple[Any, ...], device: str) -> tuple[Method[Any], str]:
     standing = ""
     if cls.check is not Method.check:
         standing = method.check(_clean_logits(arch, dataset, checkpoint, device))
-    return method, standing and sound_alarm(name, standing)
+    return method, standing and warn_of_setting(name, standing)
 
 
 @lru_cache(maxsize=2)

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -34,21 +34,19 @@ from torch.nn.functional import fold, interpolate, unfold
 
 from ttabench import nn as tta
 from ttabench.errors import UserError
-from ttabench.method import Architecture, Count, Momentum, Needs, NonNegative, Range, SourceData
+from ttabench.method import Architecture, Count, Needs, NonNegative, Range, SourceData
 from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeYOConfig:
+class DeYOConfig(tta.NormSettings):
     """Defaults: the official ImageNet-C configuration (batch size 64); plpd_limit of networks with group or
     layer norm. With both weights 0, α is 1: plain entropy.
     """
 
-    statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "sgd"] = "sgd"
     lr: NonNegative = 2.5e-4
-    momentum: Momentum = 0.9
     entropy_factor: NonNegative = 0.5
     plpd_limit: Annotated[float, Range(least=-1, most=1)] = 0.2
     e0_factor: NonNegative = 0.4

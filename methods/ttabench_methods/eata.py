@@ -31,20 +31,17 @@ from torch.nn.functional import cosine_similarity
 from torch.nn.utils import parameters_to_vector
 
 from ttabench import nn as tta
-from ttabench.method import Count, Momentum, Natural, Needs, NonNegative, SourceData
+from ttabench.method import Count, Natural, Needs, NonNegative, SourceData
 from ttabench_methods import references
 from ttabench_methods.fisher import fisher_information
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EATAConfig:
+class EATAConfig(tta.NormSettings):
     """Defaults: the authors' for CIFAR-10 (batch size 64). `norms="all"` is what the SAR repository does."""
 
-    norms: Literal["batch", "all"] = "batch"
-    statistics: Literal["batch", "median"] = "batch"
     optimizer: Literal["adam", "sgd"] = "sgd"
     lr: NonNegative = 5e-3
-    momentum: Momentum = 0.9
     e0_factor: NonNegative = 0.4
     d_margin: NonNegative = 0.4
     fisher_alpha: NonNegative = 1.0
@@ -57,6 +54,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
 
     name = "eata"
     paper = references.EATA
+    median_paper = references.MEDBN
     needs = Needs(gradient=True, source_data="images", norm_layers=("batch",))
     Config = EATAConfig
     batch_size = 64
@@ -93,7 +91,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
         self.alarm = ""
         if cfg.d_margin < least:
             alarm = f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all confident samples"
-            self.alarm = tta.sound_alarm(self.name, alarm)
+            self.alarm = tta.warn_of_setting(self.name, alarm)
 
     def theta(self) -> Tensor:
         """θ: all adapted parameters in one vector (P,)."""

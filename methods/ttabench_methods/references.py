@@ -1,7 +1,6 @@
 """The papers that the methods come from, under the names of the methods."""
 
 from ttabench.method import Paper
-from ttabench.nn import MEDBN as MEDBN
 
 BN_STATS = Paper(
     key="nado2020evaluating",
@@ -138,4 +137,12 @@ TENT = Paper(
     venue="ICLR",
     year=2021,
     url="https://arxiv.org/abs/2006.10726",
+)
+MEDBN = Paper(
+    key="park2024medbn",
+    title="MedBN: Robust Test-Time Adaptation against Malicious Test Samples",
+    authors="Park, Hyejin and Hwang, Jeongyeon and Mun, Sunung and Park, Sangdon and Ok, Jungseul",
+    venue="CVPR",
+    year=2024,
+    url="https://arxiv.org/abs/2403.19326",
 )

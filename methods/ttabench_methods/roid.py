@@ -26,27 +26,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from ttabench import nn as tta
-from ttabench.method import Momentum, Needs, NonNegative, Positive, Range, SourceData, UnitInterval
+from ttabench.method import Needs, Positive, Range, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.views import View, mild_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ROIDConfig:
+class ROIDConfig(tta.NormSettings):
     """Defaults: the official CIFAR configuration (batch size 200)."""
 
-    statistics: ClassVar[str] = "batch"
     norms: Literal["batch", "all"] = "all"
-    optimizer: Literal["adam", "sgd", "nesterov"] = "adam"
-    lr: NonNegative = 1e-3
-    momentum: Momentum = 0.9
     average_momentum: UnitInterval = 0.9
     temperature: Positive = 1 / 3
     clip: Annotated[float, Range(above=0, below=1)] = 0.99

@@ -30,19 +30,17 @@ import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Momentum, Needs, NonNegative, SourceData
+from ttabench.method import Needs, NonNegative, SourceData
 from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SARConfig:
+class SARConfig(tta.NormSettings):
     """Defaults: the official ones for ResNet50 on ImageNet (batch size 64); none exist for CIFAR."""
 
     norms: Literal["batch", "all"] = "all"
-    statistics: Literal["batch", "median"] = "batch"
     optimizer: Literal["adam", "sgd"] = "sgd"
     lr: NonNegative = 2.5e-4
-    momentum: Momentum = 0.9
     rho: NonNegative = 0.05
     e0_factor: NonNegative = 0.4
     reset_constant: NonNegative = 0.2
@@ -54,6 +52,7 @@ class SAR(tta.NormAdapter[SARConfig]):
 
     name = "sar"
     paper = references.SAR
+    median_paper = references.MEDBN
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = SARConfig
     vit_lr = 1e-3  # ViT-B

@@ -21,19 +21,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Count, Momentum, Needs, NonNegative, SourceData, UnitInterval
+from ttabench.method import Count, Needs, NonNegative, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.memory import HUS, Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoTTAConfig:
+class SoTTAConfig(tta.NormSettings):
     """Defaults: the official CIFAR-10-C configuration (batch size 64).
 
     statistics    "median" for MedBN: then train mode normalises with the running statistics, moved first.
@@ -41,8 +41,7 @@ class SoTTAConfig:
     weight_decay  0 by the paper; in the official CIFAR runs 5e-4, since a 0 of the script is taken for unset.
     """
 
-    norms: ClassVar[str] = "all"
-    statistics: Literal["batch", "median"] = "batch"
+    norms: Literal["batch", "all"] = "all"
     threshold: UnitInterval = 0.99
     capacity: Count = 64
     update_every: Count = 64
@@ -50,9 +49,6 @@ class SoTTAConfig:
     step_size: Count = 64
     rho: NonNegative = 0.05
     bn_momentum: UnitInterval = 0.2
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: NonNegative = 1e-3
-    momentum: Momentum = 0.9
     weight_decay: NonNegative = 0.0
     official_quirks: bool = False
 
@@ -62,6 +58,7 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
 
     name = "sotta"
     paper = references.SOTTA
+    median_paper = references.MEDBN
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = SoTTAConfig
     batch_size = 64
@@ -110,7 +107,7 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
     def update(self) -> None:
         """Entropy-sharpness minimisation over the memory."""
         if self.arrived == self.config.update_every and not self.counts["admitted"]:
-            tta.sound_alarm(self.name, f"{self.alarms()['alarm']}: nothing is learned yet")
+            tta.warn_of_setting(self.name, f"{self.alarms()['alarm']}: nothing is learned yet")
         tta.set_norm_mode(self.model, train=True)
         for _ in range(self.config.epochs):
             for items in self.memory.minibatches(self.config.step_size):

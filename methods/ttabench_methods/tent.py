@@ -19,18 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ttabench.method import Count, Momentum, Needs, NonNegative, SourceData
-from ttabench.nn import NormAdapter, entropy, minimise
+from ttabench.method import Count, Needs, SourceData
+from ttabench.nn import NormAdapter, NormSettings, entropy, minimise
 from ttabench_methods import references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TentConfig:
+class TentConfig(NormSettings):
     """Defaults: the official CIFAR-10-C configuration (batch size 200).
 
     norms       "batch", as in the paper, or "all" norm layers.
@@ -38,11 +38,6 @@ class TentConfig:
     steps       updates per batch.
     """
 
-    norms: Literal["batch", "all"] = "batch"
-    statistics: Literal["batch", "median"] = "batch"
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: NonNegative = 1e-3
-    momentum: Momentum = 0.9
     steps: Count = 1
 
 
@@ -51,6 +46,7 @@ class Tent(NormAdapter[TentConfig]):
 
     name = "tent"
     paper = references.TENT
+    median_paper = references.MEDBN
     needs = Needs(gradient=True, norm_layers=("batch",))
     Config = TentConfig
     imagenet_batch_size = 64

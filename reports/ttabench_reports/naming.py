@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ttabench.data.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
+from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
 FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import Protocol
 from ttabench_reports import naming
 from ttabench_reports.files import write_text

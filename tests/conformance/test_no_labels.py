@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ttabench.conformance.nets import nets
-from ttabench.data.base import Labelled
+from ttabench.data.dataset import Labelled
 from ttabench.evaluate import evaluate
 from ttabench.method import Batches, Method, NoConfig
 from ttabench.protocol import Protocol

@@ -40,8 +40,8 @@ def classifiers() -> None:
     """Untrained classifiers where a sweep of digits-c looks for trained ones: enough for plumbing."""
     from ttabench.data.digits import Digits
     from ttabench.env import machine, versions
-    from ttabench.models.checkpoints import find, save
-    from ttabench.models.plans import plan
+    from ttabench.models.checkpoints.cache import find, save
+    from ttabench.models.training.plans import plan
 
     data = Digits()
     for arch in ("resnet18", "cct"):
@@ -88,7 +88,7 @@ def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     """A web server on this machine, and downloads that lose no time on it."""
-    from ttabench.data import download
+    from ttabench.data.fetch import download
 
     monkeypatch.setattr(download, "PAUSE", 0.01)
     monkeypatch.setattr(download, "BLOCK", 1 << 14)

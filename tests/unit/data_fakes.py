@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ttabench.data.corruptions.names import ALL_CORRUPTIONS
-from ttabench.data.published import CIFAR10_C, CIFAR100_C, IMAGENET_C, TINYIMAGENET_C, Published
+from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.data.published.facts import CIFAR10_C, CIFAR100_C, IMAGENET_C, TINYIMAGENET_C, Published
 
 SOME = ("gaussian_noise", "frost", "jpeg_compression")
 

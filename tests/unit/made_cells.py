@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.store import COLUMNS
 
 OFFLINE = ("quantile",)

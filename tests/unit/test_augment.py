@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from ttabench.models.augment import Sampler, mix
-from ttabench.models.randaugment import OPERATIONS, randaugment
+from ttabench.models.training.augment import Sampler, mix
+from ttabench.models.training.randaugment import OPERATIONS, randaugment
 
 CPU = torch.device("cpu")
 

@@ -16,13 +16,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
-from ttabench.data.base import Dataset, Labelled
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
-from ttabench.models.bridges import construct
-from ttabench.models.bring import bring
-from ttabench.models.catalog import build
-from ttabench.models.checkpoints import load, recall
-from ttabench.models.weight_files import read_weights
+from ttabench.models.architectures.build import build
+from ttabench.models.checkpoints.cache import load, recall
+from ttabench.models.checkpoints.read_weights import read_weights
+from ttabench.models.external.bring import bring
+from ttabench.models.external.networks import construct
 
 
 class Squares(Dataset):

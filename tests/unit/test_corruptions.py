@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ttabench.data.corruptions import (
+from ttabench.corruptions import (
     ALL_CORRUPTIONS,
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
@@ -28,10 +28,10 @@ from ttabench.data.corruptions import (
     load_frost_textures,
     noise,
     procedural_frost_textures,
-    registry,
     spatter,
     weather,
 )
+from ttabench.corruptions import by_name as registry
 from ttabench.errors import UserError
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -74,7 +74,7 @@ def test_names_are_the_field_s() -> None:
 
 def test_names_are_light_to_import() -> None:
     code = (
-        "import sys; from ttabench.data.corruptions import ALL_CORRUPTIONS, VERSION;"
+        "import sys; from ttabench.corruptions import ALL_CORRUPTIONS, VERSION;"
         "print([m for m in ('numpy', 'scipy', 'cv2', 'torch') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
@@ -82,7 +82,7 @@ def test_names_are_light_to_import() -> None:
 
 def test_unknown_attribute_of_the_package() -> None:
     with pytest.raises(AttributeError, match="no attribute 'corupt'"):
-        _ = import_module("ttabench.data.corruptions").corupt
+        _ = import_module("ttabench.corruptions").corupt
 
 
 @pytest.mark.parametrize("size", [32, 64])
@@ -370,7 +370,7 @@ def test_built_in_ice_is_always_the_same_and_has_the_published_sizes() -> None:
     textures = procedural_frost_textures()
     sizes = [picture.shape for picture in textures.pictures]
     assert sizes == [(600, 900, 3), (315, 560, 3), (315, 560, 3), (350, 527, 3), (495, 660, 3)]
-    again = FrostTextures("procedural", import_module("ttabench.data.corruptions.ice").grow_pictures())
+    again = FrostTextures("procedural", import_module("ttabench.corruptions.ice").grow_pictures())
     assert again.fingerprint == textures.fingerprint
     assert textures.fingerprint.startswith("procedural:")
     assert len({picture.tobytes() for picture in textures.pictures}) == 5

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttabench.data.corruptions import ALL_CORRUPTIONS, load_frost_textures, procedural_frost_textures
+from ttabench.corruptions import ALL_CORRUPTIONS, load_frost_textures, procedural_frost_textures
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 golden = import_module("golden_corruptions")

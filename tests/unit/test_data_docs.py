@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ttabench.cli import app
 from ttabench.data.catalog import dataset
-from ttabench.data.published import PUBLISHED
+from ttabench.data.published.facts import PUBLISHED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "bring-your-own.md"
 

@@ -14,14 +14,14 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from tests.unit.web import Mirror
-from ttabench.data import download as downloading
 from ttabench.data.catalog import listing
-from ttabench.data.cifar import CifarC
-from ttabench.data.download import download
-from ttabench.data.extract import unpack
-from ttabench.data.fetch import fetch, fetch_published, place
-from ttabench.data.folders import TinyImageNetC
-from ttabench.data.published import Archive, Published
+from ttabench.data.fetch import download as downloading
+from ttabench.data.fetch.download import download
+from ttabench.data.fetch.extract import unpack
+from ttabench.data.fetch.fetch import fetch, fetch_published, place
+from ttabench.data.published.cifar import CifarC
+from ttabench.data.published.facts import Archive, Published
+from ttabench.data.published.imagenet import TinyImageNetC
 from ttabench.errors import UserError
 
 CONTENT = bytes(range(256)) * 2000  # 512,000 bytes

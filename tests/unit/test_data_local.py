@@ -12,14 +12,14 @@ import pytest
 from PIL import Image
 
 from tests.unit import data_fakes as fakes
+from ttabench.corruptions import corrupt
 from ttabench.data import catalog
-from ttabench.data import generate as generating
-from ttabench.data.arrays import open_npz, save_npz
-from ttabench.data.base import Labelled
-from ttabench.data.cifar import CifarC
-from ttabench.data.clean import read_clean
-from ttabench.data.corruptions import corrupt
-from ttabench.data.generate import generate
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.arrays import open_npz, save_npz
+from ttabench.data.own import generate_corrupted as generating
+from ttabench.data.own.clean_images import read_clean
+from ttabench.data.own.generate_corrupted import generate
+from ttabench.data.published.cifar import CifarC
 from ttabench.errors import UserError
 
 SMALL = {"corruptions": ("gaussian_noise", "brightness"), "severities": (1, 5), "workers": 0}

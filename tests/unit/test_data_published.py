@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
+from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data import catalog
-from ttabench.data.base import Dataset
-from ttabench.data.cifar import CifarC
-from ttabench.data.corruptions.names import ALL_CORRUPTIONS
-from ttabench.data.folders import ImageNetC, TinyImageNetC
-from ttabench.data.images import read_image
-from ttabench.data.published import PUBLISHED
+from ttabench.data.dataset import Dataset
+from ttabench.data.files.image_files import read_image
+from ttabench.data.published.cifar import CifarC
+from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
 from ttabench.errors import UserError
 
 FROST = ALL_CORRUPTIONS.index("frost")
@@ -223,7 +223,7 @@ def test_decoded_images_are_kept_and_noticed_when_changed(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = np.array(TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images)
-    monkeypatch.setattr("ttabench.data.images.read_image", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr("ttabench.data.files.image_files.read_image", lambda *a: pytest.fail("decoded again"))
     again = TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1)
     assert (again.images == first).all()
     monkeypatch.undo()

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from ttabench.classifier import Classifier
+from ttabench.corruptions import ALL_CORRUPTIONS, corrupt, load_frost_textures
+from ttabench.corruptions.by_name import DETERMINISTIC
 from ttabench.data import catalog
-from ttabench.data.base import Dataset, Labelled
-from ttabench.data.corruptions import ALL_CORRUPTIONS, corrupt, load_frost_textures
-from ttabench.data.corruptions.registry import DETERMINISTIC
-from ttabench.data.local import statistics
-from ttabench.data.published import CIFAR10_C
+from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.own.own_dataset import statistics
+from ttabench.data.published.facts import CIFAR10_C
 from ttabench.evaluate import clean_accuracy
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -37,8 +37,8 @@ def resnet20(shared: Path) -> Classifier:
 def _resnet(shared: Path, depth: int) -> Classifier:
     import torch
 
-    from ttabench.models.catalog import build
-    from ttabench.models.weights import load_weights
+    from ttabench.models.architectures.build import build
+    from ttabench.models.checkpoints.weights import load_weights
 
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     classifier = build(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.unit.data_fakes import clean_images, write_batch
-from ttabench.data.cifar_batches import read_batches
-from ttabench.data.unpickle import load_batch
+from ttabench.data.files.unpickle import load_batch
+from ttabench.data.published.cifar_batches import read_batches
 from ttabench.errors import UserError
 
 

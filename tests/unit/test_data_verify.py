@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
-from ttabench.data.audit_cifar import GROWING, mismatches
-from ttabench.data.checksums import MD5
-from ttabench.data.corruptions import ALL_CORRUPTIONS, CORRUPTIONS, corrupt
-from ttabench.data.findings import Finding, sound
-from ttabench.data.generate import generate
-from ttabench.data.published import CIFAR10_C
-from ttabench.data.verify import verify, verify_published
+from ttabench.corruptions import ALL_CORRUPTIONS, CORRUPTIONS, corrupt
+from ttabench.data.own.generate_corrupted import generate
+from ttabench.data.published.facts import CIFAR10_C
+from ttabench.data.verify.cifar import GROWING, mismatches
+from ttabench.data.verify.cifar_checksums import MD5
+from ttabench.data.verify.findings import Finding, sound
+from ttabench.data.verify.verify import verify, verify_published
 from ttabench.errors import UserError
 
 FACTS = replace(CIFAR10_C, test=40, train=50)

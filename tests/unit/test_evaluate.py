@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.contamination import interleave
-from ttabench.data.base import Labelled
-from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.data.dataset import Labelled
 from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
 from ttabench.evaluate import _collapse, clean_accuracy, evaluate

@@ -24,7 +24,7 @@ from tests.unit.conftest import Said
 from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
-from ttabench.data.base import Dataset, Labelled
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.evaluate import clean_accuracy
 from ttabench.figure import house_style, write
 from ttabench.method import Batches

@@ -22,7 +22,7 @@ from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Needs
-from ttabench.models.catalog import build
+from ttabench.models.architectures.build import build
 from ttabench.nn import entropy
 from ttabench.source import SourceImages
 from ttabench_methods import augmix, deyo, lame, memo, roid, shot, t3a, views

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
-from ttabench.models.catalog import build
-from ttabench.models.names import ARCHS, MEMBERS, PRESETS, resolve
-from ttabench.models.weights import load_weights
+from ttabench.models.architectures.build import build
+from ttabench.models.architectures.names import ARCHS, MEMBERS, PRESETS, resolve
+from ttabench.models.checkpoints.weights import load_weights
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -260,7 +260,7 @@ def test_the_preset_is_what_its_depth_stands_for(general: str, size: int) -> Non
 
 def test_a_classifier_is_found_under_its_short_and_its_long_name() -> None:
     from ttabench.data.digits import Digits
-    from ttabench.models.plans import plan
+    from ttabench.models.training.plans import plan
 
     for short, long in (("cct_2", "cct_2_3x2_32"), ("vit_lite_2", "vit_2_4_32"), ("cct", "cct_2")):
         assert plan(short, Digits()).path == plan(long, Digits()).path
@@ -298,7 +298,8 @@ def test_general_name_without_a_preset_says_what_there_is() -> None:
 
 
 def test_naming_and_finding_import_no_torch() -> None:
-    modules = "ttabench.models.names, ttabench.models.plans, ttabench.models.checkpoints"
+    folder = "ttabench.models."
+    modules = f"{folder}architectures.names, {folder}training.plans, {folder}checkpoints.cache"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

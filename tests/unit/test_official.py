@@ -14,16 +14,16 @@ from torch import nn
 
 from tests.unit.test_bring import Squares
 from tests.unit.web import Mirror
-from ttabench.data.base import Dataset, Labelled
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
-from ttabench.models import bring as bringing
-from ttabench.models import official
-from ttabench.models.bridges import construct, published
-from ttabench.models.bring import bring
-from ttabench.models.checkpoints import recall
-from ttabench.models.downloads import obtain
-from ttabench.models.names import MEMBERS
-from ttabench.models.official import NAMES, PUBLISHED, checkpoint
+from ttabench.models.architectures.names import MEMBERS
+from ttabench.models.checkpoints.cache import recall
+from ttabench.models.external import bring as bringing
+from ttabench.models.external import official
+from ttabench.models.external.bring import bring
+from ttabench.models.external.download_weights import obtain
+from ttabench.models.external.networks import construct, published
+from ttabench.models.external.official import NAMES, PUBLISHED, checkpoint
 
 FILE = "cct_7_3x1_32_sine_cifar10_5000epochs.pth"
 

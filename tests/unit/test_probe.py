@@ -17,7 +17,7 @@ from ttabench.conformance import Source
 from ttabench.conformance.nets import CLASSES, SIZE, WIDTH, Block, ConvNet, DropPath, Transformer, images
 from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
-from ttabench.models.bridges import construct
+from ttabench.models.external.networks import construct
 from ttabench_methods.foa import FOA, FOAConfig
 
 PATCHES = (SIZE // 4) ** 2

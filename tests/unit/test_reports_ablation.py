@@ -17,7 +17,7 @@ import pytest
 from tests.unit.conftest import Said
 from tests.unit.made_cells import cells, spoil
 from ttabench.cell import Result
-from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import NothingToReport
 from ttabench.store import Store
 from ttabench_reports import ablation

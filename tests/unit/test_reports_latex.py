@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import ttabench
 import ttabench_methods
 from tests.unit.made_cells import cells, spoil
-from ttabench.data.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports import latex, published, tables
 
 NASTY = r"50% of batch_5 & {δ} \ ~^#$ <a> [b] “ü” → ∞ 中 x̂ ½ 10⁻⁵ Αλέξης ‖θ₀‖"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench_reports import published
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.made_cells import cells, spoil, where
-from ttabench.data.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench_reports import naming, published, tables
 

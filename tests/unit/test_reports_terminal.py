@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.made_cells import cells, spoil, where
-from ttabench.data.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports import naming, tables, terminal
 
 

@@ -20,14 +20,14 @@ from tests.unit.conftest import Said
 from tests.unit.data_fakes import labels_for, write_batch
 from tests.unit.test_bring import Squares
 from tests.unit.web import Mirror
-from ttabench.data.cifar import CifarC
-from ttabench.data.corruptions.names import CORRUPTIONS
-from ttabench.data.published import PUBLISHED
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.data.published.cifar import CifarC
+from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError
-from ttabench.models import robustbench
-from ttabench.models.bridges import construct, fill, published
-from ttabench.models.bring import bring
-from ttabench.models.checkpoints import recall
+from ttabench.models.checkpoints.cache import recall
+from ttabench.models.external import robustbench
+from ttabench.models.external.bring import bring
+from ttabench.models.external.networks import construct, fill, published
 from ttabench.store import load_frame
 
 WRN, KIREEV = "robustbench/Hendrycks2020AugMix_WRN", "robustbench/Kireev2021Effectiveness_RLAT"

@@ -14,9 +14,9 @@ from torch import nn
 from tests.unit.conftest import Said
 from tests.unit.test_bring import Squares
 from ttabench.errors import UserError
-from ttabench.models.bridges import construct
-from ttabench.models.bring import bring
-from ttabench.models.checkpoints import recall
+from ttabench.models.checkpoints.cache import recall
+from ttabench.models.external.bring import bring
+from ttabench.models.external.networks import construct
 from ttabench.store import load_frame
 
 

@@ -14,15 +14,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from ttabench.data.base import Dataset, Labelled
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.evaluate import clean_accuracy
-from ttabench.models import checkpoints, recipes, training
-from ttabench.models.checkpoints import find, load
-from ttabench.models.plans import plan
-from ttabench.models.recipes import Recipe, recipe_for
-from ttabench.models.training import Progress, learning_rate, train
-from ttabench.models.weights import content_hash
+from ttabench.models.checkpoints import cache as checkpoints
+from ttabench.models.checkpoints.cache import find, load
+from ttabench.models.checkpoints.weights import content_hash
+from ttabench.models.training import recipes
+from ttabench.models.training import train as training
+from ttabench.models.training.plans import plan
+from ttabench.models.training.recipes import Recipe, recipe_for
+from ttabench.models.training.train import Progress, learning_rate, train
 
 TINY = Recipe(
     name="fast", epochs=3, batch_size=16, optimizer="adamw", lr=2e-3, weight_decay=0.05, clip=1.0,
@@ -67,12 +69,12 @@ class Bars(Dataset):
 
 @pytest.fixture(autouse=True)
 def _tiny_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("ttabench.models.plans.recipe_for", lambda *_: TINY)
+    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: TINY)
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
 def with_recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
-    monkeypatch.setattr("ttabench.models.plans.recipe_for", lambda *_: replace(TINY, **changes))  # type: ignore[arg-type]
+    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: replace(TINY, **changes))  # type: ignore[arg-type]
 
 
 def stop_in(epoch: int) -> Callable[[Progress], None]:
@@ -322,7 +324,7 @@ def test_a_recipe_is_identified_by_what_it_sets() -> None:
 
 
 def test_every_architecture_has_its_recipes() -> None:
-    from ttabench.models.names import MEMBERS
+    from ttabench.models.architectures.names import MEMBERS
 
     for member in MEMBERS.values():
         for dataset in ("digits-c", "cifar10-c", "cifar100-c", "tinyimagenet-c"):
@@ -338,5 +340,5 @@ def test_every_architecture_has_its_recipes() -> None:
 def test_digits_are_learnt_to_95_percent(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from ttabench.data.digits import Digits
 
-    monkeypatch.setattr("ttabench.models.plans.recipe_for", recipe_for)
+    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", recipe_for)
     assert train(arch, Digits()).clean_accuracy >= 95.0

@@ -117,7 +117,7 @@ def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) 
     from ttabench.env import pick_device
     from ttabench.executors import inline
     from ttabench.grid import Grid
-    from ttabench.models.checkpoints import recall
+    from ttabench.models.checkpoints.cache import recall
     from ttabench.workbench import Workbench
 
     data, place = open_dataset(dataset), pick_device(device)

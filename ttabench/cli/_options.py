@@ -30,7 +30,7 @@ def share(text: str, what: str) -> float:
 
 def corruption_names(text: str) -> tuple[str, ...]:
     """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``mixed`` or names. Raises UserError."""
-    from ttabench.data.corruptions import names
+    from ttabench.corruptions import names
 
     found: list[str] = []
     for part in filter(None, (p.strip() for p in text.split(","))):

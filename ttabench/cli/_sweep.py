@@ -13,7 +13,7 @@ from ttabench import runner
 from ttabench.cell import Result
 from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import TrainJob, train_all
-from ttabench.data.base import Dataset
+from ttabench.data.dataset import Dataset
 from ttabench.env import pick_device
 from ttabench.executors import Executor, inline, local
 from ttabench.grid import Grid, Planned, make_config, plan, variants

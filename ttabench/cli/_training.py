@@ -50,7 +50,7 @@ class TrainJob:
         import torch
 
         from ttabench.data.catalog import dataset
-        from ttabench.models.training import train
+        from ttabench.models.training.train import train
 
         torch.set_num_threads(self.threads)
         try:

@@ -25,7 +25,7 @@ def fetch(
 ) -> None:
     """Download, check, unpack; an interrupted download is continued."""
     from ttabench.cli._display import Meter
-    from ttabench.data.fetch import fetch as run
+    from ttabench.data.fetch.fetch import fetch as run
 
     with Meter("bytes") as meter:
         said = run(name, root, meter, mirror, keep)
@@ -41,7 +41,7 @@ def verify(
 ) -> None:
     """Audit what is on disk; exit code 1 if it must not be used."""
     from ttabench.cli._display import Meter
-    from ttabench.data.verify import verify as run
+    from ttabench.data.verify.verify import verify as run
 
     with Meter("steps") as meter:
         findings = run(name, root, deep=deep, on_step=meter)
@@ -79,7 +79,7 @@ def generate(
     """Make the -C version of a clean test set, ready for a sweep; continues where it was stopped."""
     from ttabench.cli._display import Meter
     from ttabench.cli._options import corruption_names, whole_numbers
-    from ttabench.data.generate import generate as run
+    from ttabench.data.own.generate_corrupted import generate as run
 
     with Meter("files") as meter:
         folder = run(

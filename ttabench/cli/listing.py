@@ -60,7 +60,8 @@ def _methods() -> None:
 
 def _architectures() -> dict[str, Architecture]:
     """What methods may ask of the general architectures."""
-    from ttabench.models import catalog, names
+    from ttabench.models.architectures import build as catalog
+    from ttabench.models.architectures import names
 
     size = {"num_classes": 10, "image_size": 32, "mean": (0.5,) * 3, "std": (0.25,) * 3}
     return {n: catalog.build(n, dataset="digits-c", **size).architecture() for n in names.ARCHS}  # type: ignore[arg-type]
@@ -80,7 +81,8 @@ def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> str:
 
 def _archs() -> None:
     from ttabench.cli._table import table
-    from ttabench.models import names, official
+    from ttabench.models.architectures import names
+    from ttabench.models.external import official
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
@@ -100,7 +102,7 @@ def _datasets() -> None:
 
 def _corruptions() -> None:
     from ttabench.cli._table import table
-    from ttabench.data.corruptions import names
+    from ttabench.corruptions import names
 
     rows = [(name, "one of the fifteen") for name in names.CORRUPTIONS]
     rows += [(name, "extra: for choosing hyper-parameters") for name in names.EXTRA_CORRUPTIONS]

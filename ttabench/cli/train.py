@@ -37,7 +37,7 @@ def train(
     from ttabench.env import pick_device
     from ttabench.executors import inline, local
     from ttabench.grid import split_list
-    from ttabench.models import checkpoints
+    from ttabench.models.checkpoints import cache as checkpoints
 
     chosen = pick_device(device)
     which: dict[str, Any] = {"recipe": recipe, "epochs": epochs or None, "seed": seed}

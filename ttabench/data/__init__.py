@@ -1,1 +1,4 @@
-"""Datasets and the corruption functions."""
+"""Datasets: `catalog` opens them by name or path; `digits` is the embedded one.
+
+`published/` and `own/` read them; `fetch/` downloads, `verify/` audits, `files/` reads single files.
+"""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ttabench.data.published import PUBLISHED, Published
+from ttabench.data.published.facts import PUBLISHED, Published
 from ttabench.env import cache_dir
 from ttabench.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ttabench.data.base import Dataset
+    from ttabench.data.dataset import Dataset
 
 EMBEDDED = "digits-c"
 NAMES: tuple[str, ...] = (EMBEDDED, *PUBLISHED)
@@ -61,16 +61,16 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
 
 def _published(facts: Published, root: Path) -> Dataset:
     if facts.layout == "cifar":
-        from ttabench.data.cifar import CifarC
+        from ttabench.data.published.cifar import CifarC
 
         return CifarC(facts, root)
-    from ttabench.data.folders import ImageNetC, TinyImageNetC
+    from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
 
     return (TinyImageNetC if facts.layout == "tiny" else ImageNetC)(facts, root)
 
 
 def _local(folder: Path) -> Dataset:
-    from ttabench.data.local import open_local
+    from ttabench.data.own.own_dataset import open_local
 
     return open_local(folder)
 

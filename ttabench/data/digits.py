@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.data.base import Dataset, Labelled
-from ttabench.data.corruptions import ALL_CORRUPTIONS, VERSION, corrupt
+from ttabench.corruptions import ALL_CORRUPTIONS, VERSION, corrupt
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
 

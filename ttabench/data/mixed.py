@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttabench.data.base import Dataset, Labelled
-from ttabench.data.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.data.dataset import Dataset, Labelled
 
 MIXED = "mixed"
 

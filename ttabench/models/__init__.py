@@ -1,1 +1,4 @@
-"""Model architectures, source training and checkpoints."""
+"""Source classifiers: `architectures/` builds, `training/` trains, `checkpoints/` keeps their weights.
+
+`external/` brings models from elsewhere: timm, RobustBench, official weights, a Python path.
+"""

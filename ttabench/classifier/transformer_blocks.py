@@ -1,0 +1,21 @@
+"""The blocks of a vision transformer, found by structure."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ttabench.classifier.norm_layers import norm_kind
+
+LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+def transformer_blocks(model: nn.Module) -> list[nn.Module]:
+    """The longest list of modules of one type with a layer norm inside; empty where there is none."""
+    lists = [list(module.children()) for module in model.modules() if isinstance(module, LISTS)]
+    lists = [
+        blocks
+        for blocks in lists
+        if len({type(block) for block in blocks}) == 1
+        and any(norm_kind(inner) == "layer" for inner in blocks[0].modules() if inner is not blocks[0])
+    ]
+    return max(lists, key=len, default=[])

@@ -1,0 +1,66 @@
+"""Every corruption as a pair: its draws, and a deterministic function of images and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from numpy.random import Generator
+
+from ttabench.corruptions import blur, digital, elastic, frost, glass, hsv, motion, noise, spatter, weather
+from ttabench.corruptions.frost_textures import FrostTextures, procedural_frost_textures
+from ttabench.corruptions.layout import Images
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class Corruption(Generic[D]):
+    """draw(rng, count, size, severity) → draws; apply(images, draws, severity) → images, none modified."""
+
+    draw: Callable[[Generator, int, int, int], D]
+    apply: Callable[[Images, D, int], Images]
+
+
+def no_draws(rng: Generator, count: int, size: int, severity: int) -> None:
+    """For the corruptions that depend on the image alone."""
+
+
+DETERMINISTIC: dict[str, Corruption[None]] = {
+    function.__name__: Corruption(no_draws, function)
+    for function in (
+        blur.defocus_blur,
+        blur.zoom_blur,
+        hsv.brightness,
+        digital.contrast,
+        digital.pixelate,
+        digital.jpeg_compression,
+        blur.gaussian_blur,
+        hsv.saturate,
+    )
+}
+RANDOM: dict[str, Corruption[Any]] = {
+    "gaussian_noise": Corruption(noise.draw_normal, noise.gaussian_noise),
+    "shot_noise": Corruption(noise.draw_bits, noise.shot_noise),
+    "impulse_noise": Corruption(noise.draw_impulses, noise.impulse_noise),
+    "glass_blur": Corruption(glass.draw_shifts, glass.glass_blur),
+    "motion_blur": Corruption(motion.draw_angles, motion.motion_blur),
+    "snow": Corruption(weather.draw_flakes, weather.snow),
+    "fog": Corruption(weather.draw_turbulence, weather.fog),
+    "elastic_transform": Corruption(elastic.draw_bends, elastic.elastic_transform),
+    "speckle_noise": Corruption(noise.draw_normal, noise.speckle_noise),
+    "spatter": Corruption(spatter.draw_liquid, spatter.spatter),
+}
+
+
+def get(name: str, frost_textures: FrostTextures | None = None) -> Corruption[Any]:
+    """The corruption of that name; frost is made with the given pictures, else with the built-in ones."""
+    if name == "frost":
+        textures = frost_textures or procedural_frost_textures()
+        return Corruption(
+            partial(frost.draw_crops, textures=textures),
+            partial(frost.frost, textures=textures),
+        )
+    return DETERMINISTIC[name] if name in DETERMINISTIC else RANDOM[name]

@@ -1,0 +1,1 @@
+"""Downloads of the published datasets: fetched from mirrors, checked by checksum, unpacked safely."""

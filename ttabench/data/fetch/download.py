@@ -1,0 +1,199 @@
+"""Download one file: resumed, from whichever mirror answers, and checked before it gets its name."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from ttabench.data.published.facts import Archive
+from ttabench.errors import UserError
+
+# (what is being done, bytes done, bytes in all or 0 where that is unknown)
+Progress = Callable[[str, int, int], None]
+
+BLOCK = 1 << 20
+TIMEOUT = 30.0  # seconds without a byte
+ATTEMPTS = 5  # per mirror, each going on where the last one stopped
+PAUSE = 1.0  # seconds before the second attempt; doubles
+
+
+class _Unusable(Exception):
+    """This mirror will not do; the message completes "HOST: …"."""
+
+
+class _Unreachable(_Unusable):
+    """Nothing answered at all."""
+
+
+class _Interrupted(Exception):
+    """The connection broke; worth going on where it stopped."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """The progress callback that shows nothing."""
+
+
+def download(
+    archive: Archive, folder: Path, progress: Progress = silent, urls: Sequence[str] | None = None
+) -> tuple[Path, dict[str, str]]:
+    """`archive` in `folder`, and its checksums {"md5": …, "sha256": …}.
+
+    A file that is there already, put there by hand for instance, is only checked. The bytes gather in
+    ``<file>.part`` and an interrupted download goes on from there, also in a later call. Mirrors
+    (`urls`, else the archive's own) are tried in order. Raises UserError with one reason per mirror,
+    and where to put the file by hand.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / archive.file
+    if target.is_file():
+        return target, _checked_or_removed(target, archive, progress)
+    reasons: list[str] = []
+    unreachable = True
+    for url in urls or archive.urls:
+        try:
+            return target, _from_mirror(url, archive, target, progress)
+        except _Unusable as problem:
+            unreachable &= isinstance(problem, _Unreachable)
+            reasons.append(f"{urlsplit(url).netloc}: {problem}")
+    why = "the network cannot be reached" if unreachable else "no mirror has it"
+    raise UserError(
+        f"{archive.file} could not be downloaded, {why} ({'; '.join(reasons)}). Try again later, or "
+        f"download it elsewhere, put it at {target}, and run the same command again."
+    )
+
+
+def checksums(path: Path, progress: Progress = silent) -> dict[str, str]:
+    """MD5 and SHA-256 (hex) of a file, in one pass."""
+    digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
+    total, done = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            for digest in digests.values():
+                digest.update(block)
+            done += len(block)
+            progress(f"checking {path.name.removesuffix('.part')}", done, total)
+    return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def _from_mirror(url: str, archive: Archive, target: Path, progress: Progress) -> dict[str, str]:
+    part = target.with_name(f"{target.name}.part")
+    resumed = part.is_file() and part.stat().st_size > 0
+    _complete(url, archive, part, progress)
+    try:
+        found = _check(part, archive, progress)
+    except _Unusable:
+        part.unlink()
+        if not resumed:
+            raise
+        # What an earlier call or another mirror left may be at fault: once more from the start.
+        _complete(url, archive, part, progress)
+        try:
+            found = _check(part, archive, progress)
+        except _Unusable:
+            part.unlink()
+            raise
+    part.replace(target)
+    return found
+
+
+def _complete(url: str, archive: Archive, part: Path, progress: Progress) -> None:
+    """Fill `part` from `url`, going on after interruptions as long as bytes keep coming."""
+    failed = 0
+    while True:
+        before = part.stat().st_size if part.is_file() else 0
+        try:
+            return _request(url, archive, part, progress)
+        except _Interrupted as problem:
+            got = (part.stat().st_size if part.is_file() else 0) - before
+            failed = 1 if got > 0 else failed + 1
+            if failed >= ATTEMPTS:
+                raise _Unusable(f"the connection broke {failed} times without progress ({problem})") from None
+            time.sleep(PAUSE * 2 ** (failed - 1))
+
+
+def _request(url: str, archive: Archive, part: Path, progress: Progress) -> None:
+    start = part.stat().st_size if part.is_file() else 0
+    if archive.size and start >= archive.size:
+        return  # complete, or too long; the check will tell
+    request = urllib.request.Request(url, headers={"User-Agent": "ttabench"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            if answer.status != 206:
+                start = 0  # this server does not resume
+            elif not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+                raise _Unusable("it sent another part of the file than was asked for")
+            total = _total(answer, start, archive)
+            with part.open("ab" if start else "wb") as file:
+                _copy(answer, file, archive.file, start, total, progress)
+    except urllib.error.HTTPError as problem:
+        if problem.code == 416 and start:
+            return  # nothing left to send; the check will tell
+        if problem.code in (429, 500, 502, 503, 504):
+            raise _Interrupted(f"{problem.code} {problem.reason}") from None
+        raise _Unusable(f"{problem.code} {problem.reason}") from None
+    except urllib.error.URLError as problem:
+        if isinstance(problem.reason, TimeoutError):
+            raise _Interrupted("timed out") from None
+        kind = _Unusable if isinstance(problem.reason, ssl.SSLError) else _Unreachable
+        raise kind(str(getattr(problem.reason, "strerror", None) or problem.reason)) from None
+    except (TimeoutError, ConnectionError, http.client.HTTPException, socket.gaierror) as problem:
+        raise _Interrupted(str(problem) or type(problem).__name__) from None
+
+
+def _total(answer: http.client.HTTPResponse, start: int, archive: Archive) -> int:
+    """The size of the whole file as the server announces it (0 = it does not), if it can be ours."""
+    if answer.headers.get_content_type() == "text/html":
+        raise _Unusable("it sent a web page instead of the file")
+    length = answer.headers.get("Content-Length", "")
+    total = start + int(length) if length.isdigit() else 0
+    if archive.size and total and total != archive.size:
+        raise _Unusable(f"its file has {total:,} bytes; expected {archive.size:,}")
+    return total
+
+
+def _copy(
+    answer: http.client.HTTPResponse, file: IO[bytes], name: str, done: int, total: int, progress: Progress
+) -> None:
+    while block := answer.read1(BLOCK):  # whatever has come, so that a broken connection loses nothing
+        file.write(block)
+        done += len(block)
+        progress(f"downloading {name}", done, total)
+    if total and done < total:
+        raise _Interrupted(f"{done:,} of {total:,} bytes came")
+
+
+def _check(path: Path, archive: Archive, progress: Progress) -> dict[str, str]:
+    """Size and checksums as published. Raises _Unusable."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(512).lstrip().lower()
+    if head.startswith((b"<!doctype html", b"<html")):
+        raise _Unusable("it sent a web page instead of the file")
+    if archive.size and size != archive.size:
+        raise _Unusable(f"its file has {size:,} bytes; expected {archive.size:,}")
+    found = checksums(path, progress)
+    for kind, wanted in (("md5", archive.md5), ("sha256", archive.sha256)):
+        if wanted and found[kind] != wanted:
+            raise _Unusable(f"its file has the {kind.upper()} checksum {found[kind]}; expected {wanted}")
+    return found
+
+
+def _checked_or_removed(path: Path, archive: Archive, progress: Progress) -> dict[str, str]:
+    try:
+        return _check(path, archive, progress)
+    except _Unusable as problem:
+        reason = str(problem).removeprefix("its file ").removeprefix("it ")
+        raise UserError(
+            f"{path} is not the published archive: it {reason}; delete it and fetch again."
+        ) from None

@@ -1,0 +1,1 @@
+"""Reading files of images and labels: arrays, image files, CIFAR's pickles, and their fingerprints."""

@@ -1,0 +1,85 @@
+"""cifar10-c and cifar100-c in their published layout: one array per corruption, pickled clean batches."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.arrays import open_array
+from ttabench.data.on_disk import OfPublished
+from ttabench.data.published.cifar_batches import FILES, read_batches
+from ttabench.data.published.facts import Published
+from ttabench.errors import UserError
+
+
+class CifarC(OfPublished):
+    """Rows (s−1)·n … s·n of ``<corruption>.npy`` (5n, 32, 32, 3) are the n test images at severity s.
+
+    Arrays are memory-mapped, so that only the batches at hand are in memory. `labels.npy` must repeat
+    the clean test labels five times in the official order, or nothing is read at all.
+    """
+
+    def __init__(self, facts: Published, root: Path) -> None:
+        """Raises UserError where the clean batches or the arrays are not below `root`."""
+        super().__init__(facts, root)
+        self._train_files, self._test_files = FILES[facts.clean_folder]
+        for needed in (
+            self.corrupted_folder / "labels.npy",
+            *(self.clean_folder / f for f in self._test_files),
+        ):
+            if not needed.is_file():
+                raise UserError(
+                    f"{self.name} is not here: {needed} is missing; run `ttabench data fetch {self.name}`, "
+                    "or set TTABENCH_DATA to the folder that holds it."
+                )
+        self.corruptions = tuple(c for c in ALL_CORRUPTIONS if (self.corrupted_folder / f"{c}.npy").is_file())
+
+    def pieces(self) -> dict[str, Path]:
+        batches = (*self._train_files, *self._test_files)
+        arrays = ("labels.npy", *(f"{c}.npy" for c in self.corruptions))
+        clean = {f"clean/{f}": self.clean_folder / f for f in batches if (self.clean_folder / f).is_file()}
+        return clean | {f"corrupted/{f}": self.corrupted_folder / f for f in arrays}
+
+    def train(self) -> Labelled:
+        return self._read(self._train_files, self.facts.train)
+
+    def test(self) -> Labelled:
+        return self._test
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        self.check_asked(corruption, severity)
+        path = self.corrupted_folder / f"{corruption}.npy"
+        images = open_array(path, (5 * self.facts.test, self.image_size, self.image_size, 3), np.uint8)
+        rows = slice((severity - 1) * self.facts.test, severity * self.facts.test)
+        return Labelled(images[rows], self._labels[rows])
+
+    def _read(self, files: tuple[str, ...], count: int) -> Labelled:
+        found = read_batches(self.clean_folder, files, self.num_classes)
+        if len(found) != count:
+            raise UserError(
+                f"{self.clean_folder} holds {len(found)} images in {', '.join(files)}; expected {count}."
+            )
+        return found
+
+    @cached_property
+    def _test(self) -> Labelled:
+        return self._read(self._test_files, self.facts.test)
+
+    @cached_property
+    def _labels(self) -> NDArray[np.int64]:
+        path = self.corrupted_folder / "labels.npy"
+        labels = open_array(path, (5 * self.facts.test,), None).astype(np.int64)
+        for severity in SEVERITIES:
+            rows = slice((severity - 1) * self.facts.test, severity * self.facts.test)
+            wrong = int((labels[rows] != self._test.labels).sum())
+            if wrong:
+                raise UserError(
+                    f"{path} disagrees with the clean test labels on {wrong} of {self.facts.test} images at "
+                    f"severity {severity}: one of them is in another order; fetch the dataset again."
+                )
+        return labels

@@ -1,0 +1,47 @@
+"""Clean CIFAR-10 and CIFAR-100 as their pickled batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.unpickle import load_batch
+from ttabench.errors import UserError
+
+# The files of each clean set, as published: (train, test).
+FILES = {
+    "cifar-10-batches-py": (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",)),
+    "cifar-100-python": (("train",), ("test",)),
+}
+SIDE = 32
+
+
+def read_batches(folder: Path, files: tuple[str, ...], num_classes: int) -> Labelled:
+    """The images of some batches in file order, with fine labels where there are two kinds.
+
+    A row of `data` is 1,024 red, then 1,024 green, then 1,024 blue values, each row-major.
+    Raises UserError on a file that is missing or of another shape.
+    """
+    images, labels = [], []
+    for name in files:
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{path} is missing; fetch the dataset again.")
+        batch = load_batch(path)
+        data = batch.get("data")
+        own = batch.get("fine_labels", batch.get("labels"))
+        if not isinstance(own, list) or not all(isinstance(label, int) for label in own):
+            raise UserError(f"{path} has no list of labels; it is not a CIFAR batch.")
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
+            raise UserError(f"{path} has no uint8 'data'; it is not a CIFAR batch.")
+        if data.shape != (len(own), 3 * SIDE * SIDE):
+            raise UserError(f"{path}: data of shape {data.shape} for {len(own)} labels of 32×32 images.")
+        red, green, blue = data.reshape(-1, 3, SIDE, SIDE).swapaxes(0, 1)
+        images.append(np.stack((red, green, blue), axis=-1))
+        labels.append(np.asarray(own, np.int64))
+    together = Labelled(np.concatenate(images), np.concatenate(labels))
+    if together.labels.min() < 0 or together.labels.max() >= num_classes:
+        raise UserError(f"{folder} has labels up to {together.labels.max()}; expected {num_classes} classes.")
+    return together

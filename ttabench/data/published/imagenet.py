@@ -1,0 +1,192 @@
+"""tinyimagenet-c and imagenet-c in their published layout: folders of JPEG files per class."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.image_files import Fit, class_folders, decoded, image_files, labelled_files
+from ttabench.data.on_disk import OfPublished
+from ttabench.data.published.facts import TINY_FIXED_RECORD, Published
+from ttabench.errors import UserError
+
+Files: TypeAlias = tuple[list[Path], list[int]]
+
+
+def find_corruptions(folder: Path) -> dict[str, Path]:
+    """The corruptions in a -C folder, in canonical order: directly below it, or in groups (``blur/…``)."""
+    found = {}
+    for name in ALL_CORRUPTIONS:
+        for path in (folder / name, *folder.glob(f"*/{name}")):
+            if path.is_dir():
+                found[name] = path
+                break
+    return found
+
+
+class FolderC(OfPublished):
+    """``<corruption>/<severity>/<class>/*``; class i is the i-th class folder by name.
+
+    Images come class by class, by file name within a class. Each severity is decoded once into a
+    memory-mapped array in the cache (see :func:`ttabench.data.files.image_files.decoded`).
+    """
+
+    clean_fit: ClassVar[Fit] = "exact"
+
+    def __init__(self, facts: Published, root: Path) -> None:
+        """Raises UserError where the corrupted images or the clean test set are not below `root`."""
+        super().__init__(facts, root)
+        self._by_corruption = find_corruptions(self.corrupted_folder)
+        self.corruptions = tuple(self._by_corruption)
+        for needed, there in (
+            (self.corrupted_folder, bool(self.corruptions)),
+            (self.clean_folder / "val", (self.clean_folder / "val").is_dir()),
+        ):
+            if not there:
+                by_hand = f" ({facts.by_hand})" if facts.by_hand else ""
+                raise UserError(
+                    f"{self.name} is not here: {needed} is missing or empty; run `ttabench data fetch "
+                    f"{self.name}`{by_hand}, or set TTABENCH_DATA to the folder that holds it."
+                )
+
+    def pieces(self) -> dict[str, Path]:
+        found = {f"clean/{split}": self.clean_folder / split for split in ("train", "val")}
+        for corruption, folder in self._by_corruption.items():
+            found |= {f"corrupted/{corruption}/{s}": folder / str(s) for s in SEVERITIES}
+        return {name: path for name, path in found.items() if path.is_dir()}
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """WordNet ids, sorted."""
+        names = self._class_names()
+        if len(names) != self.num_classes:
+            raise UserError(f"{self.clean_folder} has {len(names)} classes; expected {self.num_classes}.")
+        return tuple(names)
+
+    def _class_names(self) -> list[str]:
+        return class_folders(self.clean_folder / "val")
+
+    @abstractmethod
+    def test_files(self) -> Files:
+        """The clean test images, class by class, and their labels."""
+
+    @abstractmethod
+    def train_files(self) -> Files:
+        """The clean training images, class by class, and their labels."""
+
+    def test(self) -> Labelled:
+        return self._load("clean/val", self.test_files(), self.facts.test, self.clean_fit)
+
+    def train(self) -> Labelled:
+        if not (self.clean_folder / "train").is_dir():
+            hint = self.facts.by_hand or f"run `ttabench data fetch {self.name}`"
+            raise UserError(f"{self.clean_folder / 'train'} is missing; {hint}.")
+        return self._load("clean/train", self.train_files(), self.train_count(), self.clean_fit)
+
+    def train_count(self) -> int:
+        return self.facts.train
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        self.check_asked(corruption, severity)
+        folder = self._by_corruption[corruption] / str(severity)
+        names = class_folders(folder)
+        if set(names) != set(self.classes):
+            hint = "fetch it again"
+            if len(names) > self.num_classes:
+                hint = f"the first release has 1,000 under frost, the fixed one is at {TINY_FIXED_RECORD}"
+            raise UserError(
+                f"{folder} does not have the {self.num_classes} classes of {self.name} but {len(names)} "
+                f"folders; {hint}."
+            )
+        files = labelled_files(folder, self.classes)
+        return self._load(f"corrupted/{corruption}/{severity}", files, self.facts.test, "exact")
+
+    def _load(self, piece: str, found: Files, count: int, fit: Fit) -> Labelled:
+        files, labels = found
+        if len(files) != count:
+            raise UserError(
+                f"{self.pieces()[piece]} holds {len(files)} images; expected {count}; fetch it again."
+            )
+        key = self.folder_hash(piece)
+        return Labelled(decoded(files, key, self.image_size, fit), np.asarray(labels, np.int64))
+
+
+class TinyImageNetC(FolderC):
+    """Tiny ImageNet-C with Tiny ImageNet's validation set as the clean test set.
+
+    The corrupted images were made anew from ImageNet's validation images and are not those of Tiny
+    ImageNet's validation set: both have 50 images per class, so that labels agree row by row, but
+    images do not.
+    """
+
+    def train_files(self) -> Files:
+        return labelled_files(self.clean_folder / "train", self.classes, "images")
+
+    def test_files(self) -> Files:
+        """``val`` as published (images and a list of annotations), or sorted into class folders."""
+        folder = self.clean_folder / "val"
+        if not (folder / "images").is_dir():
+            return labelled_files(folder, self.classes)
+        index = {name: i for i, name in enumerate(self.classes)}
+        class_of = self._annotations(folder / "val_annotations.txt")
+        try:
+            rows = sorted((index[class_of[f.name]], f) for f in image_files(folder / "images"))
+        except KeyError as problem:
+            raise UserError(
+                f"{folder / 'val_annotations.txt'} does not know {problem}; fetch it again."
+            ) from None
+        return [file for _, file in rows], [label for label, _ in rows]
+
+    def _class_names(self) -> list[str]:
+        listed = self.clean_folder / "wnids.txt"
+        return sorted(listed.read_text().split()) if listed.is_file() else super()._class_names()
+
+    @staticmethod
+    def _annotations(path: Path) -> dict[str, str]:
+        """File name → WordNet id, from tab-separated lines."""
+        try:
+            lines = path.read_text().splitlines()
+        except OSError as problem:
+            raise UserError(f"{path} cannot be read ({problem.strerror}); fetch it again.") from None
+        return dict(line.split("\t")[:2] for line in lines if line.count("\t"))
+
+
+class ImageNetC(FolderC):
+    """ImageNet-C with ImageNet's validation set, resized and centre-cropped to 224 pixels.
+
+    The corrupted images are 224 pixels already. Of the training set, which would take 190 GB
+    decoded, :meth:`train` gives `train_per_class` images of each class, evenly spaced by name.
+    """
+
+    clean_fit = "imagenet"
+    train_per_class = 20
+
+    def test_files(self) -> Files:
+        return labelled_files(self.clean_folder / "val", self.classes)
+
+    def train_files(self) -> Files:
+        index = {wnid: i for i, wnid in enumerate(self.classes)}
+        labels = [index[name.split("/")[0]] for name in self._train_names]
+        return [self.clean_folder / "train" / name for name in self._train_names], labels
+
+    def train_count(self) -> int:
+        return len(self._train_names)
+
+    def selection(self, piece: str) -> Sequence[str]:
+        return self._train_names if piece == "clean/train" else ()
+
+    @cached_property
+    def _train_names(self) -> list[str]:
+        names = []
+        for wnid in self.classes:
+            own = image_files(self.clean_folder / "train" / wnid)
+            chosen = np.linspace(0, len(own) - 1, min(self.train_per_class, len(own))).astype(int)
+            names += [f"{wnid}/{own[i].name}" for i in chosen]
+        return names

@@ -1,0 +1,140 @@
+"""The audit of cifar10-c and cifar100-c."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.arrays import open_array
+from ttabench.data.published.cifar_batches import FILES, read_batches
+from ttabench.data.verify.cifar_checksums import MD5
+from ttabench.data.verify.findings import Audit, Finding, error
+from ttabench.errors import UserError
+
+SAMPLE = 200  # images compared with their clean versions, per severity
+
+# Corruptions that move an image further from the clean one with every severity, at 32 pixels; the
+# others go up and down.
+GROWING = (
+    "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "defocus_blur", "gaussian_blur",
+    "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression",
+)  # fmt: skip
+
+
+class CifarAudit(Audit):
+    """Batches, labels and arrays below `root`; with `deep`, also every file's published checksum."""
+
+    def corruptions(self) -> list[str]:
+        return [c for c in ALL_CORRUPTIONS if (self.folder / f"{c}.npy").is_file()]
+
+    def run(self) -> Iterator[Finding]:
+        if self.deep:
+            yield from self._checksums()
+        found: list[Finding] = []
+        train_files, test_files = FILES[self.facts.clean_folder]
+        try:
+            found += self._clean("training", self._read(train_files), self.facts.train)
+            test = self._read(test_files)
+            found += self._clean("test", test, self.facts.test)
+            found += self._labels(test)
+            for done, corruption in enumerate(self.corruptions()):
+                self.step(corruption, done, len(self.corruptions()))
+                found += self._array(corruption, test)
+        except UserError as problem:
+            found.append(error(str(problem)))
+        yield from found
+        if not found:
+            yield Finding(
+                "ok",
+                f"{self.facts.name}: {self.facts.num_classes} classes, {self.facts.train} training and "
+                f"{len(test)} test images, {len(self.corruptions())} corruptions at 5 severities.",
+            )
+
+    def _read(self, files: tuple[str, ...]) -> Labelled:
+        return read_batches(self.root / self.facts.clean_folder, files, self.facts.num_classes)
+
+    def _clean(self, split: str, data: Labelled, count: int) -> Iterator[Finding]:
+        classes = self.facts.num_classes
+        if len(data) != count:
+            yield error(f"{self.facts.clean_folder}: {len(data)} {split} images; expected {count}.")
+        per_class = np.bincount(data.labels, minlength=classes)
+        if per_class.min() != per_class.max():
+            spread = f"{per_class.min()} to {per_class.max()}"
+            yield error(
+                f"{self.facts.clean_folder}: {spread} {split} images per class; expected {count // classes}."
+            )
+
+    def _labels(self, test: Labelled) -> Iterator[Finding]:
+        path = self.folder / "labels.npy"
+        labels = open_array(path, (5 * len(test),), None).reshape(5, -1)
+        for severity, own in zip(SEVERITIES, labels, strict=True):
+            if wrong := int((own != test.labels).sum()):
+                permuted = np.array_equal(np.sort(own), np.sort(test.labels))
+                yield error(
+                    f"{path}: at severity {severity}, {wrong} of {len(test)} labels are not the clean test "
+                    f"set's{'; they are the same labels in another order' if permuted else ''}."
+                )
+
+    def _array(self, corruption: str, test: Labelled) -> Iterator[Finding]:
+        path = self.folder / f"{corruption}.npy"
+        try:
+            images = open_array(path, (5 * len(test), *test.images.shape[1:]), np.uint8)
+        except UserError as problem:
+            yield error(str(problem))
+            return
+        parts = images.reshape(5, *test.images.shape)
+        for text in mismatches(parts, test.images, growing=corruption in GROWING):
+            yield error(f"{path}: {text}")
+
+    def _checksums(self) -> Iterator[Finding]:
+        files = [n for n in MD5 if n.startswith((f"{self.facts.clean_folder}/", f"{self.folder.name}/"))]
+        for done, name in enumerate(files):
+            self.step(name, done, len(files))
+            if not (self.root / name).is_file():
+                continue
+            with (self.root / name).open("rb") as file:
+                found = hashlib.file_digest(file, _md5).hexdigest()
+            if found != MD5[name]:
+                yield error(f"{self.root / name} has the MD5 checksum {found}; published is {MD5[name]}.")
+
+
+def _md5() -> hashlib._Hash:
+    return hashlib.md5(usedforsecurity=False)
+
+
+def mismatches(images: NDArray[np.uint8], clean: NDArray[np.uint8], *, growing: bool) -> Iterator[str]:
+    """Why (5, n, H, W, 3) cannot be these clean images (n, H, W, 3) at severities 1 … 5, row by row.
+
+    Of a sample of images, most must correlate more with their own clean version than with that of
+    another row; and with `growing`, each severity must be further from the clean images than the last.
+    """
+    rows = np.unique(np.linspace(0, len(clean) - 1, min(SAMPLE, len(clean))).astype(int))
+    reference = clean[rows].astype(np.float32)
+    own = _standardised(reference)
+    other = np.roll(own, 1, axis=0)
+    distances = []
+    for severity in SEVERITIES:
+        sample = images[severity - 1][rows].astype(np.float32)
+        distances.append(float(np.abs(sample - reference).mean()))
+        like = _standardised(sample)
+        share = float(((like * own).sum(axis=1) > (like * other).sum(axis=1)).mean())
+        if share < 0.75:
+            yield (
+                f"at severity {severity} only {share:.0%} of the images look like the clean image of their "
+                "row; they are in another order."
+            )
+    if growing and sorted(distances) != distances:
+        yield "the severities are not in order: the images do not get further from the clean ones."
+
+
+def _standardised(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each image as a row of zero mean and unit length."""
+    rows = images.reshape(len(images), -1)
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    unit: NDArray[np.float32] = rows / np.maximum(np.sqrt((rows * rows).sum(axis=1, keepdims=True)), 1e-6)
+    return unit

@@ -1,0 +1,109 @@
+"""The audit of tinyimagenet-c and imagenet-c."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ttabench.corruptions.names import SEVERITIES
+from ttabench.data.files.image_files import Fit, class_folders, image_files, read_image
+from ttabench.data.published.facts import TINY_FIXED_RECORD
+from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC, find_corruptions
+from ttabench.data.verify.findings import Audit, Finding, error
+from ttabench.errors import UserError
+
+SAMPLE = 20  # images decoded per corruption and severity, unless the audit is deep
+
+
+class FolderAudit(Audit):
+    """Class folders and their images below `root`; decodes a sample of the images or, with `deep`, all."""
+
+    def corruptions(self) -> list[str]:
+        return list(find_corruptions(self.folder))
+
+    def run(self) -> Iterator[Finding]:
+        classes, found = self._clean()
+        paths = find_corruptions(self.folder)
+        for done, (corruption, path) in enumerate(paths.items()):
+            self.step(corruption, done, len(paths))
+            found += self._corruption(path, classes)
+        yield from found
+        if not found:
+            yield Finding(
+                "ok",
+                f"{self.facts.name}: {self.facts.num_classes} classes, {self.facts.test} clean test images, "
+                f"{len(paths)} corruptions at 5 severities.",
+            )
+
+    def _clean(self) -> tuple[list[str], list[Finding]]:
+        """The class names, and what is wrong with the clean sets."""
+        kind: type[FolderC] = TinyImageNetC if self.facts.layout == "tiny" else ImageNetC
+        found: list[Finding] = []
+        try:
+            opened = kind(self.facts, self.root)
+            classes = list(opened.classes)
+            found += self._clean_set("test", opened.test_files(), self.facts.test, kind.clean_fit)
+        except UserError as problem:
+            return [], [error(str(problem))]
+        if (self.root / self.facts.clean_folder / "train").is_dir():
+            try:
+                found += self._clean_set(
+                    "training", opened.train_files(), opened.train_count(), kind.clean_fit
+                )
+            except UserError as problem:
+                found.append(error(str(problem)))
+        else:
+            text = f"{self.facts.clean_folder}/train is not here; methods that need source images cannot run."
+            found.append(Finding("warning", text))
+        return classes, found
+
+    def _clean_set(self, split: str, found: Files, count: int, fit: Fit) -> Iterator[Finding]:
+        files, labels = found
+        if len(files) != count:
+            yield error(f"{self.facts.clean_folder}: {len(files)} {split} images; expected {count}.")
+        elif len(set(Counter(labels).values())) != 1:
+            yield error(f"{self.facts.clean_folder}: the classes have different numbers of {split} images.")
+        yield from self._readable(files, fit)
+
+    def _readable(self, files: Sequence[Path], fit: Fit = "exact") -> Iterator[Finding]:
+        for file in files if self.deep else files[:: max(1, len(files) // SAMPLE)]:
+            try:
+                read_image(file, self.facts.image_size, fit)
+            except UserError as problem:
+                yield error(str(problem))
+                return
+
+    def _corruption(self, path: Path, classes: list[str]) -> Iterator[Finding]:
+        first: set[str] = set()
+        for severity in SEVERITIES:
+            folder = path / str(severity)
+            if not folder.is_dir():
+                yield error(f"{path} has no severity {severity}.")
+                continue
+            names = class_folders(folder)
+            if self.facts.layout == "tiny" and path.name == "frost" and len(names) > self.facts.num_classes:
+                yield error(
+                    f"{path} has {len(names):,} classes instead of {self.facts.num_classes}: this is the "
+                    f"first release of Tiny ImageNet-C; fetch the fixed one, {TINY_FIXED_RECORD}."
+                )
+                return
+            if len(names) != self.facts.num_classes or (classes and names != classes):
+                wanted = f"the {self.facts.num_classes} of the clean set"
+                yield error(f"{folder} has {len(names)} classes; expected {wanted}.")
+                continue
+            images = {f"{name}/{file.name}": file for name in names for file in image_files(folder / name)}
+            yield from self._images(folder, names, images)
+            first = first or set(images)
+            if odd := len(first ^ set(images)):
+                yield error(f"{folder}: {odd} file names differ from those of the first severity.")
+
+    def _images(self, folder: Path, classes: list[str], images: dict[str, Path]) -> Iterator[Finding]:
+        each = self.facts.test // self.facts.num_classes
+        counts = dict.fromkeys(classes, 0)
+        for name in images:
+            counts[name.split("/")[0]] += 1
+        low, high = min(counts.values()), max(counts.values())
+        if (low, high) != (each, each):
+            yield error(f"{folder} has {low} to {high} images per class; expected {each}.")
+        yield from self._readable(list(images.values()))

@@ -1,0 +1,1 @@
+"""The architectures: ResNets, CCT, CVT and ViT-Lite, by name (`names`) and as networks (`build`)."""

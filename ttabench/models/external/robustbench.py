@@ -1,0 +1,231 @@
+"""RobustBench as it comes from PyPI: its model zoo and its CIFAR-C loaders. The only door to the package.
+
+Croce et al.: RobustBench, a standardized adversarial robustness benchmark, NeurIPS 2021 Datasets and
+Benchmarks. Version 1.1.1 cannot be imported as installed; `_package` says why and helps it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ttabench.data.dataset import Dataset, Labelled
+from ttabench.errors import UserError, unknown
+from ttabench.models.external.download_weights import WeightsFile
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["CLAIMS", "CONSTANTS", "PREFIX", "cifar_c", "claimed", "network", "renamed", "weights_file"]
+
+PREFIX = "robustbench/"
+DATASETS = {10: "cifar10", 100: "cifar100", 1000: "imagenet"}  # RobustBench's names, by number of classes
+THREATS = ("corruptions", "Linf", "L2")  # its leaderboards; names without one are of the first
+
+DRIVES = (  # where Google Drive hands out a file by its id, however large it is
+    "https://drive.usercontent.google.com/download?export=download&confirm=t&id=",
+    "https://docs.google.com/uc?export=download&confirm=t&id=",
+)
+
+CONSTANTS = ("mu", "sigma", "mean", "std")
+"""The normalisation that its networks carry inside, which some of its files leave out."""
+
+CLAIMS: dict[str, dict[str, float]] = {
+    "cifar10": {
+        "Addepalli2021Towards_WRN34": 85.32,
+        "Addepalli2022Efficient_WRN_34_10": 88.71,
+        "Diffenderfer2021Winning_LRR": 96.66,
+        "Hendrycks2020AugMix_ResNeXt": 95.83,
+        "Hendrycks2020AugMix_WRN": 95.08,
+        "Kireev2021Effectiveness_AugMixNoJSD": 94.97,
+        "Kireev2021Effectiveness_Gauss50percent": 93.24,
+        "Kireev2021Effectiveness_RLAT": 93.10,
+        "Kireev2021Effectiveness_RLATAugMix": 94.75,
+        "Kireev2021Effectiveness_RLATAugMixNoJSD": 94.77,
+        "Modas2021PRIMEResNet18": 93.06,
+        "Rebuffi2021Fixing_70_16_cutmix_extra_L2": 95.74,
+        "Rebuffi2021Fixing_70_16_cutmix_extra_Linf": 92.23,
+        "Standard": 94.78,
+    },
+    "cifar100": {
+        "Addepalli2021Towards_PARN18": 62.02,
+        "Addepalli2021Towards_WRN34": 65.73,
+        "Addepalli2022Efficient_WRN_34_10": 68.75,
+        "Diffenderfer2021Winning_LRR": 78.41,
+        "Gowal2020Uncovering_Linf": 60.86,
+        "Gowal2020Uncovering_extra_Linf": 69.15,
+        "Hendrycks2020AugMix_ResNeXt": 78.90,
+        "Hendrycks2020AugMix_WRN": 76.28,
+        "Modas2021PRIMEResNet18": 77.60,
+    },
+    "imagenet": {
+        "Erichson2022NoisyMix": 76.98,
+        "Erichson2022NoisyMix_new": 76.90,
+        "Geirhos2018_SIN": 60.08,
+        "Geirhos2018_SIN_IN": 74.98,
+        "Geirhos2018_SIN_IN_IN": 77.56,
+        "Hendrycks2020AugMix": 77.34,
+        "Hendrycks2020Many": 76.86,
+        "Salman2020Do_50_2_Linf": 68.64,
+    },
+}
+"""Clean accuracy in percent on the corruption leaderboards, of the networks that can be used here."""
+
+
+def network(arch: str, dataset: Dataset) -> nn.Module:
+    """The network that `arch`, ``robustbench/NAME`` or ``robustbench/Linf/NAME``, is for this dataset.
+
+    With random weights, in eval mode, for pixels in [0, 1]: the normalisation is inside, as RobustBench
+    has it. Raises UserError on an unknown name, an ensemble, or where RobustBench is missing.
+    """
+    net: nn.Module = _entry(arch, dataset)["model"]()
+    return net.eval()
+
+
+def weights_file(arch: str, dataset: Dataset) -> WeightsFile:
+    """Where the weights are: RobustBench keeps them on Google Drive, without checksums."""
+    drive = _entry(arch, dataset)["gdrive_id"]
+    threat, name = _parts(arch)
+    return WeightsFile(
+        file=f"{DATASETS[dataset.num_classes]}-{threat}-{name}.pt",
+        urls=tuple(f"{address}{drive}" for address in DRIVES),
+        folder="",
+    )
+
+
+def renamed(net: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A file's tensors under the names they have in `net`.
+
+    As in RobustBench's own loader, which drops ``module.`` and ``model.`` in front of any name, and puts
+    ``model.`` there where the network lies behind a layer that normalises.
+    """
+    behind = "model." if any(name.startswith("model.") for name in net.state_dict()) else ""
+    return {
+        behind + name.removeprefix("module.").removeprefix("model."): value for name, value in tensors.items()
+    }
+
+
+def claimed(arch: str, dataset: Dataset) -> float | None:
+    """Clean accuracy in percent that the leaderboard states, None where it is not in `CLAIMS`."""
+    threat, name = _parts(arch)
+    known = CLAIMS.get(DATASETS.get(dataset.num_classes, ""), {})
+    return known.get(name) if threat == THREATS[0] else None
+
+
+def cifar_c(dataset: Dataset, root: Path, corruption: str, severity: int) -> Labelled:
+    """What RobustBench's own loader of CIFAR-10-C or CIFAR-100-C reads from the files below `root`.
+
+    The same images and labels as ``dataset.corrupted(corruption, severity)``. Nothing is downloaded:
+    RobustBench would unpack archives without looking. Raises UserError where the files are missing.
+    """
+    import numpy as np
+
+    data = _package("robustbench.data")
+    loaders = {10: ("CIFAR-10-C", data.load_cifar10c), 100: ("CIFAR-100-C", data.load_cifar100c)}
+    if dataset.num_classes not in loaders:
+        raise UserError(f"RobustBench has CIFAR-10-C and CIFAR-100-C; {dataset.name} is neither.")
+    folder, load = loaders[dataset.num_classes]
+    for file in ("labels.npy", f"{corruption}.npy"):
+        if not (root / folder / file).is_file():
+            raise UserError(f"there is no {root / folder / file}; run ttabench data fetch {dataset.name}.")
+    pixels, labels = load(
+        n_examples=10_000, severity=severity, data_dir=str(root), shuffle=False, corruptions=(corruption,)
+    )
+    images = (pixels * 255).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
+    return Labelled(images, labels.numpy().astype(np.int64))
+
+
+# ---- the model zoo
+
+
+def _parts(arch: str) -> tuple[str, str]:
+    """``robustbench/Linf/NAME`` → ("Linf", "NAME"). Raises UserError on an unknown leaderboard."""
+    threat, slash, name = arch.removeprefix(PREFIX).rpartition("/")
+    if slash and threat not in THREATS:
+        raise unknown("RobustBench leaderboard", threat, THREATS)
+    return threat or THREATS[0], name
+
+
+def _entry(arch: str, dataset: Dataset) -> dict[str, Any]:
+    """A network's line in RobustBench's model zoo."""
+    threat, name = _parts(arch)
+    benchmark = DATASETS.get(dataset.num_classes)
+    if benchmark is None:
+        raise UserError(
+            f"RobustBench has networks of CIFAR-10, CIFAR-100 and ImageNet (10, 100 and 1000 classes), but "
+            f"{dataset.name} has {dataset.num_classes}."
+        )
+    zoo, enums = _package("robustbench.model_zoo"), _package("robustbench.model_zoo.enums")
+    boards = zoo.model_dicts[enums.BenchmarkDataset(benchmark)]
+    models: dict[str, dict[str, Any]] = boards.get(enums.ThreatModel(threat), {})
+    if name not in models:
+        board = f"of {benchmark}" if threat == THREATS[0] else f"of {benchmark} ({threat})"
+        usable = [other for other, entry in models.items() if isinstance(entry["gdrive_id"], str)]
+        raise unknown(f"RobustBench network {board}", name, usable, "robustbench.github.io")
+    drive = models[name]["gdrive_id"]
+    if isinstance(drive, list):
+        raise UserError(
+            f"{arch} is an ensemble of {len(drive)} networks, which has no last linear layer of its own; "
+            "use one network."
+        )
+    if not drive:
+        raise UserError(f"{arch} is a network of timm or torchvision; use it as timm/NAME.")
+    return models[name]
+
+
+# ---- the package as installed
+
+
+@lru_cache
+def _package(name: str) -> ModuleType:
+    """A module of RobustBench. Raises UserError where the package is missing or cannot be imported.
+
+    Version 1.1.1 imports ``autoattack``, which it requires from PyPI under the name pyautoattack, whose
+    modules are called that too; and ``pkg_resources``, of which setuptools 82 was the first without.
+    Both are lent to it while it is imported and at no other time.
+    """
+    with _lent(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old names of timm's modules, which it imports
+        try:
+            return importlib.import_module(name)
+        except (ImportError, RuntimeError) as problem:
+            raise UserError(
+                f"RobustBench cannot be imported ({str(problem).splitlines()[0]}): "
+                "pip install 'ttabench[robustbench]', with the torchvision made for the torch installed."
+            ) from None
+
+
+@contextmanager
+def _lent() -> Iterator[None]:
+    lent: dict[str, ModuleType] = {}
+    if _missing("autoattack") and not _missing("pyautoattack"):
+        lent["autoattack"] = importlib.import_module("pyautoattack")
+        lent["autoattack.state"] = importlib.import_module("pyautoattack.state")
+    if _missing("pkg_resources"):
+        lent["pkg_resources"] = ModuleType("pkg_resources")
+        lent["pkg_resources"].resource_filename = _resource_filename  # type: ignore[attr-defined]
+    sys.modules.update(lent)
+    try:
+        yield
+    finally:
+        for name in lent:
+            del sys.modules[name]
+
+
+def _missing(name: str) -> bool:
+    return name not in sys.modules and find_spec(name) is None
+
+
+def _resource_filename(module: str, path: str) -> str:
+    """A data file beside a module, which is all that RobustBench asks pkg_resources for."""
+    beside = sys.modules[module].__file__
+    assert beside is not None
+    return str(Path(beside).parent / path)

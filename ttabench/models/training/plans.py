@@ -1,0 +1,92 @@
+"""What training a source classifier means, before anything is trained. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ttabench.cell import canonical
+from ttabench.data.dataset import Dataset, Labelled
+from ttabench.env import cache_dir
+from ttabench.errors import UserError
+from ttabench.models.architectures.names import Member, resolve
+from ttabench.models.training.recipes import Recipe, recipe_for
+
+if TYPE_CHECKING:
+    from ttabench.classifier import Classifier
+
+__all__ = ["Plan", "data_hash", "plan"]
+
+TRAINING_VERSION = 1  # raise whenever training code changes what comes out of the same recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that decides the weights of a source classifier, but for the machine.
+
+    data   hash of the training images, see :func:`data_hash`.
+    """
+
+    member: Member
+    recipe: Recipe
+    dataset: str
+    data: str
+    num_classes: int
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    seed: int
+
+    @cached_property
+    def digest(self) -> str:
+        identity = {**asdict(self), "recipe": self.recipe.identity(), "version": TRAINING_VERSION}
+        return hashlib.sha256(canonical(identity).encode()).hexdigest()
+
+    @property
+    def folder(self) -> Path:
+        return cache_dir() / "models" / self.dataset
+
+    @property
+    def path(self) -> Path:
+        """The JSON file that describes the checkpoint, there or not."""
+        return self.folder / f"{self.member.name}-{self.recipe.name}-{self.digest[:12]}.json"
+
+    def build(self) -> Classifier:
+        """The classifier with fresh weights, from torch's global generator."""
+        from ttabench.models.architectures.build import build
+
+        return build(
+            self.member.name, dataset=self.dataset, num_classes=self.num_classes,
+            image_size=self.image_size, mean=self.mean, std=self.std,
+        )  # fmt: skip
+
+
+def plan(arch: str, dataset: Dataset, *, recipe: str = "", epochs: int | None = None, seed: int = 0) -> Plan:
+    """What training `arch` on `dataset` means. Raises UserError on unknown names and impossible sizes."""
+    member = resolve(
+        arch, dataset=dataset.name, image_size=dataset.image_size, num_classes=dataset.num_classes
+    )
+    chosen = recipe_for(member, dataset.name, recipe)
+    if epochs is not None:
+        if epochs < 1:
+            raise UserError(f"epochs is {epochs}; expected at least 1.")
+        chosen = replace(chosen, epochs=epochs)
+    return Plan(
+        member=member, recipe=chosen, dataset=dataset.name, data=data_hash(dataset.train()),
+        num_classes=dataset.num_classes, image_size=dataset.image_size,
+        mean=tuple(dataset.mean), std=tuple(dataset.std), seed=seed,
+    )  # fmt: skip
+
+
+def data_hash(train: Labelled) -> str:
+    """SHA-256 of the number of images, all labels and up to 1,000 evenly spaced images.
+
+    Enough to tell another split, order or size of image, and quick on a memory-mapped file.
+    """
+    digest = hashlib.sha256(str(train.images.shape).encode())
+    digest.update(train.labels.astype("<i8").tobytes())
+    digest.update(train.images[:: max(1, len(train) // 1000)].tobytes())
+    return digest.hexdigest()

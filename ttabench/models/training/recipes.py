@@ -1,0 +1,118 @@
+"""How source classifiers are trained: plain data, by dataset and family. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ttabench.errors import unknown
+from ttabench.models.architectures.names import Member
+
+FAST = "fast"
+PAPER = "paper"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One training recipe.
+
+    optimizer        sgd (Nesterov momentum 0.9) | adamw.
+    lr, final_lr     peak and final learning rate: linear warm-up, then a cosine.
+    warmup           fraction of all steps spent warming up.
+    weight_decay     on filters and matrices; on norms and biases too where `decay_all`.
+    label_smoothing  in 0 … 1.
+    clip             largest norm of the whole gradient; 0 = off.
+    shift            random shift of up to this many pixels, zeros moving in.
+    flip             random horizontal mirror.
+    randaugment      magnitude 0 … 10 of two random operations per image; 0 = off.
+    mixup, cutmix    α of the Beta distribution, 0 = off; with both, a coin per batch decides.
+    mix_until        fraction of the epochs after which images are no longer mixed.
+    compile          torch.compile, on a GPU only.
+    precision        "auto": bfloat16 autocast on a GPU, float32 elsewhere; or either by name.
+    threads          CPU threads; 0 = as the process has them. Sums, and with them the last bits of
+                     the weights, depend on it.
+    """
+
+    name: str
+    epochs: int
+    batch_size: int
+    optimizer: str
+    lr: float
+    final_lr: float = 0.0
+    warmup: float = 0.25
+    weight_decay: float = 0.0
+    decay_all: bool = False
+    label_smoothing: float = 0.0
+    clip: float = 0.0
+    shift: int = 0
+    flip: bool = False
+    randaugment: int = 0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_until: float = 1.0
+    compile: bool = False
+    precision: str = "auto"
+    threads: int = 0
+
+    def identity(self) -> dict[str, Any]:
+        """What differs from the defaults, so that a field added later leaves old checkpoints valid."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+
+# ---- digits: no flips, one thread so that the weights do not depend on the number of cores
+
+_digits_resnet = Recipe(
+    name=FAST, epochs=10, batch_size=32, optimizer="adamw", lr=3e-3, weight_decay=0.05,
+    label_smoothing=0.1, clip=1.0, shift=2, precision="float32", threads=1,
+)  # fmt: skip
+_digits_cct = replace(_digits_resnet, epochs=9, batch_size=24)
+_digits_patches = replace(_digits_resnet, epochs=25)  # cheap epochs, but no convolution to start from
+
+# ---- natural images of 32 and 64 pixels
+
+_resnet_fast = Recipe(
+    name=FAST, epochs=30, batch_size=512, optimizer="sgd", lr=0.4, warmup=0.2, weight_decay=5e-4,
+    label_smoothing=0.1, shift=4, flip=True, compile=True,
+)  # fmt: skip
+# The ResNet18 of NOTE and SoTTA (200 epochs, SGD 0.1, momentum 0.9, Nesterov, weight decay 5e-4, cosine).
+_resnet_paper = Recipe(
+    name=PAPER, epochs=200, batch_size=128, optimizer="sgd", lr=0.1, warmup=0.0, weight_decay=5e-4,
+    decay_all=True, shift=4, flip=True,
+)  # fmt: skip
+# He et al. 2016, section 4.2: 64,000 steps of 128 images, but with a cosine in place of two drops.
+_cifar_resnet_paper = replace(_resnet_paper, epochs=164, weight_decay=1e-4)
+_small_transformer_fast = Recipe(
+    name=FAST, epochs=26, batch_size=128, optimizer="adamw", lr=1.5e-3, weight_decay=0.05,
+    clip=1.0, shift=4, flip=True, compile=True,
+)  # fmt: skip
+_transformer_fast = Recipe(
+    name=FAST, epochs=60, batch_size=256, optimizer="adamw", lr=1e-3, warmup=0.15, weight_decay=0.06,
+    label_smoothing=0.1, clip=1.0, shift=4, flip=True, compile=True,
+)  # fmt: skip
+# Hassani et al. 2021, the published CIFAR-10 configuration (300 epochs, 10 of warm-up).
+_transformer_paper = Recipe(
+    name=PAPER, epochs=300, batch_size=128, optimizer="adamw", lr=5.5e-4, final_lr=1e-5, warmup=10 / 300,
+    weight_decay=0.06, label_smoothing=0.1, shift=4, flip=True, randaugment=9, mixup=0.8, cutmix=1.0,
+)  # fmt: skip
+
+
+def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
+    """The recipe called `name` ("" = fast). Raises UserError where there is none."""
+    if dataset == "digits-c":
+        digits = {"cct": _digits_cct, "cvt": _digits_patches, "vit_lite": _digits_patches}
+        choices = {FAST: digits.get(member.family, _digits_resnet)}
+    elif member.family == "resnet18":
+        choices = {FAST: _resnet_fast, PAPER: _resnet_paper}
+    elif member.family == "cifar_resnet":
+        choices = {FAST: _resnet_fast, PAPER: _cifar_resnet_paper}
+    else:
+        paper = _transformer_paper
+        if dataset.startswith("cifar100"):
+            paper = replace(paper, lr=6e-4)
+        elif dataset.startswith("cifar10"):
+            paper = replace(paper, mix_until=175 / 300)
+        small = member.options["dim"] <= 128
+        choices = {FAST: _small_transformer_fast if small else _transformer_fast, PAPER: paper}
+    if (name or FAST) not in choices:
+        raise unknown("recipe", name, choices)
+    return choices[name or FAST]

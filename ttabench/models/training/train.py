@@ -1,0 +1,282 @@
+"""Training of source classifiers.
+
+Deterministic given a seed, on one machine and with one number of threads: everything random is
+seeded afresh at the start of each epoch, so that a training run that was killed continues bit for
+bit from the last epoch that was saved. torch's global generators are left as they were.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ttabench.data.dataset import Dataset
+from ttabench.env import machine, pick_device, versions
+from ttabench.errors import UserError
+from ttabench.evaluate import clean_accuracy
+from ttabench.models.checkpoints.cache import Loaded, load, save, write_atomically
+from ttabench.models.training.augment import Sampler, mix
+from ttabench.models.training.plans import Plan, plan
+from ttabench.models.training.randaugment import randaugment
+from ttabench.models.training.recipes import Recipe
+
+__all__ = ["Progress", "train"]
+
+SAVE_EVERY = 30.0  # seconds between training states; one is also a sign that this takes long
+TELL_EVERY = 0.1  # seconds between progress reports, at least
+EVALUATIONS = 10  # of the clean test set over a training run, for the learning curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a training run stands: `epoch` and `step` count from 1, accuracy (percent) and loss are
+    of the training images of this epoch so far."""
+
+    arch: str
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    accuracy: float
+    seconds_left: float
+
+
+def train(
+    arch: str,
+    dataset: Dataset,
+    *,
+    recipe: str = "",
+    epochs: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    precision: str = "auto",
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Loaded:
+    """Train `arch` on the clean training images, store it, and return it as it was stored.
+
+    Continues a run of the same plan that was killed.
+
+    recipe       the recipe's name; "" = the dataset's default.
+    epochs       in place of the recipe's (the result is then found only when asked for with these).
+    precision    "auto" = the recipe's, "float32" or "bfloat16" (autocast).
+    on_progress  called at the end of each epoch, and up to ten times a second within.
+
+    Raises UserError on bad names, an unwritable cache, or a loss that is not finite.
+    """
+    what = plan(arch, dataset, recipe=recipe, epochs=epochs, seed=seed)
+    place = torch.device(pick_device(device))
+    with _isolated(what.recipe.threads, place):
+        run = _Run(what, dataset, place, precision)
+        run.resume()
+        while run.epoch < what.recipe.epochs:
+            run.train_one_epoch(on_progress or (lambda _: None))
+        run.finish()
+    return load(arch, dataset, recipe=recipe, epochs=epochs, seed=seed)
+
+
+class _Run:
+    """A training run: the network, its optimiser, and how far it has come."""
+
+    def __init__(self, what: Plan, dataset: Dataset, device: torch.device, precision: str) -> None:
+        self.plan, self.recipe, self.device = what, what.recipe, device
+        self.precision = resolve_precision(precision, self.recipe, device)
+        self.test = dataset.test()
+        train = dataset.train()
+        self.sampler = Sampler(train.images, device, shift=self.recipe.shift, flip=self.recipe.flip)
+        self.labels = torch.tensor(train.labels, device=device)
+        self.batch_size = min(self.recipe.batch_size, len(train))
+        self.steps_per_epoch = len(train) // self.batch_size
+        self.steps = self.steps_per_epoch * self.recipe.epochs
+
+        torch.manual_seed(what.seed)
+        self.classifier = what.build().to(device)
+        self.optimizer = make_optimizer(self.recipe, self.classifier.net, device)
+        compiled = self.recipe.compile and device.type == "cuda" and find_spec("triton")
+        self.forward: Callable[[Tensor], Tensor] = (
+            torch.compile(self.classifier) if compiled else self.classifier
+        )
+        self.epoch = 0
+        self.seconds = 0.0
+        self.curve: list[dict[str, float]] = []
+        self.saved_at = time.perf_counter()
+
+    def train_one_epoch(self, on_progress: Callable[[Progress], None]) -> None:
+        began = told = time.perf_counter()
+        seed = int(np.random.SeedSequence((self.plan.seed, self.epoch)).generate_state(1)[0])
+        torch.manual_seed(seed)  # dropout and stochastic depth
+        generator = torch.Generator(self.device).manual_seed(seed)
+        draw = np.random.default_rng(seed)
+        order = torch.randperm(len(self.labels), device=self.device, generator=generator)
+        self.classifier.train()
+        sums = torch.zeros(2, device=self.device)  # of the loss, of images right
+        for i, index in enumerate(torch.split(order, self.batch_size)[: self.steps_per_epoch], start=1):
+            step = self.epoch * self.steps_per_epoch + i
+            x = self.sampler.batch(index, generator)
+            sums += self._update(
+                x, self.labels[index], draw, learning_rate(self.recipe, step - 1, self.steps)
+            )
+            # Reading the sums makes a GPU wait, so not at every step.
+            if (now := time.perf_counter()) - told > TELL_EVERY or i == self.steps_per_epoch:
+                told = now
+                loss, right = sums.tolist()
+                on_progress(
+                    Progress(
+                        arch=self.plan.member.name, epoch=self.epoch + 1, epochs=self.recipe.epochs,
+                        step=step, steps=self.steps, loss=loss / i,
+                        accuracy=100 * right / (i * self.batch_size),
+                        seconds_left=(self.seconds + now - began) / step * (self.steps - step),
+                    )
+                )  # fmt: skip
+        self._end_epoch(loss / self.steps_per_epoch, 100 * right / (self.steps_per_epoch * self.batch_size))
+        self.seconds += time.perf_counter() - began
+        if time.perf_counter() - self.saved_at >= SAVE_EVERY and self.epoch < self.recipe.epochs:
+            self.save_state()
+
+    def _update(self, x: Tensor, labels: Tensor, draw: np.random.Generator, lr: float) -> Tensor:
+        """One step of the optimiser; returns (loss, number of images right)."""
+        recipe = self.recipe
+        if recipe.randaugment:
+            x = randaugment(x, recipe.randaugment, draw)
+        targets = F.one_hot(labels, self.plan.num_classes).float()
+        if self.epoch < recipe.mix_until * recipe.epochs:
+            x, targets = mix(x, targets, draw, recipe.mixup, recipe.cutmix)
+        half = self.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext():
+            logits = self.forward(x)
+        loss = F.cross_entropy(logits.float(), targets, label_smoothing=recipe.label_smoothing)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        if recipe.clip:
+            nn.utils.clip_grad_norm_(self.classifier.net.parameters(), recipe.clip)
+        self.optimizer.step()
+        return torch.stack((loss.detach(), (logits.detach().argmax(1) == labels).sum().float()))
+
+    def _end_epoch(self, loss: float, train_accuracy: float) -> None:
+        """Count the epoch and add a point to the learning curve."""
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the training loss of {self.plan.member.name} is {loss} in epoch {self.epoch + 1}; "
+                "try float32 precision, or another seed."
+            )
+        self.epoch += 1
+        point = {"epoch": float(self.epoch), "loss": loss, "train_accuracy": train_accuracy}
+        every = max(1, self.recipe.epochs // EVALUATIONS)
+        if self.epoch % every == 0 and self.epoch < self.recipe.epochs:
+            point["clean_accuracy"] = self._clean_accuracy()
+        self.curve.append(point)
+
+    def _clean_accuracy(self) -> float:
+        return clean_accuracy(self.classifier.eval(), self.test, str(self.device))
+
+    # ---- what outlives a kill
+
+    @property
+    def state_file(self) -> Path:
+        return self.plan.path.with_suffix(".training.pt")
+
+    def save_state(self) -> None:
+        state = {
+            "plan": self.plan.digest, "precision": self.precision,
+            "epoch": self.epoch, "seconds": self.seconds, "curve": self.curve,
+            "net": self.classifier.net.state_dict(), "optimizer": self.optimizer.state_dict(),
+        }  # fmt: skip
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        write_atomically(self.state_file, buffer.getvalue())
+        self.saved_at = time.perf_counter()
+
+    def resume(self) -> None:
+        """Take up the state that a killed run of the same plan left, if there is one."""
+        if not self.state_file.exists():
+            return
+        try:
+            state: dict[str, Any] = torch.load(self.state_file, map_location=self.device, weights_only=True)
+            if state["plan"] != self.plan.digest:
+                raise ValueError("it belongs to another plan")
+            if state["precision"] != self.precision:
+                raise ValueError(f"it is in {state['precision']}, not {self.precision}")
+            self.classifier.net.load_state_dict(state["net"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.epoch, self.seconds, self.curve = state["epoch"], state["seconds"], state["curve"]
+        except Exception as problem:
+            raise UserError(
+                f"the interrupted training in {self.state_file} cannot be continued ({problem}); delete it."
+            ) from None
+
+    def finish(self) -> None:
+        began = time.perf_counter()
+        clean = self._clean_accuracy()
+        self.curve[-1]["clean_accuracy"] = clean
+        described = {
+            "clean_accuracy": clean, "test_images": len(self.test), "epochs": self.recipe.epochs,
+            "seconds": round(self.seconds + time.perf_counter() - began, 1),
+            "device": self.device.type, "machine": machine(), "threads": torch.get_num_threads(),
+            "precision": self.precision, "parameters": sum(p.numel() for p in self.classifier.parameters()),
+            "versions": versions(), "curve": self.curve,
+        }  # fmt: skip
+        save(self.plan, self.classifier, described)
+        self.state_file.unlink(missing_ok=True)
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """Linear warm-up over the first `warmup` of the steps, then a cosine down to `final_lr`."""
+    warm = recipe.warmup * steps
+    if step < warm:
+        return recipe.lr * (step + 1) / (warm + 1)
+    done = (step - warm) / max(1.0, steps - warm)
+    return recipe.final_lr + (recipe.lr - recipe.final_lr) * (1 + math.cos(math.pi * done)) / 2
+
+
+def make_optimizer(recipe: Recipe, net: nn.Module, device: torch.device) -> torch.optim.Optimizer:
+    """SGD or AdamW; norms and biases are decayed only where the recipe says so."""
+    trained = [p for p in net.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": recipe.weight_decay},
+        {
+            "params": [p for p in trained if p.ndim <= 1],
+            "weight_decay": recipe.weight_decay if recipe.decay_all else 0.0,
+        },
+    ]
+    fused = device.type in ("cpu", "cuda")
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=recipe.lr, momentum=0.9, nesterov=True, fused=fused)
+    return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
+
+
+def resolve_precision(precision: str, recipe: Recipe, device: torch.device) -> str:
+    """ "auto" → the recipe's, and where that says auto too: bfloat16 on a GPU that has it."""
+    if precision == "auto":
+        precision = recipe.precision
+    if precision == "auto":
+        return "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+    if precision not in ("float32", "bfloat16"):
+        raise UserError(f"precision is '{precision}'; expected auto, float32 or bfloat16.")
+    return precision
+
+
+@contextmanager
+def _isolated(threads: int, device: torch.device) -> Iterator[None]:
+    """Leave torch's global generators and number of threads as they were."""
+    before = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if threads:
+            torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

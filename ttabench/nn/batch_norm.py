@@ -1,0 +1,176 @@
+"""Batch-norm layers that normalise with statistics of the test data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ttabench.classifier.norm_layers import norm_modules
+from ttabench.errors import UserError
+from ttabench.nn.objectives import widen
+
+
+def moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
+    """Centre and spread (C,), (C,) of (B, C, …) per channel, over everything else.
+
+    "batch": mean and biased variance. "median": the lower median m and the mean of (x − m)²
+    (MedBN, Park et al., CVPR 2024); the median's gradient goes to the selected element.
+    """
+    if statistics not in ("batch", "median"):
+        raise UserError(f"statistics is '{statistics}'; expected batch or median.")
+    rows = x.transpose(0, 1).flatten(1)
+    centre = rows.mean(dim=1) if statistics == "batch" else rows.median(dim=1).values
+    return centre, (rows - centre[:, None]).square().mean(dim=1)
+
+
+# The forward passes that do nothing but normalise.
+PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+
+
+class AdaptiveBatchNorm(_BatchNorm):
+    """A batch-norm layer whose statistics are, or come to be, those of the test data.
+
+    (μ, σ²) = (1 − w)·(stored mean, stored variance) + w·(m, v), with (m, v) the :func:`moments` of the
+    input; gradients flow through m and v.
+
+    statistics  "batch" or "median".
+    weight      w in [0, 1]. With 1, what is stored is neither read nor kept.
+    prior       N > 0: w = n / (N + n) for a batch of n images (Schneider et al., NeurIPS 2020).
+    track       in train mode the mixture replaces what is stored, in eval mode what is stored is used
+                (RobustBN: Yuan et al., CVPR 2023). Otherwise both modes do the same and nothing moves.
+    after       what the layer goes on to, such as an activation; none for torch's own layers.
+    """
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(
+        self,
+        layer: _BatchNorm,
+        statistics: str = "batch",
+        weight: float = 1.0,
+        prior: float = 0.0,
+        track: bool = False,
+        after: nn.Module | None = None,
+    ) -> None:
+        super().__init__(layer.num_features, layer.eps, affine=False, track_running_stats=False)
+        self.replaces = type(layer).__name__
+        self.weight, self.bias, self.affine = layer.weight, layer.bias, layer.affine
+        self.statistics, self.mix, self.prior, self.track = statistics, weight, prior, track
+        if track or prior or weight < 1:
+            if layer.running_mean is None or layer.running_var is None:
+                raise UserError(f"a {self.replaces} layer of the model has no stored statistics to mix with.")
+            self.running_mean, self.running_var = layer.running_mean.clone(), layer.running_var.clone()
+        self.after = after
+        self.training = layer.training
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass
+
+    def forward(self, input: Tensor) -> Tensor:
+        out = self._normalise(input)
+        return out if self.after is None else cast(Tensor, self.after(out))
+
+    def _normalise(self, input: Tensor) -> Tensor:
+        if self.running_mean is None and self.statistics == "batch":
+            return self._fused(input, own=True)
+        if self.track and not self.training:
+            return self._fused(input, own=False)
+        mean, var = self._statistics(input)
+        shape = (1, -1, *(1,) * (input.dim() - 2))
+        scale = (var + self.eps).rsqrt()
+        if self.weight is not None:
+            scale = self.weight * scale
+        out = (input - mean.view(shape)) * scale.view(shape)
+        return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
+
+    def _fused(self, x: Tensor, own: bool) -> Tensor:
+        """Unlike nn.functional.batch_norm, torch.batch_norm takes a single value per channel."""
+        stored = (None, None) if own else (self.running_mean, self.running_var)
+        cudnn = torch.backends.cudnn.enabled
+        return torch.batch_norm(x, self.weight, self.bias, *stored, own, 0.0, self.eps, cudnn)
+
+    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, var = moments(widen(x), self.statistics)
+        if self.running_mean is None or self.running_var is None:
+            return mean, var
+        w = len(x) / (self.prior + len(x)) if self.prior else self.mix
+        mean, var = (1 - w) * self.running_mean + w * mean, (1 - w) * self.running_var + w * var
+        if self.track:
+            self.running_mean, self.running_var = mean.detach(), var.detach()
+        return mean, var
+
+
+def adapt_batch_norm(
+    model: nn.Module, statistics: str = "batch", weight: float = 1.0, prior: float = 0.0, track: bool = False
+) -> None:
+    """Put an :class:`AdaptiveBatchNorm` in the place of every batch-norm layer; affine parameters stay.
+
+    Raises UserError for a layer of another make that does more than normalise, unless what it does
+    besides is known (timm's layers go on to `drop` and `act`).
+    """
+    for name, layer in list(norm_modules(model, "batch")):
+        after = None
+        if type(layer).forward not in PLAIN_FORWARDS:
+            rest = [getattr(layer, part, None) for part in ("drop", "act")]
+            if not all(isinstance(part, nn.Module) for part in rest):
+                raise UserError(
+                    f"{type(layer).__name__} at '{name}' is a batch norm that ttabench does not know; "
+                    "use nn.BatchNorm2d, or a method that leaves batch norm alone."
+                )
+            after = nn.Sequential(*cast(list[nn.Module], rest))
+        parent, _, leaf = name.rpartition(".")
+        new = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track, after)
+        setattr(model.get_submodule(parent), leaf, new)
+
+
+def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
+    """Every batch-norm layer normalises with the statistics of its own input, in any mode.
+
+    "batch": mean and biased variance; "median": see :func:`moments`. No other layer changes.
+    """
+    adapt_batch_norm(model, statistics)
+
+
+def estimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Stored statistics of batch norm become those of `batches`, the mean over them; eval mode uses them."""
+    layers: list[Any] = [layer for _, layer in norm_modules(model, "batch")]
+    layers = [layer for layer in layers if layer.running_mean is not None]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum, layer.training = None, True
+    with torch.no_grad():
+        for x in batches:
+            model(x)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum, layer.training = momentum, False
+
+
+def use_running_statistics(model: nn.Module, statistics: str, momentum: float) -> None:
+    """In train mode, batch norm moves what it has stored by `momentum`; in eval mode it normalises with that.
+
+    "batch" is torch's own behaviour: train mode normalises with the batch's statistics. With "median" it
+    normalises with what is stored, moved first (MedBN's layer for SoTTA).
+    """
+    if statistics != "batch":
+        adapt_batch_norm(model, statistics, weight=momentum, track=True)
+    layer: Any
+    for _, layer in norm_modules(model, "batch"):
+        layer.momentum = momentum
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Inside, forward passes may move running statistics; on leaving, all buffers are back."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])

@@ -1,0 +1,61 @@
+"""The normalisation layers that a method adapts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import nn
+
+from ttabench.classifier.norm_layers import norm_modules
+from ttabench.errors import UserError
+
+
+def norm_affine(model: nn.Module, norms: str = "all", skip: Collection[str] = ()) -> dict[str, nn.Parameter]:
+    """Weight and bias of the normalisation layers, switched to require gradients, by name.
+
+    Layers named in `skip` are left out (see :func:`top_norms`). Raises UserError where nothing is left.
+    """
+    found = {
+        f"{name}.{leaf}": parameter
+        for name, module in norm_modules(model, norms)
+        if name not in skip
+        for leaf, parameter in module.named_parameters(recurse=False)
+        if leaf in ("weight", "bias")
+    }
+    if not found:
+        kind = "" if norms == "all" else f"{norms} "
+        raise UserError(f"the model has no {kind}norm layer with a weight or bias to adapt.")
+    for parameter in found.values():
+        parameter.requires_grad_(True)
+    return found
+
+
+def norm_needs(norms: str, statistics: str = "batch") -> tuple[str, ...]:
+    """The kinds of norm layer of which a method that adapts `norms` ("batch" or "all") needs one.
+
+    Statistics other than "batch" say something about batch norm only, so they need it.
+    """
+    if norms == "all" and statistics == "batch":
+        return ("batch", "group", "layer", "instance")
+    return ("batch",)
+
+
+def set_norm_mode(model: nn.Module, *, train: bool) -> None:
+    """Put the normalisation layers, and nothing else, in train or eval mode.
+
+    Dropout and stochastic depth stay in eval mode, which matters for transformers, whose
+    training-mode forward passes differ from each other.
+    """
+    for _, module in norm_modules(model):
+        module.training = train  # not train(), which reaches what a layer of another make has inside
+
+
+def describe(model: nn.Module, parameters: dict[str, nn.Parameter]) -> str:
+    """Which layers `parameters` belong to, e.g. ``20 BatchNorm2d (1,920 parameters)``."""
+    kinds: dict[str, int] = {}
+    for owner in {name.rpartition(".")[0] for name in parameters}:
+        module = model.get_submodule(owner)
+        kind = getattr(module, "replaces", type(module).__name__)  # the type of layer it stands in for
+        kinds[kind] = kinds.get(kind, 0) + 1
+    layers = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    return f"{layers or 'nothing'} ({sum(p.numel() for p in parameters.values()):,} parameters)"

@@ -1,0 +1,89 @@
+"""Steps of the optimiser, sharpness-aware steps, and moving averages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ttabench.errors import UserError
+
+
+def make_optimizer(
+    kind: str, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
+) -> torch.optim.Optimizer:
+    """ "adam" and "adamw" (β₁ = momentum, β₂ = 0.999), "sgd" (heavy-ball momentum) or "nesterov".
+
+    Weight decay is an L2 term of the gradient, but for "adamw", where it is decoupled. Fused, since norm
+    layers have so many small parameters that a step of single operations would be felt.
+    """
+    if kind in ("adam", "adamw"):
+        adam = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
+        return adam(parameters, lr, betas=(momentum, 0.999), weight_decay=weight_decay, fused=True)
+    if kind in ("sgd", "nesterov"):
+        nesterov = kind == "nesterov"
+        return torch.optim.SGD(parameters, lr, momentum, 0, weight_decay, nesterov, fused=True)
+    raise UserError(f"optimizer is '{kind}'; expected adam, adamw, sgd or nesterov.")
+
+
+def minimise(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser on the gradient of `loss`."""
+    optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    optimizer.step()
+
+
+@contextmanager
+def sharpness(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
+    """Inside: the parameters at θ + ρ·g/‖g‖ (Foret et al., ICLR 2021, Eq. 2), gradients cleared.
+
+    g is the gradient at entry, over all `parameters`. On leaving, they are back at θ bitwise, with the
+    gradient taken inside, ready for the optimiser's step.
+    """
+    moved: list[Tensor] = [p for p in parameters if p.grad is not None]
+    if not moved:
+        yield
+        return
+    with torch.no_grad():
+        before = [p.clone() for p in moved]
+        grads = [cast(Tensor, p.grad) for p in moved]
+        norm = torch.stack(torch._foreach_norm(grads)).norm()
+        torch._foreach_add_(moved, list(torch._foreach_mul(grads, rho / (norm + 1e-12))))
+    for p in moved:
+        p.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            torch._foreach_copy_(moved, before)
+
+
+def moving_average(average: Tensor | None, new: Tensor, momentum: float = 0.9) -> Tensor:
+    """momentum · average + (1 − momentum) · new, detached; the first time `new` itself."""
+    new = new.detach()
+    return new if average is None else momentum * average + (1 - momentum) * new
+
+
+@torch.no_grad()
+def average_parameters(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+    """teacher ← momentum · teacher + (1 − momentum) · student, all parameters, no buffers."""
+    # lerp is exact where both agree, so what is frozen does not drift
+    torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - momentum)
+
+
+def snapshot(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Copies of the values as they are, by name."""
+    return {name: p.detach().clone() for name, p in parameters.items()}
+
+
+@torch.no_grad()
+def pull(parameters: Mapping[str, nn.Parameter], anchor: Mapping[str, Tensor], share: float = 1.0) -> None:
+    """θ ← (1 − share) θ + share θ₀, with θ₀ a :func:`snapshot`; with a share of 1 bitwise back at it."""
+    for name, p in parameters.items():
+        if share == 1:
+            p.copy_(anchor[name])
+        else:
+            p.lerp_(anchor[name], share)
