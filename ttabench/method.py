@@ -32,6 +32,7 @@ PREPRINTS = ("arxiv", "preprint")
 JOURNALS = ("IJCV", "JMLR", "Neural Networks", "Pattern Recognition", "TIP", "TMLR", "TNNLS", "TPAMI")
 
 __all__ = [
+    "SOURCE_DATA",
     "Architecture",
     "Batches",
     "Count",
@@ -49,12 +50,17 @@ __all__ = [
 ]
 
 
+# What of the unlabelled source data a method sees, from least to most: nothing; numbers that sum it up, such
+# as moments, quantiles or sorted entropies; its features; the images. Each includes those before it.
+SOURCE_DATA = ("", "statistics", "features", "images")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """What a method cannot do without, so that a cell is "n/a" with a reason and never a silent Source.
 
     gradient     backpropagates at test time.
-    source_data  "", "features" or "images": what of the unlabelled source data it must see.
+    source_data  one of :data:`SOURCE_DATA`: what of the unlabelled source data it must see.
     norm_layers  the model must have at least one of these kinds (see :class:`Architecture`).
     tags         the model must carry all of these.
     rules_out    the model must carry none of these tags.
@@ -65,6 +71,11 @@ class Needs:
     norm_layers: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     rules_out: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.source_data not in SOURCE_DATA:
+            known = ", ".join(repr(kind) for kind in SOURCE_DATA)
+            raise ValueError(f"source_data is {self.source_data!r}; expected one of {known}")
 
     def unmet(self, arch: Architecture) -> str:
         """Why `arch` will not do, e.g. ``no batch norm``; "" if it will."""
@@ -123,19 +134,61 @@ class NoConfig:
 class SourceData(Protocol):
     """The unlabelled source data, as far as a method's `Needs.source_data` declares it.
 
-    Asking for more than was declared raises PermissionError.
+    Every request says of how many training images, `limit` (0 = all), and is answered in eval mode with
+    tensors of the caller's own. Layers go by their names in `classifier`. Asking for more than was declared
+    raises PermissionError.
+
+    served  what was asked for so far → the number of images it was made from.
     """
 
+    served: dict[str, int]
+
+    # ---- "images"
+
     def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
-        """Clean training images (b, 3, H, W) in [0, 1]; `limit` images, 0 = all. Needs "images"."""
+        """Clean training images (b, 3, H, W) in [0, 1]."""
         ...
+
+    # ---- "features"
 
     def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
-        """Features (n, k) of `limit` training images in eval mode, float32. Needs "features" or "images"."""
+        """Features (n, k), float32."""
         ...
 
+    # ---- "statistics"
+
     def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation (3,) of the channels of training images. Needs as `features`."""
+        """Mean and standard deviation (3,) of the channels of the images."""
+        ...
+
+    def norm_statistics(
+        self, classifier: Classifier, limit: int = 0, per_location: bool = False
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Mean and unbiased variance of every norm layer's output, by the layer's name.
+
+        (C,) each; with `per_location`, of the shape of one image's output.
+        """
+        ...
+
+    def quantiles(
+        self, classifier: Classifier, levels: tuple[float, ...], limit: int = 0
+    ) -> dict[str, Tensor]:
+        """Quantiles (C, Q) of every norm layer's output per channel, at Q ascending levels in (0, 1)."""
+        ...
+
+    def gaussian(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor]:
+        """Mean (k,) and covariance (k, k), divided by the number of images, of the features."""
+        ...
+
+    def class_gaussians(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Images (C,), means (C, k) and covariances (C, k, k) of the features by *predicted* class.
+
+        Covariances are divided by the number of images; a class without one has zeros.
+        """
+        ...
+
+    def entropies(self, classifier: Classifier, limit: int = 0, temperature: float = 1.0) -> Tensor:
+        """Softmax entropies (n,), ascending, of the logits divided by `temperature`."""
         ...
 
 
@@ -179,10 +232,13 @@ class Method(ABC, Generic[C]):
     scores_frozen  the same of :meth:`predict`, which offline and held-out protocols score.
     restores       what it puts back by itself, whatever the protocol resets, for `ttabench list methods`.
     deviations     where this differs from the paper or its official code, and why.
+    family         a name for methods that belong together in a table, e.g. "alignment": those that bring
+                   target features or activations to the source's; "" = none.
     mode           "online" or "offline": as the paper runs it (protocol mode *native*).
     batch_size     the paper's or its official code's for CIFAR; `imagenet_batch_size` for a thousand
                    classes and more, where it is another.
 
+    ``self.served`` says what of the source data :meth:`setup` has asked for, and of how many images.
     ``self.counts`` counts what happens in one cell, for :meth:`alarms`: the harness clears it before each
     cell, and :meth:`reset` leaves it alone. Nothing of it may enter adaptation.
     """
@@ -191,6 +247,7 @@ class Method(ABC, Generic[C]):
     paper: ClassVar[Paper | None] = None
     needs: ClassVar[Needs] = Needs()
     Config: ClassVar[type[Any]] = NoConfig
+    family: ClassVar[str] = ""
     mode: ClassVar[str] = "online"
     batch_size: ClassVar[int] = 200
     imagenet_batch_size: ClassVar[int] = 0
@@ -202,9 +259,11 @@ class Method(ABC, Generic[C]):
     model: Classifier
     config: C
     counts: Counter[str]
+    served: dict[str, int]
 
     def __init__(self, classifier: Classifier, config: C | None = None) -> None:
         self.counts = Counter()
+        self.served = {}
         self.config = self.Config() if config is None else config
         check_ranges(self.config)
         self.model = copy.deepcopy(classifier).eval().requires_grad_(False)
@@ -241,6 +300,7 @@ class Method(ABC, Generic[C]):
     def prepare(self, source: SourceData | None = None) -> None:
         """Once per classifier: run :meth:`setup`, then remember the state that :meth:`reset` returns to."""
         self.setup(source)
+        self.served = dict(getattr(source, "served", {}))
         self.__dict__.pop("_prepared", None)
         self._prepared = copy.deepcopy(self.__dict__)
 

@@ -2,31 +2,137 @@
 
 from __future__ import annotations
 
+import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench import summaries
 from ttabench.classifier import Classifier
-from ttabench.method import Needs
+from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import channel_statistics
 from ttabench.stream import to_tensor
 
 SEED = 0
-PROBE = 8  # images that tell whether a classifier is one whose features are known
+PROBE = 8  # images that tell whether a classifier is one whose summaries are known
+BATCH = 128  # images per forward pass of a summary
+T = TypeVar("T")
 
-Memo = dict[int, tuple[Tensor, Tensor]]  # limit → features of PROBE images, of all
+Memo = dict[tuple[Any, ...], tuple[Tensor, Any]]  # what, settings → features of PROBE images, the summary
 
 
-class SourceImages:
-    """Fulfils :class:`ttabench.method.SourceData` for the clean training images; carries no labels.
+class SourceProvider(ABC):
+    """Fulfils :class:`ttabench.method.SourceData`: grants what `needs` declare and records what was served.
+
+    Each summary is computed once per classifier and settings for all that share a `memo`. A classifier is
+    known by its features of a few images.
+
+    served  what was asked for so far → the number of images it was made from.
+    """
+
+    def __init__(self, needs: Needs, memo: Memo | None = None) -> None:
+        self._declared = needs.source_data
+        self._memo: Memo = {} if memo is None else memo
+        self.served: dict[str, int] = {}
+
+    @abstractmethod
+    def _count(self, limit: int) -> int:
+        """How many images a request of `limit` images gets; 0 = all."""
+
+    @abstractmethod
+    def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
+        """These images in batches (b, 3, H, W), in a fixed order unless shuffled."""
+
+    def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
+        self._serve("images", "images", limit)
+        return self._take(batch_size, limit, shuffle)
+
+    def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
+        self._serve("features", "features", limit)
+        return self._once(
+            ("features", limit), classifier, lambda: summaries.features(classifier, self._take(500, limit))
+        )
+
+    def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
+        self._serve("statistics", "channels of the images", limit)
+        return channel_statistics(self._take(500, limit))
+
+    def norm_statistics(
+        self, classifier: Classifier, limit: int = 0, per_location: bool = False
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        where = " and location" if per_location else ""
+        self._serve("statistics", f"mean and variance per channel{where} of norm layers", limit)
+        return self._once(
+            ("norm_statistics", limit, per_location),
+            classifier,
+            lambda: summaries.norm_statistics(classifier, self._take(BATCH, limit), per_location),
+        )
+
+    def quantiles(
+        self, classifier: Classifier, levels: tuple[float, ...], limit: int = 0
+    ) -> dict[str, Tensor]:
+        self._serve("statistics", f"{len(levels)} quantiles per channel of norm layers", limit)
+        return self._once(
+            ("quantiles", limit, levels),
+            classifier,
+            lambda: summaries.quantiles(classifier, lambda: self._take(BATCH, limit), levels),
+        )
+
+    def gaussian(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor]:
+        self._serve("statistics", "mean and covariance of features", limit)
+        return self._once(
+            ("gaussian", limit), classifier, lambda: summaries.gaussian(classifier, self._take(BATCH, limit))
+        )
+
+    def class_gaussians(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        self._serve("statistics", "mean and covariance of features per predicted class", limit)
+        return self._once(
+            ("class_gaussians", limit),
+            classifier,
+            lambda: summaries.class_gaussians(classifier, self._take(BATCH, limit)),
+        )
+
+    def entropies(self, classifier: Classifier, limit: int = 0, temperature: float = 1.0) -> Tensor:
+        self._serve("statistics", "entropies", limit)
+        return self._once(
+            ("entropies", limit, temperature),
+            classifier,
+            lambda: summaries.entropies(classifier, self._take(BATCH, limit), temperature),
+        )
+
+    def _serve(self, kind: str, what: str, limit: int) -> None:
+        if SOURCE_DATA.index(kind) > SOURCE_DATA.index(self._declared):
+            raise PermissionError(
+                f"source {kind} ({what}) were asked for, but the method's Needs do not declare them"
+            )
+        self.served[what] = max(self.served.get(what, 0), self._count(limit))
+
+    @torch.no_grad()
+    def _once(self, key: tuple[Any, ...], classifier: Classifier, compute: Callable[[], T]) -> T:
+        """What `compute` gives in eval mode, a copy for each that asks."""
+        was_training = classifier.training
+        classifier.eval()
+        few = classifier.features(next(self._take(PROBE, PROBE))).float()
+        known = self._memo.get(key)
+        if known is None or not torch.equal(known[0], few):
+            known = self._memo[key] = few, compute()
+        classifier.train(was_training)
+        value: T = copy.deepcopy(known[1])
+        return value
+
+
+class SourceImages(SourceProvider):
+    """The clean training images; carries no labels.
 
     `load` gives the images (N, H, W, 3) uint8; it is called when they are first asked for, so that a
     method without source data runs where there is none. A limited request takes a fixed random
-    subset, the same for every method. Features are computed once for all that share a `memo`.
+    subset, the same for every method.
     """
 
     def __init__(
@@ -36,53 +142,23 @@ class SourceImages:
         device: str = "cpu",
         memo: Memo | None = None,
     ) -> None:
+        super().__init__(needs, memo)
         self._load = load
-        self._declared = needs.source_data
         self._device = device
-        self._memo: Memo = {} if memo is None else memo
 
     @cached_property
     def _images(self) -> NDArray[np.uint8]:
         return self._load()
 
-    def _some(self, limit: int) -> NDArray[np.int64]:
+    def _count(self, limit: int) -> int:
+        return min(limit or len(self._images), len(self._images))
+
+    def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
         n = len(self._images)
-        if not limit or limit >= n:
-            return np.arange(n)
-        return np.sort(np.random.Generator(np.random.PCG64(SEED)).permutation(n)[:limit])
-
-    def _batches(self, chosen: NDArray[np.int64], batch_size: int) -> Iterator[Tensor]:
-        for start in range(0, len(chosen), batch_size):
-            yield to_tensor(self._images[chosen[start : start + batch_size]], self._device)
-
-    def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
-        if self._declared != "images":
-            raise PermissionError("source images were asked for, but the method's Needs do not declare them")
-        chosen = self._some(limit)
+        chosen = np.arange(n)
+        if self._count(limit) < n:
+            chosen = np.sort(np.random.Generator(np.random.PCG64(SEED)).permutation(n)[:limit])
         if shuffle:
             chosen = chosen[torch.randperm(len(chosen)).numpy()]
-        return self._batches(chosen, batch_size)
-
-    @torch.no_grad()
-    def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
-        self._allow_summaries()
-        was_training = classifier.training
-        classifier.eval()
-        chosen = self._some(limit)
-        (few,) = (classifier.features(x).float() for x in self._batches(chosen[:PROBE], PROBE))
-        known = self._memo.get(limit)
-        if known is None or not torch.equal(known[0], few):
-            parts = [classifier.features(x).float() for x in self._batches(chosen, 500)]
-            known = self._memo[limit] = few, torch.cat(parts)
-        classifier.train(was_training)
-        return known[1].clone()
-
-    def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
-        self._allow_summaries()
-        return channel_statistics(self._batches(self._some(limit), 500))
-
-    def _allow_summaries(self) -> None:
-        if self._declared not in ("features", "images"):
-            raise PermissionError(
-                "source features were asked for, but the method's Needs do not declare them"
-            )
+        for start in range(0, len(chosen), batch_size):
+            yield to_tensor(self._images[chosen[start : start + batch_size]], self._device)

@@ -70,6 +70,7 @@ MEMO = Paper(
     year=2022,
     url="https://arxiv.org/abs/2110.09506",
 )
+<<<<<<< HEAD
 QUANTILE = Paper(
     key="danda2026matching",
     title="Matching High-Dimensional Geometric Quantiles for Test-Time Adaptation of Transformers and "
@@ -78,6 +79,15 @@ QUANTILE = Paper(
     venue="arXiv",
     year=2026,
     url="https://arxiv.org/abs/2601.11022",
+=======
+NEO = Paper(
+    key="murphy2026neo",
+    title="NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering",
+    authors="Murphy, Alexander and Danilowski, Michal and Chatterjee, Soumyajit and Ghosh, Abhirup",
+    venue="ICLR",
+    year=2026,
+    url="https://arxiv.org/abs/2510.05635",
+>>>>>>> d1fbef6 (Source statistics come from one cached provider that records what it served; NEO, replayed against the official runs)
 )
 ROID = Paper(
     key="marsden2024universal",

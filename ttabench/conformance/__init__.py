@@ -22,19 +22,14 @@ from ttabench.conformance.nets import CLASSES, DropPath, images, nets
 from ttabench.conformance.state import difference, holds, size, snapshot
 from ttabench.grid import make_config
 from ttabench.method import Batches, Method, Needs, SourceData
-from ttabench.nn import channel_statistics
 from ttabench.protocol import MODES
+from ttabench.source import SourceProvider
 
 __all__ = ["Check", "conform"]
 
 SEED = 7
 SIZES = [24, 24, 24, 5]  # past the 64 images after which methods with a memory update
 SHIFT = 0.4
-GRANTED = {
-    "": (),
-    "features": ("features", "channels"),
-    "images": ("features", "channels", "batches"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,34 +105,29 @@ class Run:
             self.logits.append(self.returned[-1].detach().clone())
 
 
-class Source:
+class Source(SourceProvider):
     """Source data that grants what was declared, and remembers what else was asked for."""
 
     def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
-        self._granted = GRANTED[needs.source_data]
+        super().__init__(needs)
         self._images = images(128, seed=3).to(dtype)
         self.offences: list[str] = []
 
-    def _ask(self, what: str) -> None:
-        if what not in self._granted:
-            self.offences.append(f"source data: {what}, which its Needs do not declare")
-            raise PermissionError(f"source {what} were asked for, but the method's Needs do not declare them")
+    def _serve(self, kind: str, what: str, limit: int) -> None:
+        try:
+            super()._serve(kind, what, limit)
+        except PermissionError:
+            self.offences.append(f"source data: {kind}, which its Needs do not declare")
+            raise
 
-    def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
-        self._ask("batches")
-        chosen = torch.arange(len(self._images))[: limit or None]
+    def _count(self, limit: int) -> int:
+        return min(limit or len(self._images), len(self._images))
+
+    def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
+        chosen = torch.arange(self._count(limit))
         if shuffle:
             chosen = chosen[torch.randperm(len(chosen))]
         return iter(_split(self._images[chosen], batch_size))
-
-    @torch.no_grad()
-    def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
-        self._ask("features")
-        return classifier.features(self._images[: limit or None]).float()
-
-    def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
-        self._ask("channels")
-        return channel_statistics([self._images[: limit or None]])
 
     def __getattr__(self, name: str) -> Any:
         return _refuse(self.__dict__, "source data", name)

@@ -19,6 +19,7 @@ from ttabench.nn.batch_norm import (
 from ttabench.nn.norm_adapter import NormAdapter, NormSettings
 from ttabench.nn.norm_layers import describe, norm_affine, norm_needs, set_norm_mode
 from ttabench.nn.objectives import entropy, masked_mean, soft_cross_entropy, stabilised_entropy, widen
+from ttabench.nn.outputs import on_output
 from ttabench.nn.source_images import channel_statistics, source_batches
 from ttabench.nn.top_layers import top_norms, top_norms_by_name
 from ttabench.nn.updates import (
@@ -52,6 +53,7 @@ __all__ = [
     "norm_kind",
     "norm_modules",
     "norm_needs",
+    "on_output",
     "pull",
     "set_norm_mode",
     "sharpness",

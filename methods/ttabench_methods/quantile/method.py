@@ -50,6 +50,7 @@ class Quantile(Method[QuantileConfig]):
     paper = references.QUANTILE
     needs = Needs(gradient=True, source_data="features")
     Config = QuantileConfig
+    family = "alignment"
     mode = "offline"
     batch_size = 512
     deviations = (

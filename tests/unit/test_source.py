@@ -1,0 +1,180 @@
+"""What of the source methods are served: the right numbers, once, and no more than declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttabench import summaries
+from ttabench.classifier import Classifier
+from ttabench.conformance.nets import images, nets
+from ttabench.method import SOURCE_DATA, Needs
+from ttabench.nn import entropy, norm_modules, on_output
+from ttabench.source import SourceImages, SourceProvider
+from ttabench.stream import to_tensor
+
+PIXELS = (images(300, seed=5).permute(0, 2, 3, 1) * 255).round().byte().numpy()
+X = to_tensor(PIXELS, "cpu")
+LEVELS = (0.01, 0.25, 0.5, 0.9, 0.999)
+REQUESTS: dict[str, Callable[[SourceProvider, Classifier], Any]] = {
+    "channels": lambda s, _: s.channels(),
+    "norm_statistics": lambda s, net: s.norm_statistics(net),
+    "quantiles": lambda s, net: s.quantiles(net, LEVELS),
+    "gaussian": lambda s, net: s.gaussian(net),
+    "class_gaussians": lambda s, net: s.class_gaussians(net),
+    "entropies": lambda s, net: s.entropies(net),
+    "features": lambda s, net: s.features(net),
+    "batches": lambda s, _: s.batches(7),
+}
+KINDS = dict.fromkeys(REQUESTS, "statistics") | {"features": "features", "batches": "images"}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> dict[str, Classifier]:
+    return nets()
+
+
+def serving(kind: str = "images", memo: Any = None) -> SourceImages:
+    return SourceImages(lambda: PIXELS, Needs(source_data=kind), memo=memo)
+
+
+def outputs(net: Classifier) -> dict[str, Tensor]:
+    """Every norm layer's output for all images at once."""
+    found: dict[str, Tensor] = {}
+    with torch.no_grad(), on_output(dict(norm_modules(net)), lambda name, y: found.update({name: y})):
+        net(X)
+    return found
+
+
+# ---- permission and record
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize("declared", SOURCE_DATA)
+def test_each_kind_grants_itself_and_less(tiny: dict[str, Classifier], declared: str, request_: str) -> None:
+    source = serving(declared)
+    if SOURCE_DATA.index(declared) >= SOURCE_DATA.index(KINDS[request_]):
+        REQUESTS[request_](source, tiny["BN CNN"])
+        assert list(source.served.values()) == [300]
+    else:
+        with pytest.raises(PermissionError, match=KINDS[request_]):
+            REQUESTS[request_](source, tiny["BN CNN"])
+        assert not source.served
+
+
+def test_needs_know_their_words() -> None:
+    with pytest.raises(ValueError, match="'', 'statistics', 'features', 'images'"):
+        Needs(source_data="labels")
+
+
+def test_what_was_served_is_recorded_with_the_most_images(tiny: dict[str, Classifier]) -> None:
+    source = serving()
+    source.gaussian(tiny["GN CNN"], 40)
+    source.gaussian(tiny["GN CNN"], 20)
+    source.norm_statistics(tiny["GN CNN"], 1000, per_location=True)
+    assert source.served == {
+        "mean and covariance of features": 40,
+        "mean and variance per channel and location of norm layers": 300,
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name not in ("channels", "batches")])
+def test_a_summary_is_computed_once_and_each_has_its_own_copy(tiny: dict[str, Classifier], name: str) -> None:
+    memo: dict[Any, Any] = {}
+    first = REQUESTS[name](serving(memo=memo), tiny["BN CNN"])
+    (key,) = memo
+    kept = memo[key]
+    again = REQUESTS[name](serving(memo=memo), tiny["BN CNN"])
+    assert memo[key] is kept
+    for mine, other in zip(leaves(first), leaves(again), strict=True):
+        assert torch.equal(mine, other)
+        assert mine.data_ptr() != other.data_ptr()
+    REQUESTS[name](serving(memo=memo), tiny["GN CNN"])
+    assert memo[key] is not kept  # another classifier
+
+
+def leaves(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+        return
+    for part in value.values() if isinstance(value, dict) else value:
+        yield from leaves(part)
+
+
+# ---- the numbers, against the same from all images at once
+
+
+@pytest.mark.parametrize("name", ["BN CNN", "GN CNN", "LN ViT"])
+def test_norm_statistics_are_those_of_all_images_together(tiny: dict[str, Classifier], name: str) -> None:
+    whole = outputs(tiny[name])
+    layers = dict(norm_modules(tiny[name]))
+    there = serving().norm_statistics(tiny[name], per_location=True)
+    each = serving().norm_statistics(tiny[name])
+    assert set(there) == set(each) == set(whole)
+    for layer, y in whole.items():
+        for found, expected in zip(there[layer], (y.mean(0), y.var(0)), strict=True):
+            torch.testing.assert_close(found, expected)
+        rows = y.flatten(0, 1) if name == "LN ViT" else y.permute(0, 2, 3, 1).flatten(0, 2)
+        assert torch.equal(summaries.by_channel(layers[layer], y), rows)
+        for found, expected in zip(each[layer], (rows.mean(0), rows.var(0)), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_channels_of_layer_norm_are_last_unless_it_is_for_images() -> None:
+    class LayerNorm2d(nn.LayerNorm):
+        pass
+
+    y = torch.randn(2, 5, 4, 3)
+    assert summaries.by_channel(nn.LayerNorm(3), y).shape == (40, 3)
+    assert summaries.by_channel(LayerNorm2d(5), y).shape == (24, 5)
+    assert summaries.by_channel(nn.BatchNorm2d(5), y).shape == (24, 5)
+
+
+def test_gaussians_are_those_of_all_features_together(tiny: dict[str, Classifier]) -> None:
+    net = tiny["BN CNN"]
+    with torch.no_grad():
+        z, logits = net.features_and_logits(X)
+    mean, covariance = serving().gaussian(net)
+    torch.testing.assert_close(mean, z.mean(0))
+    torch.testing.assert_close(covariance, z.T.cov(correction=0))
+    counts, means, covariances = serving().class_gaussians(net)
+    labels = logits.argmax(1)
+    assert torch.equal(counts, labels.bincount(minlength=net.num_classes))
+    for j in range(net.num_classes):
+        own = z[labels == j]
+        expected = own.mean(0) if len(own) else torch.zeros_like(mean)
+        torch.testing.assert_close(means[j], expected)
+        torch.testing.assert_close(covariances[j], own.T.cov(correction=0) if len(own) else 0 * covariance)
+
+
+def test_entropies_are_sorted_and_follow_the_temperature(tiny: dict[str, Classifier]) -> None:
+    net = tiny["LN ViT"]
+    with torch.no_grad():
+        expected = entropy(net(X) / 1.5).sort().values
+    torch.testing.assert_close(serving().entropies(net, temperature=1.5), expected)
+    assert serving().entropies(net).mean() < expected.mean()
+
+
+@pytest.mark.parametrize("name", ["BN CNN", "GN CNN", "LN ViT"])
+def test_quantiles_are_right_up_to_a_cell_of_the_histogram(tiny: dict[str, Classifier], name: str) -> None:
+    layers = dict(norm_modules(tiny[name]))
+    found = serving().quantiles(tiny[name], LEVELS)
+    for layer, y in outputs(tiny[name]).items():
+        rows = summaries.by_channel(layers[layer], y).T.double()
+        exact = rows.quantile(torch.tensor(LEVELS).double(), dim=1).T
+        cell = (rows.amax(1) - rows.amin(1)) / summaries.CELLS
+        near = np.sort(rows.numpy(), axis=1)
+        step = torch.from_numpy(np.diff(near, axis=1).max(axis=1))  # between neighbours in the tails
+        assert ((found[layer] - exact).abs() <= (cell + step)[:, None]).all()
+        assert (found[layer].diff(dim=1) >= 0).all()
+
+
+def test_a_channel_that_never_moves_has_its_value_for_quantiles() -> None:
+    counts = torch.tensor([[7, 0, 0, 0]])
+    same = torch.tensor([2.5])
+    torch.testing.assert_close(summaries.invert(counts, same, same, (0.1, 0.9)), torch.full((1, 2), 2.5))

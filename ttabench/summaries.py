@@ -1,0 +1,180 @@
+"""What source images are summed up to: moments and quantiles of norm layers, moments of features, entropies.
+
+Every function takes a classifier in eval mode and goes through the images batch by batch; nothing of the size
+of the image set is held but what is returned. Layers go by their names in the classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ttabench.classifier import Classifier
+from ttabench.nn import entropy, norm_modules, widen
+from ttabench.nn import on_output
+
+__all__ = [
+    "Moments",
+    "by_channel",
+    "class_gaussians",
+    "entropies",
+    "features",
+    "gaussian",
+    "norm_statistics",
+    "quantiles",
+]
+
+Batches = Iterable[Tensor]
+CELLS = 2048  # of a histogram; quantiles are linear inside a cell
+
+
+class Moments:
+    """Mean and sum of squared deviations of rows that come in parts (Chan, Golub and LeVeque, 1983).
+
+    product  what is summed over the deviations (n, …) of a part: squares, or outer products for a covariance.
+    """
+
+    def __init__(self, product: Callable[[Tensor], Tensor]) -> None:
+        self.product = product
+        self.count = 0
+
+    def add(self, rows: Tensor) -> None:
+        """Rows (n, …), n ≥ 1."""
+        mean = rows.mean(dim=0)
+        spread = self.product(rows - mean)
+        if not self.count:
+            self.count, self.mean, self.spread = len(rows), mean, spread
+            return
+        total = self.count + len(rows)
+        apart = mean - self.mean
+        self.spread += spread + self.product(apart[None]) * (self.count * len(rows) / total)
+        self.mean += apart * (len(rows) / total)
+        self.count = total
+
+
+def squares(deviations: Tensor) -> Tensor:
+    """Σ d² per entry: (n, …) → (…)."""
+    return deviations.square().sum(dim=0)
+
+
+def outer(deviations: Tensor) -> Tensor:
+    """Σ d dᵀ: (n, k) → (k, k)."""
+    return deviations.T @ deviations
+
+
+def by_channel(layer: nn.Module, output: Tensor) -> Tensor:
+    """A norm layer's output as (n, C), one row per image and location.
+
+    The channels of layer norm come last, unless the layer is one for images (timm's LayerNorm2d).
+    """
+    last = isinstance(layer, nn.LayerNorm | nn.RMSNorm) and type(layer).__name__ != "LayerNorm2d"
+    return (output if last else output.movedim(1, -1)).flatten(0, -2)
+
+
+@torch.no_grad()
+def norm_statistics(
+    classifier: Classifier, batches: Batches, per_location: bool
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Mean and unbiased variance of the output of every norm layer.
+
+    per_location: over images, of the shape of one image's output; else over images and locations, (C,).
+    """
+    layers = dict(norm_modules(classifier))
+    seen = {name: Moments(squares) for name in layers}
+
+    def note(name: str, output: Tensor) -> None:
+        out = widen(output)
+        seen[name].add(out if per_location else by_channel(layers[name], out))
+
+    with on_output(layers, note):
+        for x in batches:
+            classifier(x)
+    return {name: (m.mean, m.spread / max(m.count - 1, 1)) for name, m in seen.items() if m.count}
+
+
+@torch.no_grad()
+def features(classifier: Classifier, batches: Batches) -> Tensor:
+    """Features (n, k), float32."""
+    return torch.cat([classifier.features(x).float() for x in batches])
+
+
+@torch.no_grad()
+def gaussian(classifier: Classifier, batches: Batches) -> tuple[Tensor, Tensor]:
+    """Mean (k,) and covariance (k, k), divided by n, of the features."""
+    seen = Moments(outer)
+    for x in batches:
+        seen.add(widen(classifier.features(x)))
+    return seen.mean, seen.spread / seen.count
+
+
+@torch.no_grad()
+def class_gaussians(classifier: Classifier, batches: Batches) -> tuple[Tensor, Tensor, Tensor]:
+    """Images (C,), means (C, k) and covariances (C, k, k), divided by n, of features by predicted class.
+
+    Zeros for a class that is never predicted.
+    """
+    seen = [Moments(outer) for _ in range(classifier.num_classes)]
+    z = torch.empty(0)
+    for x in batches:
+        z, logits = (widen(out) for out in classifier.features_and_logits(x))
+        labels = logits.argmax(dim=1)
+        for label in set(labels.tolist()):
+            seen[label].add(z[labels == label])
+    k = z.shape[1]
+    means = [m.mean if m.count else z.new_zeros(k) for m in seen]
+    covariances = [m.spread / m.count if m.count else z.new_zeros(k, k) for m in seen]
+    counts = torch.tensor([m.count for m in seen], device=z.device)
+    return counts, torch.stack(means), torch.stack(covariances)
+
+
+@torch.no_grad()
+def entropies(classifier: Classifier, batches: Batches, temperature: float) -> Tensor:
+    """Softmax entropies (n,) of the logits divided by `temperature`, ascending."""
+    return torch.cat([entropy(widen(classifier(x)) / temperature) for x in batches]).sort().values
+
+
+@torch.no_grad()
+def quantiles(
+    classifier: Classifier, again: Callable[[], Batches], levels: tuple[float, ...]
+) -> dict[str, Tensor]:
+    """Quantiles (C, Q) at Q ascending levels in (0, 1), per channel, of the output of every norm layer.
+
+    Two passes over the images of `again()`: the ends of each channel, then counts in cells between them.
+    """
+    layers = dict(norm_modules(classifier))
+    ends: dict[str, tuple[Tensor, Tensor]] = {}
+    counts: dict[str, Tensor] = {}
+
+    def widest(name: str, output: Tensor) -> None:
+        rows = by_channel(layers[name], widen(output))
+        low, high = rows.amin(dim=0), rows.amax(dim=0)
+        if name in ends:
+            low, high = torch.minimum(low, ends[name][0]), torch.maximum(high, ends[name][1])
+        ends[name] = low, high
+
+    def count(name: str, output: Tensor) -> None:
+        low, high = ends[name]
+        rows = by_channel(layers[name], widen(output))
+        cell = (rows - low) * (CELLS / (high - low).clamp_min(torch.finfo(rows.dtype).tiny))
+        cell = cell.clamp_(0, CELLS - 1).long() + CELLS * torch.arange(len(low), device=rows.device)
+        found = cell.flatten().bincount(minlength=CELLS * len(low)).view(len(low), CELLS)
+        counts[name] = counts[name] + found if name in counts else found
+
+    for act in (widest, count):
+        with on_output(layers, act):
+            for x in again():
+                classifier(x)
+    return {name: invert(counts[name], *ends[name], levels) for name in counts}
+
+
+def invert(counts: Tensor, low: Tensor, high: Tensor, levels: tuple[float, ...]) -> Tensor:
+    """Quantiles (C, Q) of histograms (C, cells) between `low` (C,) and `high` (C,)."""
+    share = counts.cumsum(dim=1).double() / counts.sum(dim=1, keepdim=True)
+    at = torch.tensor(levels, dtype=share.dtype, device=share.device).expand(len(share), -1).contiguous()
+    cell = torch.searchsorted(share, at).clamp_(max=share.shape[1] - 1)
+    before = torch.cat([torch.zeros_like(share[:, :1]), share], dim=1)
+    start, end = before.gather(1, cell), before.gather(1, cell + 1)
+    place = cell + ((at - start) / (end - start).clamp_min(torch.finfo(share.dtype).tiny)).clamp(0, 1)
+    return (low[:, None] + (high - low)[:, None] * (place / share.shape[1])).to(low.dtype)
