@@ -2,6 +2,23 @@
 
 from ttabench.method import Paper
 
+ACTMAD = Paper(
+    key="mirza2023actmad",
+    title="ActMAD: Activation Matching to Align Distributions for Test-Time-Training",
+    authors="Mirza, Muhammad Jehanzeb and Soneira, Pol Jané and Lin, Wei and Kozinski, Mateusz and "
+    "Possegger, Horst and Bischof, Horst",
+    venue="CVPR",
+    year=2023,
+    url="https://arxiv.org/abs/2211.12870",
+)
+AQR = Paper(
+    key="mehrbod2025test",
+    title="Test Time Adaptation Using Adaptive Quantile Recalibration",
+    authors="Mehrbod, Paria and Vianna, Pedro and Nanfack, Geraldin and Wolf, Guy and Belilovsky, Eugene",
+    venue="arXiv",
+    year=2025,
+    url="https://arxiv.org/abs/2511.03148",
+)
 BN_STATS = Paper(
     key="nado2020evaluating",
     title="Evaluating Prediction-Time Batch Normalization for Robustness under Covariate Shift",
@@ -19,6 +36,15 @@ BN_STATS_MIXED = Paper(
     venue="NeurIPS",
     year=2020,
     url="https://arxiv.org/abs/2006.16971",
+)
+CORAL = Paper(
+    key="liu2021tttpp",
+    title="TTT++: When Does Self-Supervised Test-Time Training Fail or Thrive?",
+    authors="Liu, Yuejiang and Kothari, Parth and van Delft, Bastien and Bellot-Gurlet, Baptiste and "
+    "Mordan, Taylor and Alahi, Alexandre",
+    venue="NeurIPS",
+    year=2021,
+    url="https://openreview.net/forum?id=86NHK__yFDl",
 )
 COTTA = Paper(
     key="wang2022continual",
@@ -70,7 +96,14 @@ MEMO = Paper(
     year=2022,
     url="https://arxiv.org/abs/2110.09506",
 )
-<<<<<<< HEAD
+NEO = Paper(
+    key="murphy2026neo",
+    title="NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering",
+    authors="Murphy, Alexander and Danilowski, Michal and Chatterjee, Soumyajit and Ghosh, Abhirup",
+    venue="ICLR",
+    year=2026,
+    url="https://arxiv.org/abs/2510.05635",
+)
 QUANTILE = Paper(
     key="danda2026matching",
     title="Matching High-Dimensional Geometric Quantiles for Test-Time Adaptation of Transformers and "
@@ -79,15 +112,6 @@ QUANTILE = Paper(
     venue="arXiv",
     year=2026,
     url="https://arxiv.org/abs/2601.11022",
-=======
-NEO = Paper(
-    key="murphy2026neo",
-    title="NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering",
-    authors="Murphy, Alexander and Danilowski, Michal and Chatterjee, Soumyajit and Ghosh, Abhirup",
-    venue="ICLR",
-    year=2026,
-    url="https://arxiv.org/abs/2510.05635",
->>>>>>> d1fbef6 (Source statistics come from one cached provider that records what it served; NEO, replayed against the official runs)
 )
 ROID = Paper(
     key="marsden2024universal",
@@ -140,6 +164,14 @@ T3A = Paper(
     year=2021,
     url="https://openreview.net/forum?id=e_yvNqkJKAW",
 )
+TCA = Paper(
+    key="you2025testtime",
+    title="Test-time Correlation Alignment",
+    authors="You, Linjing and Lu, Jiabao and Huang, Xiayuan",
+    venue="ICML",
+    year=2025,
+    url="https://proceedings.mlr.press/v267/you25c.html",
+)
 TENT = Paper(
     key="wang2021tent",
     title="Tent: Fully Test-Time Adaptation by Entropy Minimization",
@@ -147,6 +179,15 @@ TENT = Paper(
     venue="ICLR",
     year=2021,
     url="https://arxiv.org/abs/2006.10726",
+)
+TTAC = Paper(
+    key="su2022revisiting",
+    title="Revisiting Realistic Test-Time Training: Sequential Inference and Adaptation by Anchored "
+    "Clustering",
+    authors="Su, Yongyi and Xu, Xun and Jia, Kui",
+    venue="NeurIPS",
+    year=2022,
+    url="https://arxiv.org/abs/2206.02721",
 )
 MEDBN = Paper(
     key="park2024medbn",
