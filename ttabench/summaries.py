@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
-from ttabench.nn import entropy, norm_modules, widen
-from ttabench.nn import on_output
+from ttabench.nn import entropy, norm_modules, on_output, widen
 
 __all__ = [
     "Moments",
