@@ -2,8 +2,9 @@
 
 A view of x is m·x₀ + (1 − m)·Σ_c w_c·chain_c(x₀): x₀ is a random crop, perhaps mirrored; a chain is one to
 three random operations; w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1). Operations and ranges are those of MEMO's
-CIFAR-10 experiments, on pixels in [0, 1]. All views are made at once, on the device of the images, with the
-draws of torch's generator there.
+CIFAR-10 experiments, on pixels in [0, 1]. As there, what turns and shifts uncover is dark red: the official
+code asks PIL for the colour 128, which PIL takes for (128, 0, 0). All views are made at once, on the device
+of the images, with the draws of torch's generator there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["augmix"]
 
 CHAINS, DEPTH = 3, 3
 LEVELS = 256  # of a pixel, where an operation counts in bytes
-GREY = 128 / 255  # what turns and shifts uncover
+FILL = (128 / 255, 0.0, 0.0)  # what turns and shifts uncover
 
 
 @torch.no_grad()
@@ -70,9 +71,9 @@ def operate(x: Tensor) -> Tensor:
 
 
 def move(x: Tensor, choice: Tensor) -> Tensor:
-    """Choices 0 … 4: rotate by up to 3°, shear by up to 0.03 or shift by up to a thirtieth of the side.
+    """Choices 0 … 4: rotate by less than 3°, shear by up to 0.03, shift by less than a thirtieth of the side.
 
-    Whole degrees and pixels; other choices leave the image alone. `choice` is (V, 1, 1, 1).
+    Whole degrees and pixels, rounded down; other choices leave the image alone. `choice` is (V, 1, 1, 1).
     """
     height, width = x.shape[-2:]
     level = draw(len(x), x, 0.1, 1.0)[:, 0]  # (V, 1, 1)
@@ -87,7 +88,9 @@ def move(x: Tensor, choice: Tensor) -> Tensor:
     from_u = from_u + 0.03 * level * shear_x * v + shift_x * (level * width / 30).floor()
     from_v = from_v + 0.03 * level * shear_y * u + shift_y * (level * height / 30).floor()
     grid = torch.stack([2 * from_u / width - 1, 2 * from_v / height - 1], dim=-1)
-    return F.grid_sample(x - GREY, grid, align_corners=False) + GREY
+    moved = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
+    inside = (from_u >= 0) & (from_u < width) & (from_v >= 0) & (from_v < height)
+    return torch.where(inside[:, None], moved, x.new_tensor(FILL).view(1, 3, 1, 1))
 
 
 # ---- colour

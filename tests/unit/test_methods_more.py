@@ -23,9 +23,9 @@ from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Needs
 from ttabench.models.architectures.build import build
-from ttabench.nn import entropy
+from ttabench.nn import AdaptiveBatchNorm, entropy
 from ttabench.source import SourceImages
-from ttabench_methods import augmix, deyo, lame, memo, roid, shot, t3a, views
+from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a, views
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.deyo import DeYO, DeYOConfig
 from ttabench_methods.foa import FOA, FOAConfig
@@ -519,6 +519,34 @@ def test_roid_on_imagenet_is_nesterov(tiny: dict[str, Classifier]) -> None:
     assert (group["nesterov"], group["lr"], group["momentum"]) == (True, 2.5e-4, 0.9)
 
 
+def test_the_colours_of_views_change_within_the_published_ranges() -> None:
+    """Every step of CoTTA's jitter on its own, at each end of its range and nowhere beyond."""
+    ranges = {step.__name__: (low, high) for step, low, high in colour.JITTER}
+    assert ranges == {
+        "brightness": (0.6, 1.4),
+        "contrast": (0.7, 1.3),
+        "saturation": (0.5, 1.5),
+        "hue": (-0.06, 0.06),
+        "gamma": (0.7, 1.3),
+    }
+    draws = torch.tensor([colour.uniform(0.6, 1.4) for _ in range(2000)])
+    assert 0.6 <= draws.min() < 0.605
+    assert 1.395 < draws.max() <= 1.4
+
+
+def test_brightness_of_views_reaches_from_six_tenths_to_fourteen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on images: with the other steps switched off, the mean moves by 0.6 to 1.4 and no further."""
+    still = tuple(
+        (step, low, high) if step is colour.brightness else (lambda x, _: x.clone(), low, high)
+        for step, low, high in colour.JITTER
+    )
+    monkeypatch.setattr(colour, "JITTER", still)
+    x = torch.full((1, 3, 2, 2), 0.5)
+    factors = torch.tensor([float(colour.colour_jitter(x).mean()) / 0.5 for _ in range(2000)])
+    assert 0.6 - 1e-6 <= factors.min() < 0.605
+    assert 1.395 < factors.max() <= 1.4 + 1e-6
+
+
 def test_roid_views_are_images() -> None:
     x = images(8, seed=1)
     seen = torch.stack([views.mild_view(x) for _ in range(4)])
@@ -589,10 +617,74 @@ def test_memo_batch_norm_mixes_in_one_seventeenth_of_the_batch(tiny: dict[str, C
     assert original.running_var is not None
     x = inputs[-1]
     mean = 16 / 17 * original.running_mean + 1 / 17 * x.mean((0, 2, 3))
-    var = 16 / 17 * original.running_var + 1 / 17 * x.var((0, 2, 3), correction=0)
+    var = 16 / 17 * original.running_var + 1 / 17 * x.var((0, 2, 3), correction=1)
     flat = [v.detach().view(1, -1, 1, 1) for v in (mean, var, original.weight, original.bias)]
     expected = (x - flat[0]) / (flat[1] + original.eps).sqrt() * flat[2] + flat[3]
     assert torch.allclose(outputs[-1], expected, atol=1e-5)
+
+
+def test_memo_no_gradient_flows_through_the_statistics_of_batch_norm(tiny: dict[str, Classifier]) -> None:
+    """The gradient is that of a layer whose mean and variance are constants."""
+    method = MEMO(tiny["BN CNN"], MEMOConfig(prior=3.0))
+    method.prepare()
+    layer = method.model.get_submodule("net.stem.1")
+    assert isinstance(layer, AdaptiveBatchNorm)
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    x = torch.randn(2, layer.num_features, 5, 5, requires_grad=True)
+    weight = torch.randn(x.shape)
+    (found,) = torch.autograd.grad((layer(x) * weight).sum(), x)
+    var = 3 / 4 * layer.running_var + 1 / 4 * x.detach().var((0, 2, 3))
+    scale = (layer.weight.detach() / (var + layer.eps).sqrt()).view(1, -1, 1, 1)
+    assert torch.allclose(found, weight * scale, atol=1e-5)
+    one = torch.randn(1, layer.num_features, 1, 1)  # a single value has no unbiased variance
+    assert torch.isfinite(layer(one)).all()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_memo_steps_are_those_of_its_optimiser(
+    tiny: dict[str, Classifier], optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unaugmented(monkeypatch)
+    config = MEMOConfig(
+        views=2,
+        steps=2,
+        lr=1e-3,
+        weight_decay=0.1,
+        optimizer=optimizer,  # type: ignore[arg-type]
+    )
+    method = MEMO(tiny["GN CNN"], config)
+    method.prepare()
+    twin = copy.deepcopy(tiny["GN CNN"]).requires_grad_(True)
+    kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.AdamW
+    reference = kind(twin.parameters(), lr=1e-3, weight_decay=0.1)
+    x = images(1, seed=8)
+    for _ in range(2):
+        reference.zero_grad()
+        memo.marginal_entropy(twin(x.repeat(2, 1, 1, 1))).backward()
+        reference.step()
+    plain = tiny["GN CNN"](x)
+    assert (plain - twin(x)).abs().max() > 1e-3
+    assert torch.allclose(method.adapt(x), twin(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("quirks", [False, True])
+def test_memo_the_optimisers_state_goes_on_only_in_the_official_code(
+    tiny: dict[str, Classifier], quirks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unaugmented(monkeypatch)
+    method = MEMO(tiny["GN CNN"], MEMOConfig(views=2, optimizer="adamw", lr=1e-3, official_quirks=quirks))
+    method.prepare()
+    source = parameters_of(method.model)
+    x = images(2, seed=8)
+    first = method.adapt(x[:1])
+    before = snapshot(method)
+    method.predict(x[1:])
+    assert difference(before, snapshot(method)) == ""  # to predict changes nothing
+    method.adapt(x[1:])
+    again = method.adapt(x[:1])
+    assert torch.equal(first, again) is not quirks
+    assert all(torch.equal(p, source[name]) for name, p in method.model.named_parameters())
 
 
 def photograph() -> tuple[Tensor, Image.Image]:
@@ -642,6 +734,39 @@ def test_augmix_geometry() -> None:
     assert set(nearest.indices.tolist()) == {0, 1, 2}
     for number in (0, 1, 2):
         assert (augmix.move(x, choose(number)) - x).abs().flatten(1).amax(1).max() > 0.01
+
+
+def test_augmix_turns_and_fills_as_pil_does() -> None:
+    """Whole degrees below three, bilinear; the fill is what PIL makes of the colour 128."""
+    x = torch.randint(1, 256, (1, 3, 64, 64)) / 255
+    image = Image.fromarray((255 * x[0]).round().permute(1, 2, 0).byte().numpy())
+    angles = range(-2, 3)
+    turned = torch.stack(
+        [
+            torch.from_numpy(np.asarray(image.rotate(a, Image.Resampling.BILINEAR, fillcolor=128)).copy())
+            for a in angles
+        ]
+    ).permute(0, 3, 1, 2)
+    ours = 255 * augmix.move(x.repeat(60, 1, 1, 1), torch.zeros(60, 1, 1, 1))
+    off = (ours[:, None] - turned).flatten(2).abs().amax(2)  # PIL rounds down
+    assert off.amin(1).max() < 1.01
+    assert {angles[i] for i in off.argmin(1).tolist()} == set(angles)
+    assert turned[0].flatten(1).T.tolist().count([128, 0, 0]) > 0
+
+
+@pytest.mark.parametrize(
+    ("number", "side", "reach"), [(1, 32, 0.03 * 32), (3, 90, 2), (2, 32, 0.03 * 32), (4, 90, 2)]
+)
+def test_augmix_moves_reach_as_far_as_they_may(number: int, side: int, reach: float) -> None:
+    """A ramp of intensity shows how far the furthest row or column has moved; what is uncovered is filled."""
+    ramp = torch.arange(side).float() / side
+    x = (ramp if number in (1, 3) else ramp[:, None]).expand(400, 3, side, side)
+    moved = augmix.move(x, torch.full((400, 1, 1, 1), number))
+    uncovered = (moved[:, 1] == 0) & (moved[:, 2] == 0) & (moved[:, 0] - 128 / 255).abs().lt(1e-6)
+    distance = ((moved - x)[:, 1].abs() * side).masked_fill(uncovered, 0).flatten(1).amax(1)
+    assert distance.max() <= reach + 1e-3
+    assert distance.max() > 0.9 * reach
+    assert uncovered.flatten(1).any(1).float().mean() > 0.5
 
 
 def test_augmix_views_differ_and_stay_images() -> None:

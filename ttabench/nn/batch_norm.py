@@ -18,14 +18,17 @@ from ttabench.nn.objectives import widen
 def moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
     """Centre and spread (C,), (C,) of (B, C, …) per channel, over everything else.
 
-    "batch": mean and biased variance. "median": the lower median m and the mean of (x − m)²
-    (MedBN, Park et al., CVPR 2024); the median's gradient goes to the selected element.
+    "batch": mean and biased variance. "unbiased": mean and unbiased variance (0 of a single value).
+    "median": the lower median m and the mean of (x − m)² (MedBN, Park et al., CVPR 2024); the median's
+    gradient goes to the selected element.
     """
-    if statistics not in ("batch", "median"):
+    if statistics not in ("batch", "median", "unbiased"):
         raise UserError(f"statistics is '{statistics}'; expected batch or median.")
     rows = x.transpose(0, 1).flatten(1)
-    centre = rows.mean(dim=1) if statistics == "batch" else rows.median(dim=1).values
-    return centre, (rows - centre[:, None]).square().mean(dim=1)
+    centre = rows.median(dim=1).values if statistics == "median" else rows.mean(dim=1)
+    spread = (rows - centre[:, None]).square().mean(dim=1)
+    count = rows.shape[1]
+    return centre, spread * (count / max(1, count - 1)) if statistics == "unbiased" else spread
 
 
 # The forward passes that do nothing but normalise.
@@ -36,9 +39,9 @@ class AdaptiveBatchNorm(_BatchNorm):
     """A batch-norm layer whose statistics are, or come to be, those of the test data.
 
     (μ, σ²) = (1 − w)·(stored mean, stored variance) + w·(m, v), with (m, v) the :func:`moments` of the
-    input; gradients flow through m and v.
+    input; gradients flow through m and v, unless `gradient` is false.
 
-    statistics  "batch" or "median".
+    statistics  "batch", "unbiased" or "median".
     weight      w in [0, 1]. With 1, what is stored is neither read nor kept.
     prior       N > 0: w = n / (N + n) for a batch of n images (Schneider et al., NeurIPS 2020).
     track       in train mode the mixture replaces what is stored, in eval mode what is stored is used
@@ -57,6 +60,7 @@ class AdaptiveBatchNorm(_BatchNorm):
         prior: float = 0.0,
         track: bool = False,
         after: nn.Module | None = None,
+        gradient: bool = True,
     ) -> None:
         super().__init__(layer.num_features, layer.eps, affine=False, track_running_stats=False)
         self.replaces = type(layer).__name__
@@ -66,7 +70,7 @@ class AdaptiveBatchNorm(_BatchNorm):
             if layer.running_mean is None or layer.running_var is None:
                 raise UserError(f"a {self.replaces} layer of the model has no stored statistics to mix with.")
             self.running_mean, self.running_var = layer.running_mean.clone(), layer.running_var.clone()
-        self.after = after
+        self.after, self.gradient = after, gradient
         self.training = layer.training
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -96,7 +100,7 @@ class AdaptiveBatchNorm(_BatchNorm):
         return torch.batch_norm(x, self.weight, self.bias, *stored, own, 0.0, self.eps, cudnn)
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mean, var = moments(widen(x), self.statistics)
+        mean, var = moments(widen(x if self.gradient else x.detach()), self.statistics)
         if self.running_mean is None or self.running_var is None:
             return mean, var
         w = len(x) / (self.prior + len(x)) if self.prior else self.mix
@@ -107,7 +111,12 @@ class AdaptiveBatchNorm(_BatchNorm):
 
 
 def adapt_batch_norm(
-    model: nn.Module, statistics: str = "batch", weight: float = 1.0, prior: float = 0.0, track: bool = False
+    model: nn.Module,
+    statistics: str = "batch",
+    weight: float = 1.0,
+    prior: float = 0.0,
+    track: bool = False,
+    gradient: bool = True,
 ) -> None:
     """Put an :class:`AdaptiveBatchNorm` in the place of every batch-norm layer; affine parameters stay.
 
@@ -125,7 +134,7 @@ def adapt_batch_norm(
                 )
             after = nn.Sequential(*cast(list[nn.Module], rest))
         parent, _, leaf = name.rpartition(".")
-        new = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track, after)
+        new = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track, after, gradient)
         setattr(model.get_submodule(parent), leaf, new)
 
 

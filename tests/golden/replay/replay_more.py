@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ttabench_methods.deyo import DeYO
 from ttabench_methods.lame import LAME
+from ttabench_methods.memo import MEMO
 from ttabench_methods.roid import ROID
 from ttabench_methods.t3a import T3A
 
-from .registry import Replayed, replays
+from .registry import Replayed, parameter_norms, replays, tune
 from .replay_entropy import prepared
 from .replay_teacher import chunks, view
-from .trace import Trace
+from .trace import Trace, as_images
 
 # ---- without gradients: T3A and LAME
 
@@ -103,4 +106,46 @@ def roid(trace: Trace, dtype: torch.dtype) -> Replayed:
         logits = method.adapt(x)
         replayed.add(logits, method.model)
         replayed.decisions.setdefault("class_probs", []).append(method.average.tolist())
+    return replayed
+
+
+# ---- MEMO
+
+
+class RecordedMEMO(MEMO):
+    """Takes the recorded views, and notes the parameters before they return to the source."""
+
+    recorded: Iterator[np.ndarray]
+    norms: dict[str, float]
+
+    def draw_views(self, x: Tensor) -> Tensor:
+        return torch.stack([as_images(next(self.recorded), image.dtype) for image in x])
+
+    def forget(self) -> None:
+        self.norms = parameter_norms(self.model)
+        super().forget()
+
+
+@replays("memo")
+def memo(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    prior = meta.get("prior_strength")
+    method = RecordedMEMO(
+        trace.classifier(dtype),
+        MEMO.Config(
+            views=meta["n_views"],
+            steps=meta["niter"],
+            optimizer="adamw" if "adam" in meta["optimizer"].lower() else "sgd",
+            lr=meta["lr"],
+            prior=1e300 if prior is None else prior,  # without: the source's statistics alone
+            official_quirks=True,
+        ),
+    )
+    method.prepare()
+    tune(method.optimizer, meta)
+    method.recorded = iter(trace["aug_batches"])
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        replayed.logits.append(method.adapt(x))
+        replayed.norms.append(method.norms)
     return replayed
