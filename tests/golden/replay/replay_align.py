@@ -9,11 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ttabench.classifier import Classifier
 from ttabench.method import Method
 from ttabench.source import SourceProvider
+from ttabench.summaries import norm_statistics
+from ttabench_methods.actmad import ActMAD, ActMADConfig
+from ttabench_methods.actmad_vit import ActMADViT
 from ttabench_methods.neo import NEO
 
-from .registry import Replayed, replays
+from .registry import Replayed, replays, tune
 from .trace import Trace
 
 M = TypeVar("M", bound=Method[Any])
@@ -57,4 +61,51 @@ def neo(trace: Trace, dtype: torch.dtype) -> Replayed:
     replayed = Replayed()
     for x in trace.batches(dtype):
         replayed.add(method.adapt(x), method.model)
+    return replayed
+
+
+# ---- ActMAD
+
+
+class BatchwiseSource(TraceSource):
+    """Statistics of norm layers as the official code has them: the plain mean over those of its batches."""
+
+    def norm_statistics(
+        self, classifier: Classifier, limit: int = 0, per_location: bool = False
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        each = [norm_statistics(classifier, [x], per_location) for x in self._take(64, limit)]
+        return {
+            name: (
+                torch.stack([batch[name][0] for batch in each]).mean(dim=0),
+                torch.stack([batch[name][1] for batch in each]).mean(dim=0),
+            )
+            for name in each[0]
+        }
+
+
+@replays("actmad")
+def actmad(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    keys = ("lr", "momentum", "weight_decay")
+    method = ActMAD(trace.classifier(dtype), ActMADConfig(**{k: meta[k] for k in keys if k in meta}))
+    method.prepare(BatchwiseSource(trace, ActMAD, dtype))
+    tune(method.optimizer, meta)
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        with torch.no_grad():
+            loss = method.loss(x).item()
+        replayed.add(method.adapt(x), method.model, loss_per_batch=loss)
+    return replayed
+
+
+@replays("actmad_vit")
+def actmad_vit(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    method = prepared(ActMADViT, trace, dtype, lr=meta["lr"], weight=meta["lambda"])
+    tune(method.optimizer, meta)
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        with torch.no_grad():
+            loss = meta["lambda"] * method.distance(method.tokens(x)[0]).item()
+        replayed.add(method.adapt(x), method.model, loss_per_batch=loss)
     return replayed
