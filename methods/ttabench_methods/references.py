@@ -46,6 +46,22 @@ CORAL = Paper(
     year=2021,
     url="https://openreview.net/forum?id=86NHK__yFDl",
 )
+CMF = Paper(
+    key="lee2024continual",
+    title="Continual Momentum Filtering on Parameter Space for Online Test-time Adaptation",
+    authors="Lee, Jae-Hong and Chang, Joon-Hyuk",
+    venue="ICLR",
+    year=2024,
+    url="https://openreview.net/forum?id=BllUWdpIOA",
+)
+COME = Paper(
+    key="zhang2025come",
+    title="COME: Test-time Adaption by Conservatively Minimizing Entropy",
+    authors="Zhang, Qingyang and Bian, Yatao and Kong, Xinke and Zhao, Peilin and Zhang, Changqing",
+    venue="ICLR",
+    year=2025,
+    url="https://arxiv.org/abs/2410.10894",
+)
 COTTA = Paper(
     key="wang2022continual",
     title="Continual Test-Time Domain Adaptation",
@@ -112,6 +128,22 @@ QUANTILE = Paper(
     venue="arXiv",
     year=2026,
     url="https://arxiv.org/abs/2601.11022",
+)
+POEM = Paper(
+    key="bar2024protected",
+    title="Protected Test-Time Adaptation via Online Entropy Matching: A Betting Approach",
+    authors="Bar, Yarin and Shaer, Shalev and Romano, Yaniv",
+    venue="NeurIPS",
+    year=2024,
+    url="https://arxiv.org/abs/2408.07511",
+)
+RDUMB = Paper(
+    key="press2023rdumb",
+    title="RDumb: A simple approach that questions our progress in continual test-time adaptation",
+    authors="Press, Ori and Schneider, Steffen and Kümmerer, Matthias and Bethge, Matthias",
+    venue="NeurIPS",
+    year=2023,
+    url="https://arxiv.org/abs/2306.05401",
 )
 ROID = Paper(
     key="marsden2024universal",

@@ -4,7 +4,7 @@
 per family of methods registers them, and `verdict` compares.
 """
 
-from . import replay_align, replay_entropy, replay_more, replay_teacher
+from . import replay_align, replay_entropy, replay_field, replay_more, replay_teacher
 from .registry import Replayed, Unsupported
 from .trace import Folder, Trace
 from .verdict import Verdict, judge
@@ -18,6 +18,7 @@ __all__ = [
     "judge",
     "replay_align",
     "replay_entropy",
+    "replay_field",
     "replay_more",
     "replay_teacher",
 ]

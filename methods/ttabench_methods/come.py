@@ -1,0 +1,170 @@
+"""COME: conservatively minimised entropy, a loss for TENT, EATA and SAR (Zhang et al., ICLR 2025).
+
+Subjective logic reads logits as evidence: besides its C classes, an opinion has the outcome "uncertain".
+
+| symbol  | name            |                                                                         |
+| ------- | --------------- | ----------------------------------------------------------------------- |
+| f(x)    | f               | logits; no gradient flows through their length                          |
+| b       | opinion         | belief masses e^f / (Σ e^f + K), one per class                          |
+| u       | opinion         | uncertainty mass K / (Σ e^f + K), the last one                          |
+| K       | K               | the number of classes                                                   |
+| H(b, u) | opinion_entropy | entropy of the C + 1 masses                                             |
+
+(b, u) is the softmax of the logits with ln K as one more. H(b, u) stands wherever the host has the entropy:
+in loss, weights, margins and averages; EATA's redundancy test and Fisher information keep the softmax.
+Scored, adapted and restored is what the host scores, adapts and restores.
+
+The official code has K = 1000 on every dataset. On ten classes that makes H(b, u) small for *unsure* images
+of small networks: its order is almost the reverse of the softmax entropy's, and margins keep the wrong
+images.
+
+Deviations: K is the number of classes, as in the paper; there is no 1e-7 in the entropy. With
+`official_quirks=True` K is 1000, 1e-7 is added to every mass, and the host SAR has its own quirks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ttabench import nn as tta
+from ttabench.method import (
+    Architecture,
+    Count,
+    Method,
+    Momentum,
+    Natural,
+    Needs,
+    NonNegative,
+    Paper,
+    Positive,
+    SourceData,
+)
+from ttabench_methods import references
+from ttabench_methods.eata import EATA
+from ttabench_methods.sar import SAR
+from ttabench_methods.tent import Tent
+
+Host = Tent | EATA | SAR
+HOSTS: dict[str, type[Host]] = {"tent": Tent, "eata": EATA, "sar": SAR}
+OFFICIAL_K = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class COMEConfig:
+    """Settings that are None are the host's own, for the dataset and the architecture.
+
+    K  None: the number of classes. With `official_quirks` it is 1000, whatever is set.
+    """
+
+    host: Literal["tent", "eata", "sar"] = "tent"
+    K: Positive | None = None
+    norms: Literal["batch", "all"] | None = None
+    statistics: Literal["batch", "median"] | None = None
+    optimizer: Literal["adam", "adamw", "sgd", "nesterov"] | None = None
+    lr: NonNegative | None = None
+    momentum: Momentum | None = None
+    steps: Count | None = None
+    e0_factor: NonNegative | None = None
+    d_margin: NonNegative | None = None
+    fisher_alpha: NonNegative | None = None
+    fisher_images: Natural | None = None
+    fisher_batch_size: Count | None = None
+    rho: NonNegative | None = None
+    reset_constant: NonNegative | None = None
+    official_quirks: bool = False
+
+    def __post_init__(self) -> None:
+        if self.official_quirks:
+            object.__setattr__(self, "K", OFFICIAL_K)
+        known = {field.name for field in fields(HOSTS[self.host].Config)}
+        for name in self.given():
+            if name not in known:
+                raise ValueError(f"{name} is no setting of the host {self.host}")
+
+    def given(self) -> dict[str, Any]:
+        """The host's settings that are not left to it."""
+        own = ("host", "K") if self.host == "sar" else ("host", "K", "official_quirks")
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in own}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def opinion_entropy(logits: Tensor, K: float, added: float = 0.0) -> Tensor:
+    """H(b, u) of logits at fixed length: (B, C) → (B,), from 0 to ln(C + 1). `added` to every mass."""
+    f = tta.widen(logits)
+    length = f.norm(dim=1, keepdim=True).clamp_min(torch.finfo(f.dtype).tiny)
+    f = f * (length.detach() / length)
+    opinion = torch.cat([f, torch.full_like(f[:, :1], K).log()], dim=1)
+    if not added:
+        return tta.entropy(opinion)
+    masses = opinion.softmax(dim=1) + added
+    return -(masses * masses.log()).sum(dim=1)
+
+
+class COME(Method[COMEConfig]):
+    """TENT, EATA or SAR with the entropy of an opinion in place of the entropy of the softmax."""
+
+    name = "come"
+    paper = references.COME
+    needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
+    Config = COMEConfig
+    batch_size = 64
+    restores = "what its host restores: nothing, with sar all it learned at a low average"
+    deviations = "K is the number of classes (official code: 1000); the hosts' own deviations"
+
+    @classmethod
+    def host_of(cls, config: COMEConfig, arch: Architecture | None = None) -> tuple[type[Host], Any]:
+        """The host of a configuration, and its own configuration."""
+        host, usual = HOSTS[config.host], {}
+        if arch is not None:
+            usual = {**host.for_dataset("", arch.num_classes), **host.for_architecture(arch)}
+        return host, host.Config(**{**usual, **config.given()})
+
+    @classmethod
+    def needs_of(cls, config: COMEConfig) -> Needs:
+        host, own = cls.host_of(config)
+        return host.needs_of(own)
+
+    @classmethod
+    def papers_of(cls, config: COMEConfig) -> tuple[Paper, ...]:
+        host, own = cls.host_of(config)
+        return references.COME, *host.papers_of(own)
+
+    @classmethod
+    def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
+        """K, so that every row shows it; norm layers as the hosts have them."""
+        return {"K": float(arch.num_classes), **Tent.for_architecture(arch)}
+
+    def __init__(self, classifier: tta.Classifier, config: COMEConfig | None = None) -> None:
+        super().__init__(classifier, config)
+        cfg = self.config
+        K = cfg.K or float(classifier.num_classes)
+        host, own = self.host_of(cfg, classifier.architecture())
+        self.host = host(self.model, own)
+        self.host.entropy = partial(opinion_entropy, K=K, added=1e-7 if cfg.official_quirks else 0.0)
+        self.model, self.host.counts = self.host.model, self.counts
+
+    def setup(self, source: SourceData | None) -> None:
+        self.host.setup(source)
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return self.host.adapt(x)
+
+    def reset(self) -> None:
+        super().reset()
+        self.host.counts = self.counts
+
+    def adapted(self) -> str:
+        return self.host.adapted()
+
+    def check(self, clean: Tensor) -> str:
+        return self.host.check(clean)
+
+    def alarms(self) -> dict[str, Any]:
+        """The host's, and the settings it runs with."""
+        return {**self.host.alarms(), "host_settings": asdict(self.host.config)}

@@ -1,0 +1,131 @@
+"""POEM: protected online entropy matching (Bar, Shaer, Romano, NeurIPS 2024).
+
+A bettor gains as long as the entropies of the stream are distributed otherwise than those of source images;
+the network is adapted against the shift that the bet stands for (see `betting`).
+
+| symbol | name       |                                                                              |
+| ------ | ---------- | ---------------------------------------------------------------------------- |
+| Z      | h          | softmax entropy of an image of the stream, before the update                 |
+| F_s    | cdf        | distribution of the entropies of source images                               |
+| u      | –          | F_s(Z): uniform where nothing has shifted                                    |
+| ε, Q   | bettor     | the bet, and Q(u) = ½ ε u² + (1 − ½ ε) u, the distribution it stands for     |
+| Z̃      | target     | F_s⁻¹(Q(u)): the matched entropy; Z where ε = 0                              |
+| E₀     | e0         | `e0_factor` · ln C; with `weighted`, images at or above it do not count      |
+
+Loss: mean of exp(E₀ − Z) · ½ (Z − Z̃)² over the images below E₀, weight and Z̃ without gradient; without
+`weighted`, mean of ½ (Z − Z̃)² over all. No step before `delayed_start` images have been seen. All logits
+are divided by `temperature`. Adapted: affine parameters of the norm layers. Scored: the forward pass before
+the update.
+
+Source entropies come from training images, of which a network is surer than of images it has not seen: a
+small shift is found where there is none (official: a held-out quarter of the validation images).
+
+Deviations: training images; temperature 1 (official: calibrated with labels, 1.8 on CIFAR-10, on ImageNet
+0.9 for ResNet50-GN and 1.025 for ViT-B); batches of 64, as ETA (official: 1 on ImageNet, 4 on CIFAR). As in
+the official code, with `official_quirks=True` the weight enters squared, the bettor does not learn from the
+first image, ε may pass its limit by a step, momentum alone moves the weights where no image is below E₀, and
+top layers are left out by SAR's names, but not the final norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttabench import nn as tta
+from ttabench.errors import UserError
+from ttabench.method import Natural, Needs, NonNegative, Positive, Range, SourceData
+from ttabench_methods import references
+from ttabench_methods.betting import CDF, Bettor, Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class POEMConfig(tta.NormSettings):
+    """Defaults: the official CIFAR script; `source_images` a quarter of the test set (0: all there are).
+
+    gamma, eps_clip  the bettor's learning rate, and the limit of ε.
+    """
+
+    norms: Literal["batch", "all"] = "all"
+    optimizer: Literal["adam", "adamw", "sgd", "nesterov"] = "sgd"
+    weighted: bool = True
+    e0_factor: NonNegative = 0.4
+    gamma: NonNegative = 1 / (8 * math.sqrt(3))
+    eps_clip: Annotated[float, Range(above=0, below=2)] = 1.8
+    delayed_start: Natural = 100
+    temperature: Positive = 1.0
+    source_images: Natural = 2500
+    official_quirks: bool = False
+
+
+class POEM(tta.NormAdapter[POEMConfig]):
+    """Match the entropies of the stream to those of the source, as far as a bet on their shift pays."""
+
+    name = "poem"
+    paper = references.POEM
+    needs = Needs(
+        gradient=True, source_data="statistics", norm_layers=("batch", "group", "layer", "instance")
+    )
+    Config = POEMConfig
+    vit_lr = 1e-3  # ViT-B
+    batch_size = 64
+    deviations = (
+        "entropies of training images (official: held-out ones); no temperature chosen with labels; weights "
+        "enter once (official code: squared)"
+    )
+
+    @classmethod
+    def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
+        """ImageNet: official (ResNet50-GN)."""
+        return {"lr": 2.5e-4, "source_images": 12_500} if num_classes >= 1000 else {}
+
+    def setup(self, source: SourceData | None) -> None:
+        cfg = self.config
+        if source is None:
+            raise UserError("poem needs entropies of clean source images: call prepare(source) with some.")
+        self.cdf = CDF(as_values(source.entropies(self.model, cfg.source_images, cfg.temperature)))
+        quirks = cfg.official_quirks
+        self.collect(skip=tta.top_norms_by_name(self.model) - {"net.norm"} if quirks else ())
+        self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
+        self.bettor = Bettor(cfg.gamma, cfg.eps_clip, quirks)
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x) / self.config.temperature
+        h = tta.entropy(logits)
+        target = self.match(h.detach())
+        reliable = h.detach() < self.e0 if self.config.weighted else torch.ones_like(h, dtype=torch.bool)
+        some = self.config.official_quirks or bool(reliable.any())
+        if some and self.bettor.seen >= self.config.delayed_start:
+            tta.minimise(tta.masked_mean(self.loss(h, target), reliable), self.optimizer)
+        return logits.detach()
+
+    def match(self, h: Tensor) -> Tensor:
+        """Z̃ of the entropies of a batch, which are bet on one by one: (B,) → (B,)."""
+        protected = [self.bettor(u) for u in self.cdf(as_values(h)).tolist()]
+        return torch.from_numpy(self.cdf.inverse(np.array(protected))).to(h)
+
+    def loss(self, h: Tensor, target: Tensor) -> Tensor:
+        """½ (Z − Z̃)² per image, weighted where asked for: (B,), (B,) → (B,)."""
+        squared = (h - target).square() / 2
+        if not self.config.weighted:
+            return squared
+        weight = (self.e0 - h.detach()).exp()
+        return squared * (weight.square() if self.config.official_quirks else weight)
+
+    def predict(self, x: Tensor) -> Tensor:
+        return super().predict(x) / self.config.temperature
+
+    def alarms(self) -> dict[str, Any]:
+        return {"bet": round(self.bettor.bet, 4), "log_wealth": round(self.bettor.log_wealth, 3)}
+
+
+def as_values(h: Tensor) -> Values:
+    """A vector (n,) in double precision, off the device."""
+    return h.double().cpu().numpy()
