@@ -35,7 +35,7 @@ def said(outcome: object, width: int = 120) -> str:
 
 def test_equal_results_pass_whatever_their_order() -> None:
     frame = cells(seeds=(0, 1))
-    outcome = compare(frame, frame.sample(frac=1, random_state=0), max_drop=0)
+    outcome = compare(frame, frame.sample(frac=1, random_state=0), max_drop=0, max_mean_drop=0)
     assert not outcome.failed
     assert set(outcome.cells["verdict"]) == {"same"}
     assert set(outcome.means["verdict"]) == {"same"}
@@ -47,8 +47,9 @@ def test_equal_results_pass_whatever_their_order() -> None:
 @pytest.mark.parametrize("bound", [0.0, 0.9995, 1.0, 30.0])
 def test_a_cell_fails_exactly_beyond_the_bound(drop: float, bound: float) -> None:
     frame = cells(("tent",), ("cct",), corruptions=("fog", "snow"), accuracy=lambda row: 75.0)
-    outcome = compare(frame, shifted(frame, -drop, corruption="fog"), max_drop=bound)
+    outcome = compare(frame, shifted(frame, -drop, corruption="fog"), max_drop=bound, max_mean_drop=100)
     assert outcome.failed == (drop > bound)
+    assert outcome.count("fell") == int(drop > bound)
 
 
 def test_a_fall_of_exactly_the_bound_passes() -> None:
@@ -58,7 +59,7 @@ def test_a_fall_of_exactly_the_bound_passes() -> None:
 
 def test_a_rise_passes() -> None:
     frame = cells()
-    outcome = compare(frame, shifted(frame, 5.0, method="tent"), max_drop=0)
+    outcome = compare(frame, shifted(frame, 5.0, method="tent"), max_drop=0, max_mean_drop=0)
     assert not outcome.failed
     assert outcome.count("moved") == 30
 
@@ -66,7 +67,7 @@ def test_a_rise_passes() -> None:
 def test_cells_are_bounded_even_where_the_mean_holds() -> None:
     frame = cells(("tent",), ("cct",), corruptions=("fog", "snow"))
     moved = shifted(shifted(frame, -3.0, corruption="fog"), 3.0, corruption="snow")
-    outcome = compare(frame, moved)
+    outcome = compare(frame, moved, max_drop=1.0)
     assert outcome.failed
     assert outcome.count("fell") == 1
     assert set(outcome.means["verdict"]) == {"same"}
@@ -78,7 +79,44 @@ def test_means_weigh_cells_equally() -> None:
     outcome = compare(frame, shifted(frame, -1.7, corruption="fog"), max_drop=2.0)
     (mean,) = outcome.means.to_dict("records")
     assert mean["change"] == pytest.approx(-1.7 * 3 / 17)
+    assert (mean["before"], mean["after"]) == pytest.approx((80.0, 80.0 - 1.7 * 3 / 17))
     assert (mean["cells"], mean["of"]) == (17, 17)
+
+
+def test_a_mean_is_over_the_cells_with_a_number_on_both_sides_and_counts_them() -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog", "snow", "frost"), accuracy=lambda row: 80.0)
+    after = spoil(shifted(frame, -1.0, corruption="snow"), "failed", "NaN", corruption="fog")
+    (mean,) = compare(frame, after).means.to_dict("records")
+    assert (mean["cells"], mean["of"]) == (2, 3)
+    assert mean["change"] == pytest.approx(-0.5)
+    grown = pd.concat([frame, cells(("tent",), ("cct",), corruptions=("contrast",))])
+    (mean,) = compare(frame, grown).means.to_dict("records")
+    assert (mean["cells"], mean["of"]) == (3, 3)  # what is new is no part of it
+
+
+@pytest.mark.parametrize(("bound", "fails"), [(0.29, True), (0.3, False), (0.31, False)])
+def test_a_mean_fails_exactly_beyond_its_own_bound(bound: float, fails: bool) -> None:
+    frame = cells(("tent",), ("cct",), accuracy=lambda row: 75.3)
+    outcome = compare(frame, shifted(frame, -0.3, method="tent"), max_drop=50, max_mean_drop=bound)
+    assert outcome.failed == fails
+    assert outcome.means["verdict"].tolist() == ["fell" if fails else "moved"]
+    assert outcome.count("fell") == 0
+    assert ("1 of 1 means fell" in said(outcome)) == fails
+
+
+def test_the_means_that_fell_are_counted() -> None:
+    frame = cells(("source", "tent", "sar"), ("cct", "resnet18"), accuracy=lambda row: 75.0)
+    outcome = compare(frame, shifted(frame, -0.9, method="tent"))
+    assert "2 of 6 means fell" in said(outcome)
+    assert outcome.means["verdict"].tolist().count("fell") == 2
+
+
+def test_a_uniform_loss_below_the_bound_of_cells_fails() -> None:
+    frame = cells(accuracy=lambda row: 75.0)
+    outcome = compare(frame, shifted(frame, -0.9), max_drop=1.0)
+    assert outcome.failed
+    assert outcome.count("fell") == 0
+    assert set(outcome.means["verdict"]) == {"fell"}
 
 
 def test_missing_cells_fail_and_new_ones_do_not() -> None:
@@ -153,7 +191,7 @@ def test_a_csv_and_a_folder_compare_with_each_other(tmp_path: Path, result: Resu
     writer.close()
     path = write_cells(store.frame(), tmp_path / "cells.csv")
     for pair in ((tmp_path / "results", path), (path, str(tmp_path / "results"))):
-        outcome = compare(*pair, max_drop=0)
+        outcome = compare(*pair, max_drop=0, max_mean_drop=0)
         assert not outcome.failed
         assert outcome.count("same") == 2
         assert outcome.warnings == ()
@@ -190,6 +228,14 @@ def test_what_is_no_table_of_cells_is_refused(tmp_path: Path) -> None:
 def test_a_bound_is_a_number_of_points(bound: float) -> None:
     with pytest.raises(UserError, match="--max-drop"):
         compare(cells(), cells(), max_drop=bound)
+    with pytest.raises(UserError, match="--max-mean-drop"):
+        compare(cells(), cells(), max_mean_drop=bound)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.1, 1.1, float("nan")])
+def test_alpha_is_a_level(alpha: float) -> None:
+    with pytest.raises(UserError, match="--alpha"):
+        compare(cells(), cells(), alpha=alpha)
 
 
 def test_many_falls_are_counted_not_all_listed() -> None:

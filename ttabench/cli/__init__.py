@@ -37,6 +37,7 @@ def _register() -> None:
         compare,
         conform,
         data,
+        diff,
         doctor,
         figure,
         listing,
@@ -46,7 +47,7 @@ def _register() -> None:
         train,
     )
 
-    for module in (sweep, report, compare, figure, train, data, listing, status, conform, cite, doctor):
+    for module in (sweep, report, compare, diff, figure, train, data, listing, status, conform, cite, doctor):
         module.register(app)
 
 

@@ -16,18 +16,45 @@ def register(app: typer.Typer) -> None:
 def compare(
     baseline: Annotated[Path, Argument(help="A results folder or a cells.csv.")],
     candidate: Annotated[Path, Argument(help="A results folder or a cells.csv.")],
-    max_drop: Annotated[float, Option(help="How many points a cell or a mean may fall.", min=0.0)] = 1.0,
+    max_drop: Annotated[float, Option(help="How many points a cell may fall.")] = 1.0,
+    max_mean_drop: Annotated[
+        float, Option(help="How many points a mean over corruptions and seeds may fall.")
+    ] = 0.3,
+    alpha: Annotated[
+        float,
+        Option(help="A fall fails only if a paired test confirms it at this level; 1 = without a test."),
+    ] = 0.05,
+    json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
+    github: Annotated[bool, Option("--github", help="Print annotations for GitHub Actions too.")] = False,
+    junit: Annotated[Path | None, Option(help="Write JUnit XML to this file too.", metavar="FILE")] = None,
 ) -> None:
-    """Print what moved; exit code 1 if a cell or a mean fell by more than the bound or is missing."""
+    """Print what moved and what may have moved it.
+
+    Exit code 1 if a cell or a mean fell beyond its bound, lost its number or is missing. The test compares
+    which images were right; a cells.csv does not hold that, so there the bounds alone decide.
+    """
     from rich.console import Console
 
+    from ttabench.errors import UserError
     from ttabench.registry import view
 
+    if json and github:
+        raise UserError("--json and --github both print; choose one.")
     comparing = view("compare")
-    outcome = comparing.compare(baseline, candidate, max_drop=max_drop)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=120)
-    console.print(comparing.render(outcome))
+    outcome = comparing.compare(baseline, candidate, max_drop, max_mean_drop, alpha)
+    if json:
+        print(comparing.as_json(outcome))
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=120)
+        console.print(comparing.render(outcome))
+    for line in comparing.github(outcome) if github else ():
+        print(line)
+    if junit:
+        try:
+            junit.write_text(comparing.junit(outcome), encoding="utf-8")
+        except OSError as problem:
+            raise UserError(f"{junit} cannot be written ({problem.strerror}); choose another file.") from None
     if outcome.failed:
         raise typer.Exit(1)

@@ -1,0 +1,29 @@
+"""What moved between two sets of results, and what may have moved it: a gate on accuracy for CI."""
+
+from __future__ import annotations
+
+from ttabench_reports.compare.cards import Difference, differences
+from ttabench_reports.compare.diff import Diff, diff, diff_json, render_diff
+from ttabench_reports.compare.gate import Bounds, Comparison, compare
+from ttabench_reports.compare.machine import as_json, github, junit
+from ttabench_reports.compare.sides import Side, load, side
+from ttabench_reports.compare.terminal import render
+
+__all__ = [
+    "Bounds",
+    "Comparison",
+    "Diff",
+    "Difference",
+    "Side",
+    "as_json",
+    "compare",
+    "diff",
+    "diff_json",
+    "differences",
+    "github",
+    "junit",
+    "load",
+    "render",
+    "render_diff",
+    "side",
+]

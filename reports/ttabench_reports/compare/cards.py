@@ -1,0 +1,112 @@
+"""How the protocol cards of two results differ: settings, versions, sources, data, weights.
+
+A card is whatever a record holds besides its outcome (see :mod:`sides`); no key is named here, so that
+what a later version records is compared too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ttabench_reports.compare.sides import Card
+
+ABSENT = "not recorded"
+_WORDS = {
+    "source": "source of the method",
+    "fingerprint": "data",
+    "checkpoint": "weights",
+    "clean_accuracy": "clean accuracy of the source classifier",
+    "n_images": "number of images",
+}
+Place = tuple[str, str, str]  # method, architecture, data set
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One key of the cards, with a value on either side.
+
+    key     dotted, e.g. ``config.lr``, ``versions.torch``, ``checkpoint``.
+    cells   how many of the compared cells differ so.
+    of      how many cells were compared.
+    places  the (method, architecture, data set) of those cells, where not all compared ones differ so.
+    """
+
+    key: str
+    before: str
+    after: str
+    cells: int
+    of: int
+    places: tuple[Place, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The key in words."""
+        return _WORDS.get(self.key, self.key)
+
+    def __str__(self) -> str:
+        where = f" ({_where(self.places)})" if self.places else ""
+        return f"{self.name}: {_brief(self.before)} → {_brief(self.after)}{where}"
+
+
+def differences(pairs: Iterable[tuple[Place, Card, Card]], *, whole: bool = True) -> list[Difference]:
+    """How the cards (before, after) of matched cells differ, the most widespread first.
+
+    Without `whole`, a key that only one side has is left out: that side never recorded it.
+    """
+    found: dict[tuple[str, str, str], dict[Place, int]] = {}
+    every: dict[Place, int] = {}
+    for place, before, after in pairs:
+        every[place] = every.get(place, 0) + 1
+        for difference in _unequal(before, after, whole):
+            places = found.setdefault(difference, {})
+            places[place] = places.get(place, 0) + 1
+    of = sum(every.values())
+    listed = [
+        Difference(*key, sum(places.values()), of, () if places == every else tuple(sorted(places)))
+        for key, places in found.items()
+    ]
+    return sorted(listed, key=lambda one: (-one.cells, one.key, one.before, one.after))
+
+
+def _unequal(before: Card, after: Card, whole: bool, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    if before == after:
+        return
+    for key in before.keys() | after.keys():
+        one, other = before.get(key), after.get(key)
+        if one == other:
+            continue
+        if not whole and (key not in before or key not in after or str(one) == str(other)):
+            continue
+        if isinstance(one, dict) or isinstance(other, dict):
+            parts = [part if isinstance(part, dict) else {} for part in (one, other)]
+            yield from _unequal(parts[0], parts[1], whole, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", _text(before, key), _text(after, key)
+
+
+def _text(card: Card, key: str) -> str:
+    if key not in card:
+        return ABSENT
+    value: Any = card[key]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _brief(value: str) -> str:
+    """A hash by its first eight digits."""
+    return value[:8] if re.fullmatch(r"[0-9a-f]{40,128}", value) else value or "none"
+
+
+def _where(places: tuple[Place, ...]) -> str:
+    """``tent, sar; on cct``: what the places have in common is left to the reader to know."""
+    methods, archs, datasets = (list(dict.fromkeys(column)) for column in zip(*places, strict=True))
+    if len(methods) * len(archs) * len(datasets) == len(places):
+        return "; ".join(_listed(names) for names in (methods, archs, datasets))
+    return _listed([" · ".join(place) for place in places])
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

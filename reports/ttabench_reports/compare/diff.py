@@ -1,0 +1,83 @@
+"""How two sets of results were made differently: the protocol cards of their matched cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ttabench_reports.compare.cards import Difference, differences
+from ttabench_reports.compare.gate import KEY, card_pairs, match
+from ttabench_reports.compare.sides import Side, side
+from ttabench_reports.compare.terminal import difference_lines
+from ttabench_reports.frames import PROTOCOL
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SAME_CELL = tuple(name for name in KEY if name not in (*PROTOCOL, "history"))
+
+
+@dataclass(frozen=True)
+class Diff:
+    """differences of `matched` pairs of cells; how many cells only one of the two has."""
+
+    names: tuple[str, str]
+    differences: tuple[Difference, ...]
+    matched: int
+    only_first: int
+    only_second: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything differs, the set of cells included."""
+        return bool(self.differences or self.only_first or self.only_second)
+
+
+def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | str | Side) -> Diff:
+    """Compare the cards of two results folders or ``cells.csv`` files. Raises UserError for anything else.
+
+    A cell is matched with the one of the same protocol, else with one of another.
+    """
+    one = first if isinstance(first, Side) else side(first, "first results")
+    other = second if isinstance(second, Side) else side(second, "second results")
+    both, _ = match(one, other)
+    alone = {word: both[both["_merge"] == word] for word in ("left_only", "right_only")}
+    moved = alone["left_only"][[*SAME_CELL, "cell_id_before"]].merge(
+        alone["right_only"][[*SAME_CELL, "cell_id_after"]], on=list(SAME_CELL)
+    )
+    moved = moved.drop_duplicates("cell_id_before").drop_duplicates("cell_id_after").assign(_merge="both")
+
+    def pairs() -> Iterator[Any]:
+        yield from card_pairs(both, one, other)
+        yield from card_pairs(moved, one, other)
+
+    return Diff(
+        names=(one.name, other.name),
+        differences=tuple(differences(pairs(), whole=one.whole and other.whole)),
+        matched=int((both["_merge"] == "both").sum()) + len(moved),
+        only_first=len(alone["left_only"]) - len(moved),
+        only_second=len(alone["right_only"]) - len(moved),
+    )
+
+
+def diff_json(found: Diff) -> str:
+    """The whole difference as JSON."""
+    return json.dumps(asdict(found), indent=1, ensure_ascii=False)
+
+
+def render_diff(found: Diff, limit: int = 50) -> RenderableType:
+    """For people: a line per difference, then how many cells were compared."""
+    from rich.console import Group
+    from rich.text import Text
+
+    said = f"{found.matched} cells in both"
+    for name, count in zip(found.names, (found.only_first, found.only_second), strict=True):
+        said += f"; {count} only in {name}" if count else ""
+    if not found.differences:
+        said += "; nothing recorded differs" if found.matched else ""
+    return Group(*difference_lines(found.differences, limit), Text(f"{said}."))

@@ -1,0 +1,236 @@
+"""Whether one set of results is as good as another: cells matched one by one, means over them, verdicts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttabench.errors import UserError
+from ttabench_reports import naming
+from ttabench_reports.compare.cards import Difference, differences
+from ttabench_reports.compare.paired import holm
+from ttabench_reports.compare.sides import Side, side
+from ttabench_reports.compare.testing import PairedTests
+from ttabench_reports.frames import PROTOCOL
+
+KEY = ("method", "arch", "dataset", "corruption", "severity", "seed", *PROTOCOL, "history")
+MEAN_OVER = ("corruption", "seed", "history")
+# Percent. cells.csv has 4 decimals, so two sides may differ by this and be equal; one image in a
+# million weighs as much, so no real change is lost.
+SAME = 1e-4
+BAD = ("fell", "lost", "missing")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the gate lets pass.
+
+    max_drop       points that a cell may fall.
+    max_mean_drop  points that a mean over corruptions and seeds may fall.
+    alpha          a fall beyond its bound fails only if a paired test, Holm-corrected, confirms it at this
+                   level; where a side has no per-image correctness, the bound alone decides. 1: no test.
+
+    Raises UserError for a bound below 0 or infinite, and for an alpha outside (0, 1].
+    """
+
+    max_drop: float = 1.0
+    max_mean_drop: float = 0.3
+    alpha: float = 0.05
+
+    def __post_init__(self) -> None:
+        for option, value in (("--max-drop", self.max_drop), ("--max-mean-drop", self.max_mean_drop)):
+            if not value >= 0 or math.isinf(value):
+                raise UserError(f"{option} is {value}; expected a number of points, 0 or more.")
+        if not 0 < self.alpha <= 1:
+            raise UserError(f"--alpha is {self.alpha}; expected a level above 0 and up to 1, e.g. 0.05.")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sets of results, matched cell by cell.
+
+    cells     one row per cell of either: :data:`KEY`, accuracy_before, accuracy_after, change (points),
+              p_value (one-sided, Holm-corrected; NaN where there was no test), status_before,
+              status_after, reason_after, verdict: same | moved (within the bound) | chance (beyond it, but
+              the test does not confirm it) | fell | lost (had a number, has none) | gained | missing | new.
+    means     one row per method × arch × dataset × severity × protocol: before, after, change over the
+              cells with a number in both, every cell weighing the same; `cells` of `of`; p_value; verdict.
+    warnings  why the two may not be comparable at all; sentences.
+    causes    how the protocol cards of the cells that moved, fell or lost their number differ.
+    """
+
+    cells: pd.DataFrame
+    means: pd.DataFrame
+    warnings: tuple[str, ...]
+    bounds: Bounds
+    causes: tuple[Difference, ...] = ()
+    names: tuple[str, str] = ("baseline", "candidate")
+
+    @property
+    def failed(self) -> bool:
+        """Whether a cell or a mean fell, or a cell lost its number or is missing."""
+        return bool(self.cells["verdict"].isin(BAD).any() or (self.means["verdict"] == "fell").any())
+
+    def count(self, verdict: str) -> int:
+        """Cells with this verdict."""
+        return int((self.cells["verdict"] == verdict).sum())
+
+
+def compare(
+    baseline: pd.DataFrame | Path | str | Side,
+    candidate: pd.DataFrame | Path | str | Side,
+    max_drop: float = 1.0,
+    max_mean_drop: float = 0.3,
+    alpha: float = 0.05,
+) -> Comparison:
+    """Hold `candidate` against `baseline`: each a table of cells, a results folder or a ``cells.csv``.
+
+    Raises UserError for bounds out of range (:class:`Bounds`), and for what is not a table with cells.
+    """
+    bounds = Bounds(max_drop, max_mean_drop, alpha)
+    before = baseline if isinstance(baseline, Side) else side(baseline, "baseline")
+    after = candidate if isinstance(candidate, Side) else side(candidate, "candidate")
+    both, twins = match(before, after)
+    tests = PairedTests(both, before, after)
+    both["p_value"] = holm(tests.cells(), tests.differs)
+    both["verdict"] = _verdicts(both, bounds)
+    means = _means(both, tests, bounds)
+    changed = both[both["verdict"].isin(["moved", "chance", "fell", "lost"])]
+    causes = differences(card_pairs(changed, before, after), whole=before.whole and after.whole)
+    warnings = [*_twins("baseline", twins[0]), *_twins("candidate", twins[1]), *_unlike(both)]
+    shown = [*KEY, *(f"{n}_{s}" for n in ("accuracy", "status", "reason") for s in ("before", "after"))]
+    cells = both[[*shown, "change", "p_value", "verdict"]]
+    return Comparison(cells, means, tuple(warnings), bounds, tuple(causes), (before.name, after.name))
+
+
+def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
+    """The cells of both sides with the same :data:`KEY` side by side; how many twins each side had."""
+    (left, left_twins), (right, right_twins) = _matchable(before.cells), _matchable(after.cells)
+    both = left.merge(right, how="outer", on=list(KEY), suffixes=("_before", "_after"), indicator=True)
+    both["change"] = both["accuracy_after"] - both["accuracy_before"]
+    both["_place"] = both["corruption"].map(naming.corruption_key)
+    order = ["dataset", "severity", "arch", "method", "_place", *KEY]
+    both = both.sort_values(list(dict.fromkeys(order)), ignore_index=True).drop(columns="_place")
+    return both, (left_twins, right_twins)
+
+
+def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
+    """(method, architecture, data set) and the two cards of each cell that both sides have."""
+    paired = both[both["_merge"] == "both"]
+    places = zip(paired["method"], paired["arch"], paired["dataset"], strict=True)
+    ids = zip(paired["cell_id_before"], paired["cell_id_after"], strict=True)
+    for place, (one, other) in zip(places, ids, strict=True):
+        yield place, before.card(one), after.card(other)
+
+
+def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """One row per key, the latest; and how many others there were."""
+    last = frame.sort_values("written", kind="stable").drop_duplicates(list(KEY), keep="last")
+    kept = ["accuracy", "status", "reason", "fingerprint", "checkpoint", "config", "n_images", "cell_id"]
+    return last[[*KEY, *kept]], len(frame) - len(last)
+
+
+def _verdicts(both: pd.DataFrame, bounds: Bounds) -> pd.Series[str]:
+    change = both["change"]
+    verdict = _moved(change, both["p_value"], bounds.max_drop, bounds.alpha)
+    verdict[both["accuracy_before"].isna() & both["accuracy_after"].notna()] = "gained"
+    verdict[both["accuracy_before"].notna() & both["accuracy_after"].isna()] = "lost"
+    verdict[both["_merge"] == "left_only"] = "missing"
+    verdict[both["_merge"] == "right_only"] = "new"
+    return verdict
+
+
+def _moved(change: pd.Series[float], p: pd.Series[float], bound: float, alpha: float) -> pd.Series[str]:
+    """same, moved, fell or chance."""
+    verdict = pd.Series("same", change.index, dtype=object)
+    verdict[change.abs() > SAME] = "moved"
+    beyond = change < -(bound + SAME)
+    verdict[beyond] = "fell"
+    verdict[beyond & p.notna() & (p > alpha)] = "chance"
+    return verdict
+
+
+# ---- the means
+
+
+def _means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataFrame:
+    by = [name for name in KEY if name not in MEAN_OVER]
+    known = both[both["_merge"] != "right_only"]
+    paired = known[known["change"].notna()]
+    means = known.groupby(by, sort=False).size().to_frame("of")
+    means["cells"] = paired.groupby(by, sort=False).size().reindex(means.index, fill_value=0)
+    sides = paired.groupby(by, sort=False)[["accuracy_before", "accuracy_after"]].mean()
+    means = means.join(sides).rename(columns={"accuracy_before": "before", "accuracy_after": "after"})
+    means["change"] = means["after"] - means["before"]
+    members = {key: group.index.to_numpy() for key, group in paired.groupby(by, sort=False)}
+    p = np.array([tests.mean(members[key]) if key in members else math.nan for key in means.index], float)
+    differs = np.array([bool(tests.differs[members.get(key, [])].any()) for key in means.index], bool)
+    means["p_value"] = holm(p, differs)
+    means["verdict"] = _moved(means["change"], means["p_value"], bounds.max_mean_drop, bounds.alpha)
+    return means.reset_index()
+
+
+# ---- what the two sides do not share
+
+
+def _twins(word: str, count: int) -> list[str]:
+    if not count:
+        return []
+    return [
+        f"the {word} has {count} cells more than once (other settings, weights or data); the latest counts."
+    ]
+
+
+def _unlike(both: pd.DataFrame) -> list[str]:
+    """What differs though method, architecture and dataset have the same names."""
+    pairs = both[both["_merge"] == "both"]
+    found = []
+    for column, by, what in (
+        ("fingerprint", ["dataset"], "not the same data"),
+        ("checkpoint", ["arch", "dataset"], "not the same weights"),
+        ("n_images", ["dataset"], "not the same number of images"),
+    ):
+        left, right = pairs[f"{column}_before"], pairs[f"{column}_after"]
+        known = ~left.isin(["", 0]) & ~right.isin(["", 0])
+        unlike = pairs.loc[known & (left != right), by].drop_duplicates()
+        if len(unlike):
+            names = ", ".join(" on ".join(map(str, row)) for row in unlike.itertuples(index=False))
+            found.append(f"{what}: {names}.")
+    unlike = pairs[(pairs["config_before"] != pairs["config_after"]) & (pairs["config_before"] != "")]
+    changed = unlike[unlike["config_after"] != ""].drop_duplicates(
+        ["method", "config_before", "config_after"]
+    )
+    found += [
+        f"not the same settings: {row.method}: {settings}."
+        for row in changed.itertuples()
+        if (settings := _settings(row.config_before, row.config_after))
+    ]
+    return list(dict.fromkeys([*found, *_other_protocol(both)]))
+
+
+def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
+    """Whether missing cells are there under another protocol."""
+    by = [name for name in KEY if name not in (*PROTOCOL, "history")]
+    missing, new = (both[both["_merge"] == one] for one in ("left_only", "right_only"))
+    pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
+    for name in PROTOCOL:
+        before, after = f"{name}_before", f"{name}_after"
+        changed = pairs[pairs[before] != pairs[after]].drop_duplicates(["method", before, after])
+        for row in changed.to_dict("records"):
+            yield f"not the same protocol: {row['method']}: {name} {row[before]} → {row[after]}."
+
+
+def _settings(before: Any, after: Any) -> str:
+    try:
+        old, new = dict(json.loads(before)), dict(json.loads(after))
+    except (ValueError, TypeError):
+        return f"{before} → {after}"
+    keys = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
+    return ", ".join(f"{key} {old.get(key, 'unset')} → {new.get(key, 'unset')}" for key in keys)

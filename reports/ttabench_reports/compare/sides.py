@@ -1,0 +1,162 @@
+"""One side of a comparison: a results folder, a ``cells.csv``, or a table of cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ttabench.cell import canonical
+from ttabench.errors import UserError
+from ttabench.protocol import Protocol
+from ttabench.store import DETAILS, Store
+from ttabench_reports.frames import PROTOCOL, checked
+
+Card = dict[str, Any]  # nested; the leaves are JSON values
+
+# What a record holds besides its card: the outcome, and what names the record itself.
+OUTCOME = frozenset(
+    ("kind", "id", "written", "correct", "accuracy", "seconds", "status", "reason", "checksum", "sha256")
+)
+OUTCOME_DETAILS = frozenset(("alarm", "warning", "source_warning"))
+MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history"))
+_CELL = ("arch", "checkpoint", "dataset", "fingerprint", "corruption", "severity", "seed")
+_RESULT = ("n_images", "clean_accuracy", "accuracy", "seconds")
+_CSV_CARD = ("config", "checkpoint", "fingerprint")
+
+
+@dataclass(frozen=True)
+class Side:
+    """cells has the columns of :func:`ttabench_reports.frames.checked`; the rest is by its `cell_id`.
+
+    bitmaps  per cell which images were right (base64 of ``numpy.packbits``); empty for a CSV file.
+    whole    whether the cards are complete: a key that is absent was not recorded.
+    """
+
+    name: str
+    cells: pd.DataFrame
+    card: Callable[[str], Card]  # what a number was measured with; a CSV file holds only a part of it
+    bitmaps: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
+
+
+def side(results: pd.DataFrame | Path | str, word: str = "results") -> Side:
+    """Open one side; `word` names a table that has no path. Raises UserError."""
+    if isinstance(results, pd.DataFrame):
+        return _of_table(checked(results), f"the {word}")
+    path = Path(results)
+    if path.is_dir():
+        return _of_folder(path)
+    if not path.exists():
+        raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (ValueError, OSError, pd.errors.ParserError):  # not text, no columns, ragged lines, unreadable
+        raise UserError(
+            f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
+        ) from None
+    return _of_table(checked(frame, str(path)), str(path))
+
+
+def load(results: pd.DataFrame | Path | str) -> pd.DataFrame:
+    """The cells of a results folder or a ``cells.csv``. Raises UserError."""
+    return side(results).cells
+
+
+def _of_table(cells: pd.DataFrame, name: str) -> Side:
+    """Each row gets a number for its id: a table may lack ids, or hold one twice."""
+    cells = cells.assign(cell_id=[str(number) for number in range(len(cells))])
+    shown = [column for column in (*_CSV_CARD, *DETAILS) if column in cells and column != "alarm"]
+    columns = {column: cells[column].tolist() for column in (*shown, *PROTOCOL)}
+
+    def card(cell_id: str) -> Card:
+        row = {column: values[int(cell_id)] for column, values in columns.items()}
+        found: Card = {column: str(row[column]) for column in shown if str(row[column])}
+        if "config" in found:
+            found["config"] = _parsed(found["config"])
+        return found | {"protocol": {column: row[column] for column in PROTOCOL}}
+
+    return Side(name, cells, card)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        return text
+
+
+def _of_folder(path: Path) -> Side:
+    """All in one pass over the shards: a gate is to be quick, so no object is made per record."""
+    store = Store.at(path)
+    latest: dict[str, tuple[float, dict[str, Any], Card]] = {}
+    for record, environment in _records(store):
+        known = latest.get(record["id"])
+        if known is None or record["written"] >= known[0]:
+            latest[record["id"]] = (record["written"], record, environment)
+    defaults = asdict(Protocol())
+    rows = [_row(record, defaults) for _, record, _ in latest.values()]
+    if not rows:
+        raise UserError(f"{path} has no cells; run 'ttabench sweep' first.")
+    bitmaps = {
+        cell_id: record["correct"]
+        for cell_id, (_, record, _) in latest.items()
+        if record.get("correct") and record["status"] == "ok"
+    }
+
+    def card(cell_id: str) -> Card:
+        _, record, environment = latest[cell_id]
+        return _card(record, environment, defaults)
+
+    return Side(str(path), checked(pd.DataFrame(rows), str(path)), card, bitmaps, whole=True)
+
+
+def _records(store: Store) -> Iterator[tuple[dict[str, Any], Card]]:
+    """Every record with the environment that its shard names before it. Raises UserError."""
+    for shard in sorted(store.cells.glob("*.jsonl")):
+        environment: Card = {}
+        *lines, _torn = shard.read_bytes().split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            try:
+                data = json.loads(line)
+                if data["kind"] == "environment":
+                    environment = {key: value for key, value in data.items() if key not in OUTCOME}
+                elif data["kind"] == "result":
+                    data["written"] = float(data["written"])
+                    data["id"], data["status"], data["cell"]["protocol"]["mode"]  # must be there
+                    yield data, environment
+            except (ValueError, KeyError, TypeError):
+                raise UserError(
+                    f"{shard}, line {number}, is not a record of ttabench; "
+                    "restore the file or move it out of the folder."
+                ) from None
+
+
+def _row(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    cell, details = record["cell"], record.get("details", {})
+    return {
+        "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
+        **{name: cell[name] for name in _CELL},
+        **defaults, **cell["protocol"], "history": " ".join(cell.get("history", ())),
+        **{name: record.get(name) for name in _RESULT},
+        "status": record["status"], "reason": record.get("reason", ""),
+        "alarm": details.get("alarm", ""), "warning": details.get("source_warning", ""),
+        "cell_id": record["id"], "written": record["written"],
+    }  # fmt: skip
+
+
+def _card(record: dict[str, Any], environment: Card, defaults: dict[str, Any]) -> Card:
+    """The record without its outcome, with the environment that it was written in.
+
+    The parts of `cell` and `details` stand at the top: ``config``, ``checkpoint``, ``adapted`` …
+    """
+    card = {**environment, **{key: value for key, value in record.items() if key not in OUTCOME}}
+    details = card.pop("details", {})
+    card |= {key: value for key, value in card.pop("cell").items() if key not in MATCHED}
+    card["protocol"] = {**defaults, **card["protocol"]}
+    card |= {key: value for key, value in details.items() if key not in OUTCOME_DETAILS}
+    return card

@@ -1,0 +1,129 @@
+"""A comparison for people: what moved, what may have moved it, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ttabench_reports import naming
+from ttabench_reports.compare.cards import Difference
+from ttabench_reports.compare.gate import Bounds, Comparison
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+WORDS = {
+    "same": "the same", "moved": "moved within the bound", "chance": "fell no more than by chance",
+    "fell": "fell", "lost": "lost their number", "gained": "gained a number",
+    "missing": "missing", "new": "new",
+}  # fmt: skip
+NOTHING = (
+    "Nothing recorded differs between the two (settings, versions, source of the method, data, weights): "
+    "the cause is in what is not recorded, or in chance."
+)
+
+
+def render(comparison: Comparison, limit: int = 20) -> RenderableType:
+    """Warnings, means and cells that moved (`limit` of each), what may have moved them, the verdict."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(f"warning: {text}", "yellow") for text in comparison.warnings]
+    bounds, cells = comparison.bounds, comparison.cells
+    means = comparison.means[comparison.means["verdict"] != "same"].sort_values("change")
+    if len(means):
+        parts.append(_grid("Means that moved", means, ("before", "after"), limit))
+    for verdict, heading in (
+        ("fell", f"Cells that fell by more than {bounds.max_drop:g} points"),
+        ("chance", f"Cells that fell by more than {bounds.max_drop:g} points, but no more than by chance"),
+        ("moved", "Cells that moved within the bound"),
+    ):
+        if len(some := cells[cells["verdict"] == verdict].sort_values("change")):
+            parts.append(_grid(heading, some, ("accuracy_before", "accuracy_after"), limit))
+    for verdict, heading in (("lost", "Cells that lost their number"), ("missing", "Missing cells")):
+        some = cells[cells["verdict"] == verdict]
+        if len(some):
+            parts.append(Text(f"{heading}: {len(some)}", "bold"))
+            parts += [Text(f"  {describe(row)}") for row in some.head(limit).itertuples()]
+            if len(some) > limit:
+                parts.append(Text(f"  … and {len(some) - limit} more"))
+    if cells["verdict"].isin(["moved", "chance", "fell", "lost"]).any():
+        parts.append(Text("What may have moved them", "bold"))
+        parts += difference_lines(comparison.causes, limit) or [Text(f"  {NOTHING}")]
+    said, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
+    parts.append(Text.assemble((said, style), f": {counts(comparison)} ({_spelled(bounds)})."))
+    return Group(*parts)
+
+
+def counts(comparison: Comparison) -> str:
+    """``88 the same, 2 fell; 1 of 6 means fell``"""
+    cells = ", ".join(f"{n} {word}" for v, word in WORDS.items() if (n := comparison.count(v)))
+    fallen = int((comparison.means["verdict"] == "fell").sum())
+    return cells + (f"; {fallen} of {len(comparison.means)} means fell" if fallen else "")
+
+
+def describe(row: Any) -> str:
+    """One cell in words, with its numbers where it has both, or why it has none."""
+    name = f"{row.method} · {row.arch} · {row.dataset} · {row.corruption}-{row.severity} · seed {row.seed}"
+    if row.verdict == "missing":
+        return name
+    if row.verdict == "lost":
+        return f"{name}: {row.accuracy_before:.2f} → {row.status_after} ({row.reason_after})"
+    numbers = f"{row.accuracy_before:.2f} → {row.accuracy_after:.2f}"
+    return f"{name}: {numbers} ({naming.points(row.change, 2)})"
+
+
+def describe_mean(row: Any) -> str:
+    """One mean in words."""
+    name = f"{row.method} · {row.arch} · {row.dataset}, severity {row.severity}"
+    over = f"mean of {row.cells} of {row.of} cells"
+    return f"{name}, {over}: {row.before:.2f} → {row.after:.2f} ({naming.points(row.change, 2)})"
+
+
+def _spelled(bounds: Bounds) -> str:
+    return (
+        f"bounds: {bounds.max_drop:g} points for a cell, {bounds.max_mean_drop:g} for a mean; "
+        f"α = {bounds.alpha:g}"
+    )
+
+
+def difference_lines(found: Sequence[Difference], limit: int) -> list[RenderableType]:
+    """The first `limit` differences, a line each."""
+    from rich.text import Text
+
+    lines: list[RenderableType] = [Text(f"  {one}") for one in found[:limit]]
+    if len(found) > limit:
+        lines.append(Text(f"  … and {len(found) - limit} more"))
+    return lines
+
+
+def _grid(heading: str, rows: pd.DataFrame, columns: tuple[str, str], limit: int) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    for name in ("method", "arch", "dataset", "corruption" if "corruption" in rows else "cells"):
+        grid.add_column(name, overflow="fold")
+    for name in ("before", "after", "change", "p"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for row in rows.head(limit).to_dict("records"):
+        what = (
+            f"{row['corruption']}, seed {row['seed']}"
+            if "corruption" in row
+            else f"{row['cells']} of {row['of']}"
+        )
+        names = (row["method"], row["arch"], f"{row['dataset']}, severity {row['severity']}", what)
+        numbers = (f"{row[columns[0]]:.2f}", f"{row[columns[1]]:.2f}", naming.points(row["change"], 2))
+        style = "bold" if row["verdict"] == "fell" else ""
+        grid.add_row(*map(Text, names), *numbers, p_text(row["p_value"]), style=style)
+    if len(rows) > limit:
+        grid.caption = f"… and {len(rows) - limit} more"
+    return grid
+
+
+def p_text(p: float) -> str:
+    """``0.03``, ``<0.001``; ``–`` without a test."""
+    return "–" if p != p else "<0.001" if p < 0.001 else f"{p:.2g}"

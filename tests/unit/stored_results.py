@@ -1,0 +1,48 @@
+"""Results folders made of given correctness, for the tests of what compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.cell import Cell, Result
+from ttabench.protocol import Protocol
+from ttabench.store import Store
+
+Right = NDArray[np.bool_]
+
+CELL = Cell(
+    method="tent", config=(("lr", 0.001), ("norms", "batch")), label="tent",
+    arch="resnet18", checkpoint="c" * 64, dataset="digits-c", fingerprint="f" * 64,
+    corruption="fog", severity=5, seed=0, protocol=Protocol(),
+)  # fmt: skip
+
+
+def measured(cell: Cell, right: Right) -> Result:
+    """The result of a cell whose images were right or not."""
+    return Result(
+        cell=cell, status="ok", accuracy=100 * float(right.mean()), clean_accuracy=97.0,
+        n_images=len(right), seconds=0.5, correct=np.packbits(right).tobytes(),
+        details={"adapted": "2 BatchNorm2d"},
+    )  # fmt: skip
+
+
+def folder(path: Path, right: Mapping[tuple[str, int], Right], **changed: Any) -> Path:
+    """A results folder of TENT with a cell per (corruption, seed); `changed` fields of the cells."""
+    writer = Store.create(path, {"methods": ["tent"]}).writer()
+    for (corruption, seed), bits in right.items():
+        writer.append(measured(replace(CELL, corruption=corruption, seed=seed, **changed), bits))
+    writer.close()
+    return path
+
+
+def losing(right: Right, images: int, rng: np.random.Generator) -> Right:
+    """`right` with that many of its right images wrong."""
+    worse = right.copy()
+    worse[rng.choice(np.flatnonzero(right), images, replace=False)] = False
+    return worse

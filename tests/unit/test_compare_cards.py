@@ -1,0 +1,212 @@
+"""What may have moved a number: the difference of two protocol cards; and the outputs for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tests.unit.conftest import Said
+from tests.unit.made_cells import cells, spoil, where
+from tests.unit.stored_results import folder, losing
+from tests.unit.test_compare_paired import draw
+from ttabench.protocol import Protocol
+from ttabench.store import load_frame
+from ttabench_reports.compare import as_json, compare, diff, github, junit
+from ttabench_reports.compare.cards import differences
+from ttabench_reports.tables import write_cells
+
+Run = Callable[..., Said]
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "result") -> Path:
+    """The folder with every record of a kind changed."""
+    for shard in (path / "cells").glob("*.jsonl"):
+        records = [json.loads(line) for line in shard.read_text().splitlines()]
+        for record in records:
+            if record["kind"] == kind:
+                change(record)
+        shard.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders: the second lost 30 of 600 images in fog."""
+    right = draw()
+    worse = right | {("fog", 0): losing(right["fog", 0], 30, np.random.default_rng(0))}
+    return folder(tmp_path / "before", right), folder(tmp_path / "after", worse)
+
+
+def keys(found: Any) -> dict[str, tuple[str, str]]:
+    return {one.key: (one.before, one.after) for one in found}
+
+
+def test_equal_cards_do_not_differ(runs: tuple[Path, Path]) -> None:
+    found = diff(*runs)
+    assert (found.differences, found.matched, found.differs) == ((), 5, False)
+    assert compare(*runs).causes == ()
+
+
+def test_what_a_shard_says_of_its_environment_is_part_of_the_card(runs: tuple[Path, Path]) -> None:
+    before, after = runs
+
+    def newer(record: dict[str, Any]) -> None:
+        record["versions"]["torch"] = "99.0"
+        record["machine"] = "Linux aarch64"
+
+    edited(after, newer, "environment")
+    causes = keys(compare(before, after).causes)
+    assert causes["versions.torch"][1] == "99.0"
+    assert set(causes) == {"versions.torch", "machine"}
+
+
+def test_source_settings_and_keys_of_later_versions(runs: tuple[Path, Path]) -> None:
+    before, after = runs
+
+    def later(record: dict[str, Any]) -> None:
+        record["source"] = "a" * 64
+        record["cell"]["config"]["lr"] = 0.002
+        record["threads"] = 4
+        record["modules"] = {"ttabench.nn.norms": "1" * 64}
+
+    edited(after, later)
+    found = keys(diff(before, after).differences)
+    assert found["source"][1] == "a" * 64
+    assert found["config.lr"] == ("0.001", "0.002")
+    assert found["threads"] == ("not recorded", "4")
+    assert found["modules.ttabench.nn.norms"] == ("not recorded", "1" * 64)
+    assert len(found) == 4
+
+
+def test_another_protocol_is_a_difference_not_other_cells(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    other = folder(tmp_path / "other", draw(), protocol=Protocol(batch_size=64))
+    found = diff(runs[0], other)
+    assert keys(found.differences) == {"protocol.batch_size": ("200", "64")}
+    assert (found.matched, found.only_first, found.only_second) == (5, 0, 0)
+
+
+def test_a_csv_is_compared_by_what_it_holds(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    csv = write_cells(load_frame(runs[0]), tmp_path / "cells.csv")
+    assert diff(runs[0], csv).differences == ()
+    other = folder(tmp_path / "other", draw(), checkpoint="d" * 64)
+    assert keys(diff(csv, other).differences) == {"checkpoint": ("c" * 64, "d" * 64)}
+
+
+def test_cells_of_one_side_are_counted(tmp_path: Path) -> None:
+    right = draw()
+    fewer = {key: bits for key, bits in right.items() if key[0] != "fog"}
+    found = diff(folder(tmp_path / "a", right), folder(tmp_path / "b", fewer))
+    assert (found.matched, found.only_first, found.only_second) == (4, 1, 0)
+    assert found.differs
+
+
+def test_a_difference_says_where_it_is_unless_it_is_everywhere() -> None:
+    pairs = [
+        (("tent", "cct", "d"), {"source": "a", "x": 1}, {"source": "b", "x": 2}),
+        (("sar", "cct", "d"), {"source": "a", "x": 1}, {"source": "a", "x": 2}),
+    ]
+    first, second = differences(pairs)
+    assert (first.key, first.cells, first.places) == ("x", 2, ())
+    assert (second.key, second.cells, second.of) == ("source", 1, 2)
+    assert str(second) == "source of the method: a → b (tent; cct; d)"
+
+
+def test_only_the_cells_that_moved_are_asked_for_causes(runs: tuple[Path, Path]) -> None:
+    def newer(record: dict[str, Any]) -> None:
+        if record["cell"]["corruption"] == "snow":
+            record["source"] = "b" * 64
+
+    edited(runs[1], newer)
+    assert compare(*runs).causes == ()  # snow did not move
+    assert len(diff(*runs).differences) == 1
+
+
+# ---- for machines
+
+
+def broken() -> Any:
+    frame = cells(("tent", "sar"), ("cct",), accuracy=lambda row: 75.0)
+    worse = frame.copy()
+    worse.loc[where(worse, method="tent"), "accuracy"] -= 2.0
+    worse = spoil(worse, "failed", "50 %:\nNaN, <b>", method="sar", corruption="fog")
+    return compare(frame, worse[~where(worse, method="sar", corruption="snow")])
+
+
+def test_json_says_all_of_it() -> None:
+    found = json.loads(as_json(broken()), parse_constant=lambda word: pytest.fail(word))
+    assert found["failed"] is True
+    assert found["counts"] == {
+        "same": 13, "moved": 0, "chance": 0, "fell": 15, "lost": 1, "gained": 0, "missing": 1, "new": 0,
+    }  # fmt: skip
+    assert len(found["cells"]) == 17
+    assert {row["verdict"] for row in found["means"]} == {"fell", "same"}
+    assert found["bounds"] == {"max_drop": 1.0, "max_mean_drop": 0.3, "alpha": 0.05}
+
+
+def test_annotations_are_one_line_each_and_escaped() -> None:
+    lines = list(github(broken()))
+    assert all("\n" not in line for line in lines)
+    errors = [line for line in lines if line.startswith("::error title=")]
+    assert len(errors) == 10  # GitHub shows no more
+    assert errors[0].startswith("::error title=Mean accuracy fell::tent · cct")
+    (lost,) = (line for line in errors if "lost" in line)
+    assert "failed (50 %25:%0ANaN, <b>)" in lost
+    assert lines[-1].startswith("::notice title=Accuracy gate failed::13 the same, 15 fell")
+
+
+def test_annotations_of_a_pass_have_no_error() -> None:
+    (line,) = github(compare(cells(), cells()))
+    assert line.startswith("::notice title=Accuracy gate ok::90 the same")
+
+
+def test_junit_is_xml_with_a_case_per_mean() -> None:
+    root = ElementTree.fromstring(junit(broken()))
+    (suite,) = root
+    assert suite.attrib == {"name": "cct on digits-c", "tests": "4", "failures": "3"}
+    failed = {case.get("name"): case[0] for case in suite if len(case)}
+    assert set(failed) == {"tent, severity 5: mean", "tent, severity 5: cells", "sar, severity 5: cells"}
+    assert "<b>" in str(failed["sar, severity 5: cells"].text)
+    assert failed["tent, severity 5: cells"].get("message") == "15 cells failed"
+
+
+def test_junit_leaves_out_what_xml_cannot_hold() -> None:
+    frame = cells(("tent",), ("cct",))
+    outcome = compare(frame, spoil(frame, "failed", "a\x1b[31m\x00b\x0c", corruption="fog"))
+    text = ElementTree.fromstring(junit(outcome)).findtext(".//failure")
+    assert text is not None
+    assert "a[31mb" in text
+
+
+# ---- the command
+
+
+def test_the_commands(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    said = ttabench("compare", *runs, "--github", "--junit", tmp_path / "gate.xml")
+    assert said.code == 1
+    assert "FAILED: 4 the same, 1 fell" in said.out
+    assert "Nothing recorded differs" in said.out
+    assert "::error title=Accuracy fell::tent" in said.out
+    assert ElementTree.parse(tmp_path / "gate.xml").getroot().tag == "testsuites"
+    assert json.loads(ttabench("compare", *runs, "--json").out)["failed"]
+    assert ttabench("compare", *runs, "--max-drop", 6, "--max-mean-drop", 2).code == 0
+    assert ttabench("compare", runs[0], runs[0]).code == 0
+    assert ttabench("compare", *runs, "--json", "--github").code == 2
+    assert ttabench("compare", *runs, "--alpha", 2).code == 2
+    missing = ttabench("compare", *runs, "--junit", tmp_path / "none" / "gate.xml")
+    assert (missing.code, "cannot be written" in missing.err) == (2, True)
+
+
+def test_diff_as_a_command(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    assert ttabench("diff", *runs).out.strip() == "5 cells in both; nothing recorded differs."
+    other = folder(tmp_path / "other", draw(), checkpoint="d" * 64)
+    said = ttabench("diff", runs[0], other)
+    assert said.code == 1
+    assert "weights: cccccccc → dddddddd" in said.out
+    assert json.loads(ttabench("diff", runs[0], other, "--json").out)["matched"] == 5
+    assert ttabench("diff", runs[0], tmp_path / "nowhere").code == 2

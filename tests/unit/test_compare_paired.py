@@ -1,0 +1,176 @@
+"""The paired tests of the gate: right against scipy, and right about noise, falls and many cells."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.unit.stored_results import Right, folder, losing
+from ttabench.errors import UserError
+from ttabench.store import load_frame
+from ttabench_reports.compare import compare
+from ttabench_reports.compare.paired import holm, mcnemar, mean_fell
+from ttabench_reports.tables import write_cells
+
+NAMES = ("fog", "snow", "frost", "contrast", "pixelate")
+
+
+def draw(seed: int = 0, n: int = 600, share: float = 0.8) -> dict[tuple[str, int], Right]:
+    rng = np.random.default_rng(seed)
+    hard = rng.random(n)  # the same images are hard under every corruption
+    return {(name, 0): (hard + 0.3 * rng.random(n)) < share + 0.1 for name in NAMES}
+
+
+# ---- the tests themselves
+
+
+@pytest.mark.parametrize(("lost", "won"), [(0, 0), (1, 0), (0, 7), (12, 3), (40, 41), (300, 220)])
+def test_mcnemar_is_the_binomial_test(lost: int, won: int) -> None:
+    before, after = np.zeros((2, 1000), bool)
+    before[:lost], after[lost : lost + won] = True, True
+    before[700:], after[700:] = True, True
+    (p,) = mcnemar(np.packbits(before)[None], np.packbits(after)[None])
+    expected = stats.binomtest(won, lost + won, alternative="less").pvalue if lost + won else 1.0
+    assert p == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_mean_of_one_seed_is_tested_by_images() -> None:
+    rng = np.random.default_rng(1)
+    before, after = rng.random((2, 4, 203)) < 0.7
+    p = mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), 203, np.zeros(4, np.int64))
+    difference = after.mean(0) - before.mean(0)
+    assert p == pytest.approx(stats.ttest_1samp(difference, 0, alternative="less").pvalue, rel=1e-9)
+
+
+def test_the_mean_does_not_depend_on_how_many_cells_fit_in_memory() -> None:
+    rng = np.random.default_rng(2)
+    before, after = rng.random((2, 700, 40)) < 0.7
+    p = mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), 40, np.zeros(700, np.int64))
+    difference = after.mean(0) - before.mean(0)
+    assert p == pytest.approx(stats.ttest_1samp(difference, 0, alternative="less").pvalue, rel=1e-9)
+
+
+def test_seeds_that_disagree_make_a_fall_of_the_mean_less_sure() -> None:
+    n, seeds = 2000, np.repeat(np.arange(4), 3)
+    rng = np.random.default_rng(3)
+
+    def p(points: list[float]) -> float:
+        before = np.ones((12, n), bool)
+        after = np.stack([rng.random(n) > points[seed] / 100 for seed in seeds])
+        return mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), n, seeds)
+
+    assert p([4.0, 4.0, 4.0, 4.0]) < 1e-6
+    assert p([16.0, 0.0, 0.0, 0.0]) > 0.05  # the same mean, from one seed
+
+
+def test_the_mean_test_holds_its_level_where_seeds_vary() -> None:
+    """Each seed shifts all images; a test over images alone would take that for a fall half of the time."""
+    rng = np.random.default_rng(4)
+    n, seeds, runs = 300, np.arange(5), 400
+    alarms = 0
+    for _ in range(runs):
+        before = rng.random((5, n)) < 0.8
+        after = rng.random((5, n)) < np.clip(0.8 + 0.1 * rng.standard_normal((5, 1)), 0, 1)
+        alarms += mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), n, seeds) < 0.05
+    assert alarms / runs < 0.05 + 3 * (0.05 * 0.95 / runs) ** 0.5
+
+
+def test_holm_is_closed_testing_with_bonferroni() -> None:
+    p = np.array([0.01, 0.04, 0.03, 0.005, 0.5])
+    expected = [
+        max(
+            min(1.0, len(subset) * min(p[list(subset)]))
+            for size in range(1, 6)
+            for subset in itertools.combinations(range(5), size)
+            if i in subset
+        )
+        for i in range(5)
+    ]
+    assert holm(p) == pytest.approx(expected)
+    with_gaps = holm(np.array([np.nan, *p, np.nan]))
+    assert with_gaps[1:-1] == pytest.approx(expected)
+    assert np.isnan(with_gaps[[0, -1]]).all()
+
+
+def test_tests_that_cannot_reject_do_not_weigh_on_the_others() -> None:
+    p = np.array([0.02, 1.0, 1.0, 0.03])
+    assert holm(p, p < 1) == pytest.approx([0.04, 1.0, 1.0, 0.04])
+
+
+# ---- the gate
+
+
+def test_a_run_passes_against_its_own_csv(tmp_path: Path) -> None:
+    """600 images: accuracies do not end after four decimals, where the CSV rounds them."""
+    run = folder(tmp_path / "run", draw())
+    csv = write_cells(load_frame(run), tmp_path / "cells.csv")
+    for pair in ((run, csv), (csv, run), (run, run), (csv, csv)):
+        outcome = compare(*pair, max_drop=0, max_mean_drop=0)
+        assert not outcome.failed
+        assert outcome.count("same") == len(NAMES)
+        assert (outcome.warnings, outcome.causes) == ((), ())
+
+
+def test_one_image_is_not_lost_in_the_rounding(tmp_path: Path) -> None:
+    right = draw(n=10_000)
+    run = folder(tmp_path / "run", right)
+    worse = {key: losing(bits, 1, np.random.default_rng(0)) for key, bits in right.items()}
+    csv = write_cells(load_frame(folder(tmp_path / "worse", worse)), tmp_path / "cells.csv")
+    assert compare(run, csv, max_drop=0).count("fell") == len(NAMES)
+
+
+def test_a_real_fall_fails_and_one_within_chance_does_not(tmp_path: Path) -> None:
+    right, rng = draw(), np.random.default_rng(5)
+    run = folder(tmp_path / "run", right)
+    fallen = folder(tmp_path / "fallen", right | {("fog", 0): losing(right["fog", 0], 30, rng)})
+    outcome = compare(run, fallen, max_mean_drop=100)
+    assert outcome.failed
+    assert outcome.count("fell") == 1
+    swapped = right["fog", 0].copy()  # 40 images right, 50 others wrong: -1.7 points
+    swapped[rng.choice(np.flatnonzero(right["fog", 0]), 50, replace=False)] = False
+    swapped[rng.choice(np.flatnonzero(~right["fog", 0]), 40, replace=False)] = True
+    noisy = folder(tmp_path / "noisy", right | {("fog", 0): swapped})
+    outcome = compare(run, noisy, max_mean_drop=100)
+    assert not outcome.failed
+    assert outcome.count("chance") == 1
+    assert compare(run, noisy, max_mean_drop=100, alpha=1).failed
+
+
+def test_a_small_loss_everywhere_fails_by_the_mean(tmp_path: Path) -> None:
+    right, rng = draw(n=3000), np.random.default_rng(6)
+    run = folder(tmp_path / "run", right)
+    worse = folder(tmp_path / "worse", {key: losing(bits, 27, rng) for key, bits in right.items()})
+    outcome = compare(run, worse)
+    assert outcome.count("fell") == 0
+    assert outcome.failed
+    assert outcome.means["change"].tolist() == pytest.approx([-0.9])
+
+
+@pytest.mark.parametrize("other", [{"fingerprint": "0" * 64}])
+def test_other_images_are_not_paired(tmp_path: Path, other: dict[str, Any]) -> None:
+    right, rng = draw(), np.random.default_rng(7)
+    run = folder(tmp_path / "run", right)
+    fewer = {key: losing(bits, 8, rng) for key, bits in right.items()}
+    outcome = compare(run, folder(tmp_path / "other", fewer, **other))
+    assert outcome.cells["p_value"].isna().all()
+    assert outcome.count("fell") == len(NAMES)  # the bound alone decides
+    assert "not the same data: digits-c." in outcome.warnings
+
+
+def test_a_damaged_bitmap_is_named(tmp_path: Path) -> None:
+    right = draw(n=80)
+    run = folder(tmp_path / "run", right)
+    other = folder(tmp_path / "other", {key: ~bits for key, bits in right.items()})
+    (shard,) = (other / "cells").glob("*.jsonl")
+    lines = [json.loads(line) for line in shard.read_text().splitlines()]
+    for line in lines[1:]:
+        line["correct"] = line["correct"][:8]
+    shard.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(UserError, match="a cell of 80 images stores the correctness of 48"):
+        compare(run, other)

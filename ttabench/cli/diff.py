@@ -1,0 +1,41 @@
+"""``ttabench diff``: how two results folders were made differently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(diff)
+
+
+def diff(
+    first: Annotated[Path, Argument(metavar="A", help="A results folder or a cells.csv.")],
+    second: Annotated[Path, Argument(metavar="B", help="A results folder or a cells.csv.")],
+    json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Print how the protocol cards of two sets of results differ.
+
+    A card is what a number was measured with: settings, protocol, versions, source of the method, data,
+    weights. Cells are matched by method, architecture, data set, corruption, severity and seed. Exit code 1
+    if anything differs.
+    """
+    from rich.console import Console
+
+    from ttabench.registry import view
+
+    comparing = view("compare")
+    found = comparing.diff(first, second)
+    if json:
+        print(comparing.diff_json(found))
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=120)
+        console.print(comparing.render_diff(found))
+    if found.differs:
+        raise typer.Exit(1)
