@@ -55,10 +55,12 @@ from ttabench.models.architectures.build import build
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
 from ttabench.source import SourceImages
-from ttabench.stream import to_tensor
+from ttabench.stream import Stream, to_tensor
+from ttabench_methods.quantile.decorruptor import Decorruptor
 
 CLASSES, SIZE = 10, 32
 SOURCE_IMAGES = 256
+FITTED = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +72,33 @@ class Floor:
     stored               normalise with the stored statistics, in place of the batch's.
     every                the passes are made once per so many images, on as many; 0 = once per batch.
     scored               forward passes of the batch itself, with the stored statistics, besides.
+    decorruptor          the size of the one that the images go through first, and that is what learns.
     """
 
     forwards: int = 0
     backwards: int = 0
-    learns: Literal["norms", "lower norms", "all"] = "norms"
+    learns: Literal["norms", "lower norms", "all", "decorruptor"] = "norms"
     stored: bool = False
     every: int = 0
     scored: int = 0
+    decorruptor: str = ""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A row: a method, its floor, and settings with which it makes every pass."""
+    """A row: a method, its floor, and settings with which it makes every pass.
+
+    epochs  above 0: offline, so many passes over the images, of which there are `FITTED` at most.
+    source  images that the method may see of the source.
+    """
 
     method: str
     floor: Floor | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     counts: bool = True  # for the worst ratio
+    epochs: int = 0
+    source: int = SOURCE_IMAGES
 
     @property
     def label(self) -> str:
@@ -99,6 +109,8 @@ KEEP_ALL = {"e0_factor": 2.0, "d_margin": 2.0}  # E₀ above ln C, ε above any 
 STEP = Floor(backwards=1)
 SHARP = Floor(backwards=2, learns="lower norms")
 UPDATE = Floor(backwards=2, learns="lower norms", every=64)
+THROUGH = Floor(backwards=1, learns="decorruptor", stored=True, decorruptor="small")
+POINTS = {"quantiles_per_class": 1000, "confident": 1.0}  # random images may all look like one class
 
 CASES = (
     Case("source", Floor(forwards=1, stored=True)),
@@ -111,6 +123,7 @@ CASES = (
     Case("sotta", UPDATE, {"threshold": 0.0}, "floor without scoring", counts=False),
     Case("cotta", Floor(forwards=2, backwards=1, learns="all"), {"threshold": 0.0}, "no views"),
     Case("cotta", Floor(forwards=33, backwards=1, learns="all"), {"threshold": 2.0}, "32 views"),
+    Case("quantile", THROUGH, POINTS, "10 epochs", epochs=10, source=1000),
     Case("deyo", None, {"entropy_factor": 2.0, "plpd_limit": -1.0}),
 )
 
@@ -126,7 +139,10 @@ class Bare:
             layer: Any
             for _, layer in tta.norm_modules(self.net, "batch"):
                 layer.running_mean = layer.running_var = None  # so batch norm takes the batch's
-        if floor.learns == "all":
+        self.before = Decorruptor(floor.decorruptor) if floor.decorruptor else None
+        if self.before is not None:
+            self.before.to(memory.device)
+        elif floor.learns == "all":
             self.net.requires_grad_(True)
         elif floor.backwards:
             tta.norm_affine(self.net, skip=tta.top_norms(self.net) if floor.learns == "lower norms" else ())
@@ -147,8 +163,8 @@ class Bare:
             for _ in range(self.floor.forwards):
                 self.net(x)
         for _ in range(self.floor.backwards):
-            self.net.zero_grad()
-            logits = self.net(x)
+            (self.before or self.net).zero_grad()
+            logits = self.net(x if self.before is None else self.before(x))
             torch.autograd.backward(logits, torch.ones_like(logits))
 
 
@@ -178,7 +194,7 @@ def prepared(case: Case, network: Classifier, device: str = "cpu") -> Method[Any
     if reason := needs.unmet(arch):
         return reason
     adapter = cls(network, config)
-    adapter.prepare(SourceImages(lambda: pixels(SOURCE_IMAGES), needs, device))
+    adapter.prepare(SourceImages(lambda: pixels(case.source), needs, device))
     return adapter
 
 
@@ -234,6 +250,8 @@ Measure = Callable[[Sequence[Work]], list[tuple[float, ...]]]
 def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, measure: Measure) -> Speed:
     """How fast `adapter` is on batches like `x`, and on `network` the bare passes of its floor."""
     floor = case.floor
+    if case.epochs:
+        return fitting_speed(case, adapter, network, x[:FITTED], measure)
     calls = math.ceil(floor.every / len(x)) if floor and floor.every else 1  # enough for one update
     seen = calls * len(x)
 
@@ -245,6 +263,25 @@ def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, meas
     bare = Bare(network, floor, images(floor.every, str(x.device)))
     rows = measure([several(adapter.adapt), several(bare)])
     ours, least = (min(column) for column in zip(*rows, strict=True))
+    return Speed(seen / ours, seen / least, statistics.median(a / b for a, b in rows))
+
+
+def fitting_speed(
+    case: Case, adapter: Method[Any], network: Classifier, x: Tensor, measure: Measure
+) -> Speed:
+    """The same of an offline method that sees `x` as one batch, `epochs` times; images count each time."""
+    assert case.floor is not None
+    images = x.mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    stream = Stream(images, np.arange(len(x)), len(x), str(x.device))
+    bare = Bare(network, case.floor, x)
+
+    def fit() -> None:
+        adapter.reset()
+        adapter.fit(stream, case.epochs)
+
+    rows = measure([fit, lambda: [bare(x) for _ in range(case.epochs)]])
+    ours, least = (min(column) for column in zip(*rows, strict=True))
+    seen = case.epochs * len(x)
     return Speed(seen / ours, seen / least, statistics.median(a / b for a, b in rows))
 
 

@@ -247,7 +247,7 @@ def _protocol(grid: Grid, cls: type[Method[Any]], num_classes: int) -> Protocol:
     try:
         return Protocol(
             mode=mode,
-            batch_size=grid.batch_size or cls.native_batch_size(num_classes),
+            batch_size=grid.batch_size or cls.native_batch_size(num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
             reset=grid.reset,

@@ -236,7 +236,8 @@ class Method(ABC, Generic[C]):
                    target features or activations to the source's; "" = none.
     mode           "online" or "offline": as the paper runs it (protocol mode *native*).
     batch_size     the paper's or its official code's for CIFAR; `imagenet_batch_size` for a thousand
-                   classes and more, where it is another.
+                   classes and more, where it is another; `online_batch_size` for the online mode of a method
+                   whose paper's is offline.
 
     ``self.served`` says what of the source data :meth:`setup` has asked for, and of how many images.
     ``self.counts`` counts what happens in one cell, for :meth:`alarms`: the harness clears it before each
@@ -251,6 +252,7 @@ class Method(ABC, Generic[C]):
     mode: ClassVar[str] = "online"
     batch_size: ClassVar[int] = 200
     imagenet_batch_size: ClassVar[int] = 0
+    online_batch_size: ClassVar[int] = 0
     scores: ClassVar[str] = "the forward pass before the update"
     scores_frozen: ClassVar[str] = "a forward pass after all updates"
     restores: ClassVar[str] = "nothing"
@@ -291,8 +293,10 @@ class Method(ABC, Generic[C]):
         return () if cls.paper is None else (cls.paper,)
 
     @classmethod
-    def native_batch_size(cls, num_classes: int) -> int:
-        """Images per batch where the protocol names none."""
+    def native_batch_size(cls, num_classes: int, mode: str = "") -> int:
+        """Images per batch where the protocol names none; `mode` is the protocol's, "online" or "offline"."""
+        if mode == "online" and cls.online_batch_size:
+            return cls.online_batch_size
         return (num_classes >= 1000 and cls.imagenet_batch_size) or cls.batch_size
 
     # ---- the life of a method

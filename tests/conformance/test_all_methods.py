@@ -16,6 +16,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "cotta": {"views": "2"},
     "memo": {"views": "2"},
     "quantile": {"size": "small", "quantiles_per_class": "20"},
+    "quantile_paper": {"size": "small", "quantiles_per_class": "20"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
 

@@ -3,6 +3,15 @@
 from .config import QuantileConfig
 from .geometric import quantile_index, quantile_loss
 from .method import Quantile
+from .paper import QuantilePaper, QuantilePaperConfig
 from .solver import geometric_quantile
 
-__all__ = ["Quantile", "QuantileConfig", "geometric_quantile", "quantile_index", "quantile_loss"]
+__all__ = [
+    "Quantile",
+    "QuantileConfig",
+    "QuantilePaper",
+    "QuantilePaperConfig",
+    "geometric_quantile",
+    "quantile_index",
+    "quantile_loss",
+]

@@ -1,0 +1,53 @@
+"""The paper's quantile matching as a method of its own: its settings, and that it works as it stands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.made_quantile import classifier, shifted, source
+from ttabench.registry import method
+from ttabench.stream import Stream
+from ttabench_methods.quantile import Quantile, QuantilePaper, QuantilePaperConfig
+
+
+def test_it_is_registered_under_a_name_of_its_own() -> None:
+    assert method("quantile_paper") is QuantilePaper
+    assert QuantilePaper.paper == Quantile.paper
+
+
+def test_its_settings_are_the_papers() -> None:
+    config = QuantilePaperConfig()
+    assert (config.start, config.bank, config.size) == ("identity", "epoch", "paper")
+    assert config.minibatch in range(128, 513)
+    assert (config.proximity, config.per_class, config.information) == (0, 0, 0)
+    assert not config.standardise
+    assert config.regulariser > 0  # a term of the paper's, of a weight it does not give
+
+
+@pytest.mark.parametrize(("classes", "points"), [(10, 1000), (100, 1000), (200, 2000)])
+@pytest.mark.parametrize("dataset", ["cifar10", "digits-c"])
+def test_points_are_as_many_as_in_its_tables_and_nothing_else_depends_on_the_dataset(
+    dataset: str, classes: int, points: int
+) -> None:
+    settings = QuantilePaper.for_dataset(dataset, classes)
+    assert set(settings) == {"quantiles_per_class"}
+    assert classes * settings["quantiles_per_class"] == points
+
+
+def test_it_undoes_a_shift_with_its_6_2_million_parameters() -> None:
+    x, labels = shifted(64)
+    torch.manual_seed(0)
+    adapter = QuantilePaper(classifier(), QuantilePaperConfig(minibatch=32, quantiles_per_class=10, lr=1e-3))
+    adapter.prepare(source())
+    assert sum(p.numel() for p in adapter.decorruptor.parameters()) == pytest.approx(6.2e6, rel=0.01)
+    stream = Stream(x, np.arange(64), 64)
+
+    def accuracy() -> float:
+        return float((adapter.predict(next(iter(stream))).argmax(1) == labels).float().mean())
+
+    before = accuracy()
+    adapter.fit(stream)
+    assert before < 0.8
+    assert accuracy() > 0.95
