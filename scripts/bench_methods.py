@@ -5,6 +5,8 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
 
     source, bn_stats   1 forward
     tent, eata, eta    1 forward + backward, gradients of the norm layers' affine parameters only
+    rdumb, poem        the same; come (one row per host) the passes of its host
+    roid, cmf          the same, and once more of the images of which they take a view
     sar                2 of them
     sotta              2 of them for every 64 images that arrived, on as many from the memory; 1 forward of
                        every image on arrival: its prediction, and whether the memory takes it, come from
@@ -73,6 +75,7 @@ class Floor:
     every                the passes are made once per so many images, on as many; 0 = once per batch.
     scored               forward passes of the batch itself, with the stored statistics, besides.
     decorruptor          the size of the one that the images go through first, and that is what learns.
+    viewed               one more pass there and back, of as many images as the adapter takes a view of.
     """
 
     forwards: int = 0
@@ -82,6 +85,7 @@ class Floor:
     every: int = 0
     scored: int = 0
     decorruptor: str = ""
+    viewed: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,15 @@ CASES = (
     Case("cotta", Floor(forwards=2, backwards=1, learns="all"), {"threshold": 0.0}, "no views"),
     Case("cotta", Floor(forwards=33, backwards=1, learns="all"), {"threshold": 2.0}, "32 views"),
     Case("quantile", THROUGH, POINTS, "10 epochs", epochs=10, source=1000),
+    Case("come", STEP),
+    Case("come", STEP, {"host": "eata", **KEEP_ALL, "fisher_images": 64}, "host eata"),
+    Case("come", SHARP, {"host": "sar", "e0_factor": 2.0, "reset_constant": 0.0}, "host sar"),
+    Case("rdumb", STEP, KEEP_ALL),
+    Case("poem", STEP, {"e0_factor": 2.0, "delayed_start": 0}),
+    Case("roid", STEP, {"consistency": False}, "no view"),
+    Case("roid", replace(STEP, viewed=True), {"lr": 0.0}, "one view"),
+    Case("cmf", STEP, {"consistency": False}, "no view"),
+    Case("cmf", replace(STEP, viewed=True), {"lr": 0.0}, "one view"),
     Case("deyo", None, {"entropy_factor": 2.0, "plpd_limit": -1.0}),
 )
 
@@ -133,6 +146,7 @@ class Bare:
 
     def __init__(self, classifier: Classifier, floor: Floor, memory: Tensor) -> None:
         self.floor, self.memory, self.arrived = floor, memory, 0
+        self.viewed = 0
         self.still = copy.deepcopy(classifier).eval().requires_grad_(False)
         self.net = copy.deepcopy(self.still)
         if not floor.stored:
@@ -164,8 +178,13 @@ class Bare:
                 self.net(x)
         for _ in range(self.floor.backwards):
             (self.before or self.net).zero_grad()
-            logits = self.net(x if self.before is None else self.before(x))
-            torch.autograd.backward(logits, torch.ones_like(logits))
+            self.there_and_back(x if self.before is None else self.before(x))
+        if self.viewed:
+            self.there_and_back(x[: self.viewed])
+
+    def there_and_back(self, x: Tensor) -> None:
+        logits = self.net(x)
+        torch.autograd.backward(logits, torch.ones_like(logits))
 
 
 def images(count: int, device: str = "cpu") -> Tensor:
@@ -247,6 +266,16 @@ class Speed:
 Measure = Callable[[Sequence[Work]], list[tuple[float, ...]]]
 
 
+def images_viewed(adapter: Any, x: Tensor) -> int:
+    """Of how many images of a batch `adapter` takes a view, once it has seen a few such batches."""
+    sizes, view = [0], adapter.view
+    adapter.view = lambda chosen: (sizes.append(len(chosen)), view(chosen))[1]
+    for _ in range(4):
+        adapter.adapt(x)
+    adapter.view = view
+    return sizes[-1]
+
+
 def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, measure: Measure) -> Speed:
     """How fast `adapter` is on batches like `x`, and on `network` the bare passes of its floor."""
     floor = case.floor
@@ -261,6 +290,8 @@ def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, meas
     if floor is None:
         return Speed(seen / min(measure([several(adapter.adapt)]))[0])
     bare = Bare(network, floor, images(floor.every, str(x.device)))
+    if floor.viewed:
+        bare.viewed = images_viewed(adapter, x)
     rows = measure([several(adapter.adapt), several(bare)])
     ours, least = (min(column) for column in zip(*rows, strict=True))
     return Speed(seen / ours, seen / least, statistics.median(a / b for a, b in rows))
