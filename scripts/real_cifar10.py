@@ -20,7 +20,7 @@ from golden_corruptions import GoldenFolder, read_mosaic
 
 from ttabench.corruptions import ALL_CORRUPTIONS
 from ttabench.data.dataset import Labelled
-from ttabench.data.files.arrays import save_npz
+from ttabench.data.files.array_files import save_npz
 
 SEVERITY = 5
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """A mistake of the caller. The command line prints it without a traceback and exits with 2."""
+    """A mistake of the caller. The command line prints it without a traceback and exits with 2.
+
+    Control characters in the text, such as those of a file's name, are replaced: a terminal would obey them.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(printable(text))
 
 
 class UnknownName(UserError):
@@ -56,6 +63,23 @@ def tell_warnings(tell: Callable[[UserWarning], None]) -> None:
     warnings.showwarning = show
 
 
+def printable(text: str) -> str:
+    r"""`text` with every control character but tab and newline shown as its code.
+
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(
+        c if c in "\t\n" or unicodedata.category(c) != "Cc" else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def shortened(text: str, length: int = 80) -> str:
+    """`text`, or its beginning and its length where it is longer than `length` characters."""
+    return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
+
+
 SHOWN = 25  # valid names that an error lists in full
 
 
@@ -78,7 +102,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> Unknow
         rest = f"Valid: {', '.join(choices) or 'none'}."
     else:
         rest = f"See {see}." if see else f"There are {len(choices):,}."
-    return UnknownName(f"unknown {kind} '{name}'{hint} {rest}")
+    return UnknownName(f"unknown {kind} '{shortened(name)}'{hint} {rest}")
 
 
 def _either(names: Sequence[str]) -> str:

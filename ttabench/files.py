@@ -1,24 +1,52 @@
-"""Files that are there whole or not at all."""
+"""Files written whole: a reader sees the old content or the new one, never half of it."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from ttabench.errors import UserError, shortened
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a temporary file beside `path`, then rename it; makes the folder.
+    """Write `data` to `path` through a temporary file beside it; makes the folder.
 
-    Raises OSError where that cannot be done; what `path` held is then untouched and nothing is left over.
+    Raises OSError where that cannot be done. `path` then keeps its content, and no temporary file is left.
+    """
+    with replacing(path) as part:
+        part.write_bytes(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, for large files; it is renamed to `path` when the block succeeds.
+
+    The block writes the file. An error in the block deletes the temporary file and keeps the content of
+    `path`. The folder is made. Raises OSError as :func:`replace_file` does.
     """
     part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
+        yield part
+        with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def user_path(text: Path | str) -> Path:
+    """A path that a user gave, with ``~`` expanded. Raises UserError where no file system could hold it."""
+    try:
+        path = Path(text).expanduser()
+        path.exists()  # raises where a part is too long or holds a null character
+    except (OSError, ValueError, RuntimeError) as problem:
+        raise UserError(f"'{shortened(str(text))}' is not a usable path ({_reason(problem)}).") from None
+    return path
+
+
+def _reason(problem: Exception) -> str:
+    return str(problem.strerror) if isinstance(problem, OSError) else str(problem)

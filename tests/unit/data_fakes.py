@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ttabench.corruptions.names import ALL_CORRUPTIONS
-from ttabench.data.published.facts import CIFAR10_C, CIFAR100_C, IMAGENET_C, TINYIMAGENET_C, Published
+from ttabench.data.published.facts import CIFAR10_C, CIFAR100_C, IMAGENET_C, TINYIMAGENET_C, PublishedDataset
 
 SOME = ("gaussian_noise", "frost", "jpeg_compression")
 
@@ -61,7 +61,7 @@ def write_batch(path: Path, images: NDArray[np.uint8], labels: Iterable[int], ke
     path.write_bytes(pickle.dumps(batch, protocol=2))
 
 
-def make_cifar(root: Path, facts: Published = FAKE_CIFAR10, corruptions: Iterable[str] = SOME) -> Path:
+def make_cifar(root: Path, facts: PublishedDataset = FAKE_CIFAR10, corruptions: Iterable[str] = SOME) -> Path:
     """A fake of cifar10-c or cifar100-c below `root`."""
     test, train = clean_images(facts.test), clean_images(facts.train, seed=2)
     test_labels, train_labels = (
@@ -107,7 +107,7 @@ def make_folders_c(
                     write_image(path, stamped(corruption, severity, c * per_class + i, size))
 
 
-def make_tiny(root: Path, facts: Published = FAKE_TINY, corruptions: Iterable[str] = SOME) -> Path:
+def make_tiny(root: Path, facts: PublishedDataset = FAKE_TINY, corruptions: Iterable[str] = SOME) -> Path:
     """A fake of tinyimagenet-c below `root`, the validation set as published."""
     clean = root / facts.clean_folder
     wnids = WNIDS[: facts.num_classes]
@@ -126,7 +126,7 @@ def make_tiny(root: Path, facts: Published = FAKE_TINY, corruptions: Iterable[st
 
 
 def make_imagenet(
-    root: Path, facts: Published = FAKE_IMAGENET, corruptions: Iterable[str] = ("fog",)
+    root: Path, facts: PublishedDataset = FAKE_IMAGENET, corruptions: Iterable[str] = ("fog",)
 ) -> Path:
     """A fake of imagenet-c below `root`, corruptions in the groups of its archives."""
     wnids = WNIDS[: facts.num_classes]

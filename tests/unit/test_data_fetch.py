@@ -20,7 +20,7 @@ from ttabench.data.fetch.download import download
 from ttabench.data.fetch.extract import unpack
 from ttabench.data.fetch.fetch import fetch, fetch_published, place
 from ttabench.data.published.cifar import CifarC
-from ttabench.data.published.facts import Archive, Published
+from ttabench.data.published.facts import Archive, PublishedDataset
 from ttabench.data.published.imagenet import TinyImageNetC
 from ttabench.errors import UserError
 
@@ -316,7 +316,7 @@ def test_corruptions_land_in_one_layout_however_they_are_wrapped(member: str, ta
 # ---- a whole dataset
 
 
-def _published(mirror: Mirror, made: Path, facts: Published) -> Published:
+def _published(mirror: Mirror, made: Path, facts: PublishedDataset) -> PublishedDataset:
     """Archives of a fake on the mirror, and its description with their checksums."""
     archives = []
     for archive in facts.archives:

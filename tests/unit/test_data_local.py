@@ -15,7 +15,7 @@ from tests.unit import data_fakes as fakes
 from ttabench.corruptions import corrupt
 from ttabench.data import catalog
 from ttabench.data.dataset import Labelled
-from ttabench.data.files.arrays import open_npz, save_npz
+from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.own import generate_corrupted as generating
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
@@ -86,7 +86,7 @@ def test_an_interrupted_run_goes_on(clean: Path, tmp_path: Path, monkeypatch: py
     stamps = {name: (folder / name).stat().st_mtime_ns for name in made}
     monkeypatch.undo()
     steps: list[tuple[str, int, int]] = []
-    generate(clean, root=tmp_path, **SMALL, on_file=lambda *step: steps.append(step))
+    generate(clean, root=tmp_path, **SMALL, on_progress=lambda *step: steps.append(step))
     assert [(done, total) for _, done, total in steps] == [(2, 4), (3, 4), (4, 4)]
     assert stamps == {name: (folder / name).stat().st_mtime_ns for name in made}
 
@@ -96,13 +96,13 @@ def test_a_killed_worker_is_one_sentence_and_the_next_run_goes_on(clean: Path, t
         for child in multiprocessing.active_children():
             child.kill()
 
-    with pytest.raises(UserError, match=r"a worker process was killed .*run the same command again"):
-        generate(clean, root=tmp_path, workers=2, on_file=kill)
+    with pytest.raises(UserError, match=r"a worker process was killed.*Run the same command again"):
+        generate(clean, root=tmp_path, workers=2, on_progress=kill)
     folder = tmp_path / "flowers-c-local"
     made = {path.name for path in folder.glob("*-*.npy")}
     assert 0 < len(made) < 95
     steps: list[str] = []
-    generate(clean, root=tmp_path, workers=0, on_file=lambda file, done, total: steps.append(file))
+    generate(clean, root=tmp_path, workers=0, on_progress=lambda file, done, total: steps.append(file))
     assert len(steps) < 95
     assert len(list(folder.iterdir())) == 95 + 2  # with the clean set and the manifest
 
@@ -197,8 +197,8 @@ def test_resizing_takes_the_centred_square(tmp_path: Path) -> None:
         ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [[0], [1]]}, r"shape \(2, 1\)"),
         ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [-1, 1]}, "classes count from 0"),
         ({"images": np.zeros((0, 32, 32, 3), np.uint8), "labels": np.zeros(0, int)}, "holds no images"),
-        ({"images": np.array([{}]), "labels": [0]}, "not an .npz file of plain arrays"),
-        ({"images": np.zeros((1, 32, 32, 3), np.uint8), "labels": np.array([{}])}, "plain arrays"),
+        ({"images": np.array([{}]), "labels": [0]}, "'images' holds Python objects, which are never read"),
+        ({"images": np.zeros((1, 32, 32, 3), np.uint8), "labels": np.array([{}])}, "'labels' holds Python"),
     ],
 )
 def test_a_wrong_npz_is_told_what_to_change(tmp_path: Path, arrays: dict[str, object], says: str) -> None:
@@ -231,7 +231,7 @@ def test_generated_sets_may_share_a_stem_but_never_a_name(clean: Path, tmp_path:
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "x y"])
 def test_names_that_are_none(clean: Path, tmp_path: Path, name: str) -> None:
     if name:
-        with pytest.raises(UserError, match="cannot name a dataset"):
+        with pytest.raises(UserError, match="cannot be the name of a dataset"):
             generate(clean, name=name, root=tmp_path, **SMALL)
     else:
         assert generate(clean, name=name, root=tmp_path, **SMALL).name == "flowers-c-local"
@@ -332,7 +332,7 @@ def test_what_was_opened_by_path_is_known_by_name(clean: Path, tmp_path: Path) -
 
 
 def test_a_clean_set_is_no_dataset_yet(clean: Path) -> None:
-    with pytest.raises(UserError, match=r"clean set without corruptions; run `ttabench data generate"):
+    with pytest.raises(UserError, match=r"clean test set without corruptions\. Run `ttabench data generate"):
         catalog.dataset(str(clean))
 
 
@@ -364,7 +364,7 @@ def test_a_manifest_with_a_published_name_is_refused(clean: Path, tmp_path: Path
     folder = generate(clean, root=tmp_path, **SMALL)
     manifest = json.loads((folder / "ttabench.json").read_text())
     (folder / "ttabench.json").write_text(json.dumps({**manifest, "name": name}))
-    with pytest.raises(UserError, match="local data is always called"):
+    with pytest.raises(UserError, match="the name of a generated dataset ends in -local"):
         catalog.dataset(str(folder))
 
 

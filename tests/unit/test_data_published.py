@@ -15,7 +15,7 @@ from tests.unit import data_fakes as fakes
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
-from ttabench.data.files.image_files import read_image
+from ttabench.data.files.read_image import read_image
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
@@ -99,7 +99,7 @@ def test_labels_that_change_at_a_late_severity_are_noticed(cifar: Path) -> None:
         (np.zeros((99, 32, 32, 3), np.uint8), r"shape \(99, 32, 32, 3\)"),
         (np.zeros((100, 32, 32, 3), np.float32), "float32"),
         (np.zeros((100, 3, 32, 32), np.uint8), r"\(100, 3, 32, 32\)"),
-        (np.array([{}] * 3), "not an array file"),
+        (np.array([{}] * 3), "holds Python objects, which are never read"),
     ],
 )
 def test_an_array_of_another_shape_is_refused(cifar: Path, array: np.ndarray, reason: str) -> None:
@@ -223,7 +223,7 @@ def test_decoded_images_are_kept_and_noticed_when_changed(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = np.array(TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images)
-    monkeypatch.setattr("ttabench.data.files.image_files.read_image", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr("ttabench.data.files.read_image.read_image", lambda *a: pytest.fail("decoded again"))
     again = TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1)
     assert (again.images == first).all()
     monkeypatch.undo()

@@ -15,9 +15,9 @@ from tests.unit import data_fakes as fakes
 from ttabench.corruptions import ALL_CORRUPTIONS, CORRUPTIONS, corrupt
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.published.facts import CIFAR10_C
-from ttabench.data.verify.cifar import GROWING, mismatches
+from ttabench.data.verify.cifar_audit import GROWING, mismatches
 from ttabench.data.verify.cifar_checksums import MD5
-from ttabench.data.verify.findings import Finding, sound
+from ttabench.data.verify.findings import Finding, is_usable
 from ttabench.data.verify.verify import verify, verify_published
 from ttabench.errors import UserError
 
@@ -59,8 +59,8 @@ def errors(findings: list[Finding]) -> list[str]:
 
 def test_nothing_is_wrong_with_a_sound_set(cifar: Path) -> None:
     steps: list[str] = []
-    found = verify_published(FACTS, cifar, on_step=lambda what, done, total: steps.append(what))
-    assert sound(found)
+    found = verify_published(FACTS, cifar, on_progress=lambda what, done, total: steps.append(what))
+    assert is_usable(found)
     assert [f.level for f in found] == ["ok"]
     assert found[0].text == (
         "cifar10-c: 10 classes, 50 training and 40 test images, 19 corruptions at 5 severities."
@@ -87,13 +87,13 @@ DEFECTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "labels permuted": (_rewrite("labels.npy", lambda x: np.roll(x, 1)), "the same labels in another order"),
     "labels of one severity": (
         _rewrite("labels.npy", _in_severities(lambda x: np.concatenate([x[:4], (x[4:] + 1) % 10]))),
-        "at severity 5, 40 of 40 labels are not the clean test set's",
+        "at severity 5, 40 of 40 labels differ from those of the clean test set",
     ),
     "labels once": (_rewrite("labels.npy", lambda x: x[:40]), r"labels\.npy holds uint8 of shape \(40,\)"),
     "labels as float": (_rewrite("labels.npy", lambda x: x.astype(float)), "expected whole numbers"),
     "images permuted": (
         _rewrite("fog.npy", _in_severities(lambda x: np.roll(x, 1, axis=1))),
-        r"fog\.npy: at severity 1 only \d+% of the images look like the clean image of their row",
+        r"fog\.npy: at severity 1, only \d+% of the images are similar to the clean image of their row",
     ),
     "off by one severity": (
         _rewrite("contrast.npy", _in_severities(lambda x: np.roll(x, 1, axis=0))),
@@ -138,7 +138,7 @@ def test_a_defect_is_found_and_named(cifar: Path, defect: str) -> None:
     spoil, says = DEFECTS[defect]
     spoil(cifar)
     found = verify_published(FACTS, cifar)
-    assert not sound(found)
+    assert not is_usable(found)
     with pytest.raises(AssertionError, match=says):
         raise AssertionError(" | ".join(errors(found)))
 
@@ -146,7 +146,7 @@ def test_a_defect_is_found_and_named(cifar: Path, defect: str) -> None:
 def test_missing_extra_corruptions_are_only_a_warning(cifar: Path) -> None:
     (cifar / C / "spatter.npy").unlink()
     found = verify_published(FACTS, cifar)
-    assert sound(found)
+    assert is_usable(found)
     assert any(f.level == "warning" and "spatter" in f.text for f in found)
 
 
@@ -180,7 +180,7 @@ def tiny(tmp_path: Path) -> Path:
 
 def test_a_sound_tiny(tmp_path: Path) -> None:
     found = verify_published(fakes.FAKE_TINY, fakes.make_tiny(tmp_path, corruptions=CORRUPTIONS))
-    assert sound(found)
+    assert is_usable(found)
     assert any("4 classes, 8 clean test images, 15 corruptions" in f.text for f in found)
 
 
@@ -228,7 +228,7 @@ TINY_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "annotation missing": (
         lambda r: (r / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text("a\tb\n"),
-        "does not know",
+        "does not list",
     ),
 }
 
@@ -270,7 +270,7 @@ def test_generated_sets_are_audited_too(tmp_path: Path) -> None:
     generate(tmp_path / "x.npz", root=tmp_path, corruptions=["snow"], severities=[4], workers=0)
     found = verify("x-c-local", tmp_path)
     assert [f.text for f in found if f.level == "warning"] == ["x-c-local: of snow there is only severity 4."]
-    assert sound(found)
+    assert is_usable(found)
     np.save(folder / "fog-3.npy", natural_images(8))
     (folder / "snow-4.npy").unlink()
     assert errors(verify(str(folder))) == [

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from ttabench.errors import printable
+
 data = typer.Typer(no_args_is_help=True, help="Fetch, verify, list and generate datasets.")
-Root = Annotated[Path | None, Option(help="Where datasets are kept. [$TTABENCH_DATA, else the cache]")]
+Root = Annotated[Path | None, Option(help="The folder with datasets. [$TTABENCH_DATA, else the cache]")]
 
 
 def register(app: typer.Typer) -> None:
@@ -23,14 +25,14 @@ def fetch(
     mirror: Annotated[str | None, Option(help="A web folder to try first.")] = None,
     keep: Annotated[bool, Option("--keep", help="Keep the archives.")] = False,
 ) -> None:
-    """Download, check, unpack; an interrupted download is continued."""
+    """Download, check and unpack a published dataset. An interrupted download continues."""
     from ttabench.cli._display import Meter
     from ttabench.data.fetch.fetch import fetch as run
 
     with Meter("bytes") as meter:
-        said = run(name, root, meter, mirror, keep)
-    for line in said:
-        print(line)
+        sentences = run(name, root, meter, mirror, keep)
+    for sentence in sentences:
+        print(printable(sentence))
 
 
 @data.command()
@@ -39,44 +41,49 @@ def verify(
     root: Root = None,
     deep: Annotated[bool, Option("--deep", help="Compare checksums and decode every image.")] = False,
 ) -> None:
-    """Audit what is on disk; exit code 1 if it must not be used."""
+    """Check a dataset on disk. The exit code is 1 if it must not be used."""
     from ttabench.cli._display import Meter
     from ttabench.data.verify.verify import verify as run
 
     with Meter("steps") as meter:
-        findings = run(name, root, deep=deep, on_step=meter)
+        findings = run(name, root, deep=deep, on_progress=meter)
     for finding in findings:
-        print(f"{finding.level:<8} {finding.text}")
+        print(f"{finding.level:<8} {printable(finding.text)}")
     if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)
 
 
 @data.command("list")
 def list_(root: Root = None) -> None:
-    """What is here, and how large."""
+    """List all datasets: which are on this machine, and how large they are."""
     from ttabench.cli._table import table
     from ttabench.data.catalog import listing
 
     rows = [
-        (e.name, e.state, f"{e.size / 1e6:,.0f} MB" if e.size else "", e.path, e.note) for e in listing(root)
+        (printable(e.name), e.state, f"{e.size / 1e6:,.0f} MB" if e.size else "", printable(e.path), e.note)
+        for e in listing(root)
     ]
     table(["dataset", "state", "on disk", "folder", "note"], rows)
 
 
 @data.command()
 def generate(
-    source: Annotated[Path, Argument(help="A clean test set: .npz (images, labels) or class folders.")],
-    name: Annotated[str, Option(help="What to call it. [the file's name]")] = "",
-    train: Annotated[Path | None, Option(help="The training set, likewise.")] = None,
-    size: Annotated[int, Option(help="Resize to 32 or 64. [as it is]")] = 0,
+    source: Annotated[
+        Path, Argument(help="A clean test set: an .npz file (images, labels), or class folders of images.")
+    ],
+    name: Annotated[str, Option(help="The name of the dataset. [the file's name]")] = "",
+    train: Annotated[Path | None, Option(help="The training set, in one of the same forms.")] = None,
+    size: Annotated[int, Option(help="Resize to 32 or 64 pixels. 0 = do not resize.")] = 0,
     corruptions: Annotated[str, Option(help="all, extra, every, or names.")] = "every",
     severities: Annotated[str, Option(help="1 to 5.")] = "1,2,3,4,5",
     seed: Annotated[int, Option(min=0)] = 0,
-    frost: Annotated[Path | None, Option(help="Folder with the published frost pictures. [our own]")] = None,
+    frost: Annotated[
+        Path | None, Option(help="Folder with the published frost pictures. [built-in pictures]")
+    ] = None,
     workers: Annotated[int | None, Option(help="Processes. [one per core]", min=0)] = None,
     root: Root = None,
 ) -> None:
-    """Make the -C version of a clean test set, ready for a sweep; continues where it was stopped."""
+    """Make the -C version of a clean test set. After an interruption, the same command continues."""
     from ttabench.cli._display import Meter
     from ttabench.cli._options import corruption_names, whole_numbers
     from ttabench.data.own.generate_corrupted import generate as run
@@ -93,6 +100,6 @@ def generate(
             seed=seed,
             frost=frost,
             workers=workers,
-            on_file=meter,
+            on_progress=meter,
         )
-    print(f"{folder} is ready: ttabench sweep --datasets {folder.name}")
+    print(f"{printable(str(folder))} is ready: ttabench sweep --datasets {folder.name}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
+from ttabench.cores import available_cores
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.layout import Images
@@ -58,7 +58,7 @@ def corrupt(
         result[lo - start : hi - start] = corruption.apply(whole, draws, severity)[place]
 
     blocks = range(start // BLOCK, -(-end // BLOCK)) if len(images) else range(0)
-    workers = workers or _cores()
+    workers = workers or available_cores()
     if workers == 1 or len(blocks) <= 1:
         for block in blocks:
             corrupt_block(block)
@@ -104,9 +104,3 @@ def _keep_freed_memory() -> None:
     faults of the temporaries cost more than the corruptions.
     """
     np.empty(31 << 20, dtype=np.uint8)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Datasets by name or path. Naming and listing them imports no numpy."""
+"""Datasets by name or by path. Listing the names imports no numpy."""
 
 from __future__ import annotations
 
@@ -8,58 +8,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ttabench.data.published.facts import PUBLISHED, Published
+from ttabench.data.data_root import data_root
+from ttabench.data.own.manifest import MANIFEST
+from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.env import cache_dir
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UnknownName, UserError, unknown
+from ttabench.files import replace_file, user_path
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
 
 EMBEDDED = "digits-c"
 NAMES: tuple[str, ...] = (EMBEDDED, *PUBLISHED)
-MANIFEST = "ttabench.json"
 
-
-def data_root(root: Path | str | None = None) -> Path:
-    """Where datasets are kept: `root`, else ``$TTABENCH_DATA``, else ``data`` in the cache."""
-    chosen = root or os.environ.get("TTABENCH_DATA")
-    return Path(chosen).expanduser() if chosen else cache_dir() / "data"
+State = Literal["here", "partly", "not here"]
 
 
 def local_names(root: Path | str | None = None) -> list[str]:
-    """The generated datasets below the data root."""
+    """The names of the generated datasets below the data root."""
     return sorted(path.parent.name for path in data_root(root).glob(f"*-local/{MANIFEST}"))
 
 
 def dataset(name: str, root: Path | str | None = None) -> Dataset:
-    """A dataset by the name of a published one, of a generated one below the data root, or by path.
+    """Open a dataset by its name or by its path.
 
-    A path is a folder made by `ttabench data generate`, or an existing -C folder (see
-    ``docs/bring-your-own.md``). What was once opened by its path can afterwards be opened by its name.
-    Raises UserError on an unknown name, or where the files are not there or not what they should be.
+    name   of a published dataset, of a generated dataset below the data root, or of an own dataset that
+           was opened by its path before.
+    path   of a folder made by `ttabench data generate`, or of an existing -C folder (its layouts are
+           described in ``docs/bring-your-own.md``).
+
+    Raises UnknownName where there is no such name or folder, and UserError where files are missing or wrong.
     """
     if name == EMBEDDED:
         from ttabench.data.digits import Digits
 
         return Digits()
     if name in PUBLISHED:
-        return _published(PUBLISHED[name], data_root(root))
-    if os.sep not in name and (folder := _local_folder(name, root)):
-        return _local(folder)
-    path = Path(name).expanduser()
+        return _open_published(PUBLISHED[name], data_root(root))
+    if os.sep not in name and (folder := _folder_by_name(name, root)):
+        return _open_own(folder)
+    path = user_path(name)
     if path.is_dir():
-        return _remembered(_local(path), path)
+        opened = _open_own(path)
+        _remember_path(opened.name, path)
+        return opened
     if path.is_file():
         raise UserError(
-            f"{name} is a clean set without corruptions; run `ttabench data generate {name}` and use the "
-            "name it prints."
+            f"{name} is a clean test set without corruptions. Run `ttabench data generate {name}`, then use "
+            "the name that it prints."
         )
     if os.sep in name:
-        raise UserError(f"there is no folder {name}.")
+        raise UnknownName(f"there is no folder {name}.")
     raise unknown("dataset", name, (*NAMES, *local_names(root)))
 
 
-def _published(facts: Published, root: Path) -> Dataset:
+def _open_published(facts: PublishedDataset, root: Path) -> Dataset:
     if facts.layout == "cifar":
         from ttabench.data.published.cifar import CifarC
 
@@ -69,82 +72,86 @@ def _published(facts: Published, root: Path) -> Dataset:
     return (TinyImageNetC if facts.layout == "tiny" else ImageNetC)(facts, root)
 
 
-def _local(folder: Path) -> Dataset:
-    from ttabench.data.own.own_dataset import open_local
+def _open_own(folder: Path) -> Dataset:
+    from ttabench.data.own.open_own import open_own
 
-    return open_local(folder)
+    return open_own(folder)
 
 
-def _local_folder(name: str, root: Path | str | None) -> Path | None:
+def _folder_by_name(name: str, root: Path | str | None) -> Path | None:
+    """The folder of a generated dataset, or of one that was opened by its path before."""
     if not name.endswith("-local"):
         return None
     if (folder := data_root(root) / name).is_dir():
         return folder
     try:
-        folder = Path(json.loads(_paths_file(name).read_text()))
+        folder = Path(json.loads(_path_note(name).read_text()))
     except (OSError, ValueError, TypeError):
         return None
     return folder if folder.is_dir() else None
 
 
-def _remembered(opened: Dataset, path: Path) -> Dataset:
-    """Note where a dataset opened by path lies, so that workers and reports can use its name.
+def _remember_path(name: str, path: Path) -> None:
+    """Store the path of an own dataset, so that workers and reports can open it by its name.
 
-    Of two folders with one name the one opened last has it; their fingerprints tell them apart.
+    Where two folders have one name, the name means the folder that was opened last. Their fingerprints
+    differ.
     """
-    note, here = _paths_file(opened.name), json.dumps(str(path.resolve()))
+    note, content = _path_note(name), json.dumps(str(path.resolve()))
     try:
-        if not note.is_file() or note.read_text() != here:
-            note.parent.mkdir(parents=True, exist_ok=True)
-            part = note.with_name(f".{os.getpid()}-{note.name}")
-            part.write_text(here)
-            part.replace(note)
+        if not note.is_file() or note.read_text() != content:
+            replace_file(note, content.encode())
     except OSError as problem:
         raise UserError(f"the cache {note.parent} cannot be written ({problem.strerror}).") from None
-    return opened
 
 
-def _paths_file(name: str) -> Path:
+def _path_note(name: str) -> Path:
     return cache_dir() / "local" / f"{Path(name).name}.json"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of `ttabench data list`. state: here, partly or not here; size in bytes on disk."""
+    """One line of `ttabench data list`. `size` is in bytes on disk."""
 
     name: str
-    state: Literal["here", "partly", "not here"]
+    state: State
     size: int
     path: str
     note: str
 
 
 def listing(root: Path | str | None = None) -> list[Entry]:
-    """Every known dataset: whether it is here, how large, and where. Reads folders, opens no image."""
+    """Every known dataset: whether it is here, and how large it is. Reads folders, opens no image."""
     base = data_root(root)
-    entries = [Entry(EMBEDDED, "here", 0, "", "ships with scikit-learn; corrupted on first use")]
-    for facts in PUBLISHED.values():
-        folders = [base / facts.corrupted_folder, base / facts.clean_folder]
-        here = [folder for folder in folders if folder.is_dir()]
-        state: Literal["here", "partly", "not here"] = (
-            "here" if len(here) == len(folders) else "partly" if here else "not here"
-        )
+    embedded = Entry(EMBEDDED, "here", 0, "", "part of scikit-learn; corrupted on first use")
+    generated = [
+        Entry(name, "here", _bytes_below(base / name), str(base / name), "generated here")
+        for name in local_names(root)
+    ]
+    return [embedded, *(_published_entry(facts, base) for facts in PUBLISHED.values()), *generated]
+
+
+def _published_entry(facts: PublishedDataset, root: Path) -> Entry:
+    folders = [root / facts.corrupted_folder, root / facts.clean_folder]
+    present = [folder for folder in folders if folder.is_dir()]
+    fetch = f"ttabench data fetch {facts.name}"
+    state: State
+    if len(present) == len(folders):
+        state, note = "here", ""
+    elif present:
+        missing = ", ".join(folder.name for folder in folders if folder not in present)
+        state, note = "partly", f"{missing} is missing; {fetch}"
+    else:
         download = sum(archive.size for archive in facts.archives)
-        missing = ", ".join(folder.name for folder in folders if folder not in here)
-        note = {
-            "here": "",
-            "partly": f"{missing} is missing; ttabench data fetch {facts.name}",
-            "not here": f"{download / 1e9:.1f} GB to download; ttabench data fetch {facts.name}",
-        }[state]
-        entries.append(Entry(facts.name, state, sum(map(_size, here)), str(here[0] if here else ""), note))
-    local = ((name, base / name) for name in local_names(root))
-    return entries + [Entry(name, "here", _size(path), str(path), "generated here") for name, path in local]
+        state, note = "not here", f"{download / 1e9:.1f} GB to download; {fetch}"
+    path = str(present[0]) if present else ""
+    return Entry(facts.name, state, sum(map(_bytes_below, present)), path, note)
 
 
-def _size(folder: Path) -> int:
+def _bytes_below(folder: Path) -> int:
     """Bytes in all files below a folder."""
     total = 0
-    with os.scandir(folder) as found:
-        for entry in found:
-            total += _size(Path(entry.path)) if entry.is_dir() else entry.stat().st_size
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            total += _bytes_below(Path(entry.path)) if entry.is_dir() else entry.stat().st_size
     return total

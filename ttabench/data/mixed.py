@@ -11,15 +11,15 @@ MIXED = "mixed"
 
 
 def mixed(dataset: Dataset, severity: int, seed: int) -> Labelled:
-    """Every test image once, each under one of the fifteen corruptions.
+    """Every test image once, under one of the fifteen corruptions.
 
-    The corruptions take equal shares (to within one image), dealt out at random by `seed`, so that
-    a shuffled stream of these images jumps from domain to domain.
+    Each corruption gets the same number of images, to within one. `seed` decides which image gets which
+    corruption, so that consecutive images of a shuffled stream come from different domains.
     """
     clean = dataset.test()
-    deal = np.random.Generator(np.random.PCG64(seed)).permutation(len(clean)) % len(CORRUPTIONS)
+    corruption_of = np.random.Generator(np.random.PCG64(seed)).permutation(len(clean)) % len(CORRUPTIONS)
     images = np.empty_like(clean.images)
     for number, name in enumerate(CORRUPTIONS):
-        mine = np.flatnonzero(deal == number)
-        images[mine] = dataset.corrupted(name, severity).images[mine]
+        rows = np.flatnonzero(corruption_of == number)
+        images[rows] = dataset.corrupted(name, severity).images[rows]
     return Labelled(images, clean.labels)

@@ -1,1 +1,1 @@
-"""Downloads of the published datasets: fetched from mirrors, checked by checksum, unpacked safely."""
+"""Downloads of the published datasets: `fetch` runs `download`, checks the checksums, and runs `extract`."""

@@ -1,4 +1,4 @@
-"""Download one file: resumed, from whichever mirror answers, and checked before it gets its name."""
+"""Download one file from the first mirror that works: resumed, and checked before it gets its name."""
 
 from __future__ import annotations
 
@@ -9,58 +9,55 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
 from ttabench.data.published.facts import Archive
 from ttabench.errors import UserError
+from ttabench.progress import OnProgress, silent
 
-# (what is being done, bytes done, bytes in all or 0 where that is unknown)
-Progress = Callable[[str, int, int], None]
+__all__ = ["Progress", "checksums", "download", "silent"]
+
+Progress = OnProgress
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte
-ATTEMPTS = 5  # per mirror, each going on where the last one stopped
+ATTEMPTS = 5  # per mirror; each continues where the last one stopped
 PAUSE = 1.0  # seconds before the second attempt; doubles
 
 
 class _Unusable(Exception):
-    """This mirror will not do; the message completes "HOST: …"."""
+    """The file cannot be had from this mirror; the message says why, after "HOST: "."""
 
 
 class _Unreachable(_Unusable):
-    """Nothing answered at all."""
+    """The mirror did not answer."""
 
 
 class _Interrupted(Exception):
-    """The connection broke; worth going on where it stopped."""
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """The progress callback that shows nothing."""
+    """The connection broke; the download can continue where it stopped."""
 
 
 def download(
-    archive: Archive, folder: Path, progress: Progress = silent, urls: Sequence[str] | None = None
+    archive: Archive, folder: Path, on_progress: OnProgress = silent, urls: Sequence[str] | None = None
 ) -> tuple[Path, dict[str, str]]:
-    """`archive` in `folder`, and its checksums {"md5": …, "sha256": …}.
+    """The path of `archive` in `folder`, and its checksums {"md5": …, "sha256": …}.
 
-    A file that is there already, put there by hand for instance, is only checked. The bytes gather in
-    ``<file>.part`` and an interrupted download goes on from there, also in a later call. Mirrors
-    (`urls`, else the archive's own) are tried in order. Raises UserError with one reason per mirror,
-    and where to put the file by hand.
+    A file that is there already is only checked. Bytes are written to ``<file>.part``; after an interruption
+    the same call continues there. The mirrors (`urls`, else those of the archive) are tried in order.
+    Raises UserError with one reason per mirror, and with the path where a user can put the file by hand.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / archive.file
     if target.is_file():
-        return target, _checked_or_removed(target, archive, progress)
+        return target, _check_existing(target, archive, on_progress)
     reasons: list[str] = []
     unreachable = True
     for url in urls or archive.urls:
         try:
-            return target, _from_mirror(url, archive, target, progress)
+            return target, _from_mirror(url, archive, target, on_progress)
         except _Unusable as problem:
             unreachable &= isinstance(problem, _Unreachable)
             reasons.append(f"{urlsplit(url).netloc}: {problem}")
@@ -71,7 +68,7 @@ def download(
     )
 
 
-def checksums(path: Path, progress: Progress = silent) -> dict[str, str]:
+def checksums(path: Path, on_progress: OnProgress = silent) -> dict[str, str]:
     """MD5 and SHA-256 (hex) of a file, in one pass."""
     digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
     total, done = path.stat().st_size, 0
@@ -80,50 +77,50 @@ def checksums(path: Path, progress: Progress = silent) -> dict[str, str]:
             for digest in digests.values():
                 digest.update(block)
             done += len(block)
-            progress(f"checking {path.name.removesuffix('.part')}", done, total)
+            on_progress(f"checking {path.name.removesuffix('.part')}", done, total)
     return {name: digest.hexdigest() for name, digest in digests.items()}
 
 
-def _from_mirror(url: str, archive: Archive, target: Path, progress: Progress) -> dict[str, str]:
+def _from_mirror(url: str, archive: Archive, target: Path, on_progress: OnProgress) -> dict[str, str]:
     part = target.with_name(f"{target.name}.part")
     resumed = part.is_file() and part.stat().st_size > 0
-    _complete(url, archive, part, progress)
+    _complete(url, archive, part, on_progress)
     try:
-        found = _check(part, archive, progress)
+        sums = _check(part, archive, on_progress)
     except _Unusable:
         part.unlink()
         if not resumed:
             raise
-        # What an earlier call or another mirror left may be at fault: once more from the start.
-        _complete(url, archive, part, progress)
+        # The bytes of an earlier call or of another mirror may be wrong: download once more from the start.
+        _complete(url, archive, part, on_progress)
         try:
-            found = _check(part, archive, progress)
+            sums = _check(part, archive, on_progress)
         except _Unusable:
             part.unlink()
             raise
     part.replace(target)
-    return found
+    return sums
 
 
-def _complete(url: str, archive: Archive, part: Path, progress: Progress) -> None:
-    """Fill `part` from `url`, going on after interruptions as long as bytes keep coming."""
+def _complete(url: str, archive: Archive, part: Path, on_progress: OnProgress) -> None:
+    """Download `url` to `part`; continue after interruptions, as long as each attempt brings some bytes."""
     failed = 0
     while True:
         before = part.stat().st_size if part.is_file() else 0
         try:
-            return _request(url, archive, part, progress)
+            return _request(url, archive, part, on_progress)
         except _Interrupted as problem:
-            got = (part.stat().st_size if part.is_file() else 0) - before
-            failed = 1 if got > 0 else failed + 1
+            gained = (part.stat().st_size if part.is_file() else 0) - before
+            failed = 1 if gained > 0 else failed + 1
             if failed >= ATTEMPTS:
                 raise _Unusable(f"the connection broke {failed} times without progress ({problem})") from None
             time.sleep(PAUSE * 2 ** (failed - 1))
 
 
-def _request(url: str, archive: Archive, part: Path, progress: Progress) -> None:
+def _request(url: str, archive: Archive, part: Path, on_progress: OnProgress) -> None:
     start = part.stat().st_size if part.is_file() else 0
     if archive.size and start >= archive.size:
-        return  # complete, or too long; the check will tell
+        return  # complete, or too long, which the check finds
     request = urllib.request.Request(url, headers={"User-Agent": "ttabench"})
     if start:
         request.add_header("Range", f"bytes={start}-")
@@ -135,10 +132,10 @@ def _request(url: str, archive: Archive, part: Path, progress: Progress) -> None
                 raise _Unusable("it sent another part of the file than was asked for")
             total = _total(answer, start, archive)
             with part.open("ab" if start else "wb") as file:
-                _copy(answer, file, archive.file, start, total, progress)
+                _copy(answer, file, archive.file, start, total, on_progress)
     except urllib.error.HTTPError as problem:
         if problem.code == 416 and start:
-            return  # nothing left to send; the check will tell
+            return  # nothing left to send; the check finds a wrong file
         if problem.code in (429, 500, 502, 503, 504):
             raise _Interrupted(f"{problem.code} {problem.reason}") from None
         raise _Unusable(f"{problem.code} {problem.reason}") from None
@@ -152,7 +149,7 @@ def _request(url: str, archive: Archive, part: Path, progress: Progress) -> None
 
 
 def _total(answer: http.client.HTTPResponse, start: int, archive: Archive) -> int:
-    """The size of the whole file as the server announces it (0 = it does not), if it can be ours."""
+    """The size of the whole file that the server states, 0 = none. Raises _Unusable on a wrong size."""
     if answer.headers.get_content_type() == "text/html":
         raise _Unusable("it sent a web page instead of the file")
     length = answer.headers.get("Content-Length", "")
@@ -163,17 +160,22 @@ def _total(answer: http.client.HTTPResponse, start: int, archive: Archive) -> in
 
 
 def _copy(
-    answer: http.client.HTTPResponse, file: IO[bytes], name: str, done: int, total: int, progress: Progress
+    answer: http.client.HTTPResponse,
+    file: IO[bytes],
+    name: str,
+    done: int,
+    total: int,
+    on_progress: OnProgress,
 ) -> None:
-    while block := answer.read1(BLOCK):  # whatever has come, so that a broken connection loses nothing
+    while block := answer.read1(BLOCK):  # as it arrives, so that a broken connection loses nothing
         file.write(block)
         done += len(block)
-        progress(f"downloading {name}", done, total)
+        on_progress(f"downloading {name}", done, total)
     if total and done < total:
-        raise _Interrupted(f"{done:,} of {total:,} bytes came")
+        raise _Interrupted(f"{done:,} of {total:,} bytes arrived")
 
 
-def _check(path: Path, archive: Archive, progress: Progress) -> dict[str, str]:
+def _check(path: Path, archive: Archive, on_progress: OnProgress) -> dict[str, str]:
     """Size and checksums as published. Raises _Unusable."""
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -182,16 +184,16 @@ def _check(path: Path, archive: Archive, progress: Progress) -> dict[str, str]:
         raise _Unusable("it sent a web page instead of the file")
     if archive.size and size != archive.size:
         raise _Unusable(f"its file has {size:,} bytes; expected {archive.size:,}")
-    found = checksums(path, progress)
-    for kind, wanted in (("md5", archive.md5), ("sha256", archive.sha256)):
-        if wanted and found[kind] != wanted:
-            raise _Unusable(f"its file has the {kind.upper()} checksum {found[kind]}; expected {wanted}")
-    return found
+    sums = checksums(path, on_progress)
+    for kind, expected in (("md5", archive.md5), ("sha256", archive.sha256)):
+        if expected and sums[kind] != expected:
+            raise _Unusable(f"its file has the {kind.upper()} checksum {sums[kind]}; expected {expected}")
+    return sums
 
 
-def _checked_or_removed(path: Path, archive: Archive, progress: Progress) -> dict[str, str]:
+def _check_existing(path: Path, archive: Archive, on_progress: OnProgress) -> dict[str, str]:
     try:
-        return _check(path, archive, progress)
+        return _check(path, archive, on_progress)
     except _Unusable as problem:
         reason = str(problem).removeprefix("its file ").removeprefix("it ")
         raise UserError(

@@ -1,1 +1,5 @@
-"""Reading files of images and labels: arrays, image files, CIFAR's pickles, and their fingerprints."""
+"""Reading single files and folders of images.
+
+`array_files` (.npy, .npz), `read_image`, `image_folders`, `decoded_cache`, `unpickle` (CIFAR's batches),
+`fingerprint` (SHA-256 of files and folders).
+"""

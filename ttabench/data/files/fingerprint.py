@@ -1,12 +1,13 @@
-"""SHA-256 of files and folders, computed once and remembered until they change on disk.
+"""SHA-256 of files and folders, computed once and remembered until a file changes on disk.
 
-A file counts as unchanged while its size, times of modification and of inode change, and inode stay
-the same; only then is the remembered hash used. Remembered hashes live in the cache, one small file
-per hashed path, so that the data itself may be read-only.
+A file counts as unchanged while its size, its inode, and its times of modification and of inode change
+stay the same. Only then is the remembered hash used. Remembered hashes are in the cache, one small file
+per path, so that the data itself may be read-only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ttabench.env import cache_dir
+from ttabench.files import replace_file
 
 THREADS = 16
 
@@ -36,13 +38,13 @@ def file_sha256(path: Path) -> str:
 def folder_sha256(path: Path, *, quick: bool = False) -> str:
     """SHA-256 (hex) over the relative name and the bytes of every file below a folder; remembered.
 
-    Hidden files do not count. Whether the remembered hash still holds is told from the state of every
-    file (10,000 take 0.1 s), or with `quick` from the state of the folders alone, which shows files
-    that came, went or were renamed, but not a file that was overwritten in place.
+    Hidden files do not count. The remembered hash is used where no file has changed: the state of every
+    file is compared (0.1 s for 10,000 files). `quick` compares the state of the folders alone. This
+    notices files that were added, deleted or renamed, but not a file that was overwritten in place.
     """
     folders = combine({"": _stamp(path.stat()), **dict(_walk(path, folders=True))})
-    if quick and (known := _remembered(path, folders, "quick")):
-        return known
+    if quick and (remembered := _remembered(path, folders, "quick")):
+        return remembered
     files = dict(_walk(path))
     state = combine(files)
     return _remembered(path, state) or _remember(path, state, _hash_files(path, files), folders)
@@ -69,6 +71,7 @@ def _walk(top: Path, below: str = "", *, folders: bool = False) -> Iterator[tupl
 
 
 def _stamp(stat: os.stat_result) -> str:
+    """The state of a file or folder: it differs once the content has changed."""
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}"
 
 
@@ -85,12 +88,13 @@ def _hash_file(path: Path) -> str:
 
 
 def _note(path: Path) -> Path:
-    place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
-    return cache_dir() / "fingerprints" / f"{place[:32]}.json"
+    """Where the hash of `path` is stored."""
+    path_hash = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    return cache_dir() / "fingerprints" / f"{path_hash[:32]}.json"
 
 
 def _remembered(path: Path, state: str, key: str = "state") -> str:
-    """The hash noted for this state, or ""."""
+    """The hash that was stored for this state of the file or folder, or "" where there is none."""
     try:
         note = json.loads(_note(path).read_text())
         return str(note["sha256"]) if note[key] == state else ""
@@ -99,13 +103,7 @@ def _remembered(path: Path, state: str, key: str = "state") -> str:
 
 
 def _remember(path: Path, state: str, sha256: str, quick: str = "") -> str:
-    note = _note(path)
-    content = {"path": str(path.resolve()), "state": state, "quick": quick, "sha256": sha256}
-    try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        part = note.with_name(f".{os.getpid()}-{note.name}")
-        part.write_text(json.dumps(content))
-        part.replace(note)
-    except OSError:
-        pass  # a cache that cannot be written costs time, nothing else
+    note = {"path": str(path.resolve()), "state": state, "quick": quick, "sha256": sha256}
+    with contextlib.suppress(OSError):  # without the note, the next call computes the hash again
+        replace_file(_note(path), json.dumps(note).encode())
     return sha256

@@ -1,1 +1,4 @@
-"""Datasets of the user: reading a folder with corrupted images, and making one from clean images."""
+"""Datasets of the user: a folder is opened by `open_own`, and made by `generate_corrupted`.
+
+`own_arrays` and `own_image_folders` are the two layouts.
+"""

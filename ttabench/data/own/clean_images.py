@@ -1,23 +1,25 @@
-"""Clean sets brought by the user: an .npz file, or a folder of class folders of images."""
+"""Clean images of the user: an .npz file, or a folder of class folders of images."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ttabench.corruptions.names import IMAGE_SIZES
 from ttabench.data.dataset import Labelled
-from ttabench.data.files.arrays import open_npz
-from ttabench.data.files.image_files import class_folders, decode, labelled_files, open_size
+from ttabench.data.files.array_files import open_npz
+from ttabench.data.files.image_folders import class_folders, labelled_files
+from ttabench.data.files.read_image import decode, image_size
 from ttabench.errors import UserError
 
 
 def read_clean(source: Path, size: int = 0) -> Labelled:
-    """Square images of 32 or 64 pixels, for which there are constants, and their labels.
+    """Square images of 32 or 64 pixels, the sizes that have published constants, and their labels.
 
-    `size` asks for one of them: the largest centred square, bicubic. Raises UserError, also on images
-    of another size where none was asked for.
+    `size` (32 or 64) resizes: the largest centred square, bicubic. Raises UserError, also where images have
+    another size and `size` is 0.
     """
     if size and size not in IMAGE_SIZES:
         raise UserError(f"size {size}; the corruptions have constants for 32 and 64 pixels.")
@@ -25,24 +27,20 @@ def read_clean(source: Path, size: int = 0) -> Labelled:
         return _read_folders(source, size)
     if not source.is_file():
         raise UserError(f"there is no file or folder {source}; expected an .npz file or folders of images.")
-    found = open_npz(source)
-    height, width = found.images.shape[1:3]
+    data = open_npz(source)
+    height, width = data.images.shape[1:3]
     if not size:
         _check_size(source, width, height)
     elif (height, width) != (size, size):
-        from PIL import Image, ImageOps
-
-        bicubic = Image.Resampling.BICUBIC
-        resized = [np.asarray(ImageOps.fit(Image.fromarray(i), (size, size), bicubic)) for i in found.images]
-        return Labelled(np.stack(resized), found.labels)
-    return found
+        return Labelled(_resized(data.images, size), data.labels)
+    return data
 
 
 def _read_folders(source: Path, size: int) -> Labelled:
     files, labels = labelled_files(source, class_folders(source))
     if not files:
         raise UserError(f"{source} has no images in class folders; expected {source}/<class>/<image>.")
-    width, height = open_size(files[0])
+    width, height = image_size(files[0])
     if not size:
         _check_size(source, width, height)
     side = size or width
@@ -51,9 +49,16 @@ def _read_folders(source: Path, size: int) -> Labelled:
     return Labelled(images, np.asarray(labels, np.int64))
 
 
+def _resized(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    from PIL import Image, ImageOps
+
+    bicubic = Image.Resampling.BICUBIC
+    return np.stack([np.asarray(ImageOps.fit(Image.fromarray(i), (size, size), bicubic)) for i in images])
+
+
 def _check_size(source: Path, width: int, height: int) -> None:
     if height != width or height not in IMAGE_SIZES:
         raise UserError(
             f"{source} has images of {width}×{height} pixels; the corruptions have constants for 32×32 and "
-            "64×64: ask for a resized version with --size 32 or --size 64."
+            "64×64: resize with --size 32 or --size 64."
         )

@@ -1,4 +1,4 @@
 """The published corruption benchmarks, one module per layout: `cifar` and `imagenet`.
 
-`facts` holds their names, sizes, archives and checksums.
+`facts` has their names, sizes, addresses and checksums.
 """

@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
-from ttabench.data.files.arrays import open_array
-from ttabench.data.on_disk import OfPublished
+from ttabench.data.files.array_files import open_array
 from ttabench.data.published.cifar_batches import FILES, read_batches
-from ttabench.data.published.facts import Published
+from ttabench.data.published.facts import PublishedDataset
+from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError
 
 
-class CifarC(OfPublished):
+class CifarC(PublishedOnDisk):
     """Rows (s−1)·n … s·n of ``<corruption>.npy`` (5n, 32, 32, 3) are the n test images at severity s.
 
-    Arrays are memory-mapped, so that only the batches at hand are in memory. `labels.npy` must repeat
-    the clean test labels five times in the official order, or nothing is read at all.
+    Arrays are memory-mapped: only the current batches are in memory. `labels.npy` must repeat the clean
+    test labels five times in the official order; otherwise no corrupted image is read.
     """
 
-    def __init__(self, facts: Published, root: Path) -> None:
-        """Raises UserError where the clean batches or the arrays are not below `root`."""
+    def __init__(self, facts: PublishedDataset, root: Path) -> None:
+        """Raises UserError where the clean batches or the labels are not below `root`."""
         super().__init__(facts, root)
         self._train_files, self._test_files = FILES[facts.clean_folder]
         for needed in (
@@ -52,19 +52,19 @@ class CifarC(OfPublished):
         return self._test
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
-        self.check_asked(corruption, severity)
+        self.check_request(corruption, severity)
         path = self.corrupted_folder / f"{corruption}.npy"
         images = open_array(path, (5 * self.facts.test, self.image_size, self.image_size, 3), np.uint8)
         rows = slice((severity - 1) * self.facts.test, severity * self.facts.test)
         return Labelled(images[rows], self._labels[rows])
 
     def _read(self, files: tuple[str, ...], count: int) -> Labelled:
-        found = read_batches(self.clean_folder, files, self.num_classes)
-        if len(found) != count:
+        data = read_batches(self.clean_folder, files, self.num_classes)
+        if len(data) != count:
             raise UserError(
-                f"{self.clean_folder} holds {len(found)} images in {', '.join(files)}; expected {count}."
+                f"{self.clean_folder} holds {len(data)} images in {', '.join(files)}; expected {count}."
             )
-        return found
+        return data
 
     @cached_property
     def _test(self) -> Labelled:

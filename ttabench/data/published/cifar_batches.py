@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.unpickle import load_batch
@@ -19,7 +20,7 @@ SIDE = 32
 
 
 def read_batches(folder: Path, files: tuple[str, ...], num_classes: int) -> Labelled:
-    """The images of some batches in file order, with fine labels where there are two kinds.
+    """The images of some batches in file order, with the fine labels where there are fine and coarse ones.
 
     A row of `data` is 1,024 red, then 1,024 green, then 1,024 blue values, each row-major.
     Raises UserError on a file that is missing or of another shape.
@@ -31,17 +32,24 @@ def read_batches(folder: Path, files: tuple[str, ...], num_classes: int) -> Labe
             raise UserError(f"{path} is missing; fetch the dataset again.")
         batch = load_batch(path)
         data = batch.get("data")
-        own = batch.get("fine_labels", batch.get("labels"))
-        if not isinstance(own, list) or not all(isinstance(label, int) for label in own):
+        file_labels = batch.get("fine_labels", batch.get("labels"))
+        if not isinstance(file_labels, list) or not all(isinstance(label, int) for label in file_labels):
             raise UserError(f"{path} has no list of labels; it is not a CIFAR batch.")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
             raise UserError(f"{path} has no uint8 'data'; it is not a CIFAR batch.")
-        if data.shape != (len(own), 3 * SIDE * SIDE):
-            raise UserError(f"{path}: data of shape {data.shape} for {len(own)} labels of 32×32 images.")
+        if data.shape != (len(file_labels), 3 * SIDE * SIDE):
+            raise UserError(
+                f"{path}: data of shape {data.shape} for {len(file_labels)} labels of 32×32 images."
+            )
         red, green, blue = data.reshape(-1, 3, SIDE, SIDE).swapaxes(0, 1)
         images.append(np.stack((red, green, blue), axis=-1))
-        labels.append(np.asarray(own, np.int64))
-    together = Labelled(np.concatenate(images), np.concatenate(labels))
-    if together.labels.min() < 0 or together.labels.max() >= num_classes:
-        raise UserError(f"{folder} has labels up to {together.labels.max()}; expected {num_classes} classes.")
-    return together
+        labels.append(np.asarray(file_labels, np.int64))
+    return Labelled(np.concatenate(images), _class_indices(folder, np.concatenate(labels), num_classes))
+
+
+def _class_indices(folder: Path, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+        raise UserError(
+            f"{folder} has labels from {labels.min()} to {labels.max()}; expected {num_classes} classes."
+        )
+    return labels

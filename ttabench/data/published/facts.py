@@ -1,8 +1,8 @@
 """The published datasets as plain data: names, sizes, layouts, archives, checksums. Imports no numpy.
 
 Sizes and checksums are those that the records themselves publish (Zenodo, the CIFAR page), which
-torchvision, TensorFlow Datasets and TorchUncertainty repeat. A checksum nobody has published is left
-empty and never guessed.
+torchvision, TensorFlow Datasets and TorchUncertainty repeat. Where no checksum is published, it is left
+empty.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Archive:
     """One file to download and unpack.
 
     file     its name.
-    urls     where it can be had, tried in this order; all are held to the same checksum.
-    folder   the folder below the data root that its contents belong in. Leading folders inside the
-             archive are dropped up to and including this name or, where `split` is set, up to the
-             name of a corruption, so that every archive of a dataset ends up in one layout.
+    urls     addresses, tried in this order; the checksum is the same for all.
+    folder   the folder below the data root that the files go to. Leading folders inside the archive are
+             dropped up to and including this name or, where `split` is set, up to the name of a
+             corruption: all archives of a dataset then have one layout.
     size     bytes; 0 = not published.
-    md5      as published; "" = no published checksum known.
-    sha256   as published; "" = not known.
+    md5      as published; "" = none is published.
+    sha256   as published; "" = none is published.
     """
 
     file: str
@@ -43,7 +43,7 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedDataset:
     """A corruption benchmark and the clean dataset it was made from.
 
     layout           cifar: one array per corruption, severities one after the other, and pickled clean
@@ -51,7 +51,7 @@ class Published:
     test, train      images in the clean sets, and so per corruption and severity.
     mean, std        of the training pixels in [0, 1], per channel.
     corrupted_folder, clean_folder   below the data root.
-    by_hand          what has to be fetched by hand, and where to put it; "" where nothing has.
+    by_hand          what the user must download, and where to put it; "" = nothing.
     """
 
     name: str
@@ -76,12 +76,12 @@ def _cifar(
     corrupted: Archive,
     mean: tuple[float, float, float],
     std: tuple[float, float, float],
-) -> Published:
+) -> PublishedDataset:
     """CIFAR-10-C or CIFAR-100-C."""
     file = f"cifar-{classes}-python.tar.gz"
     urls = (f"{CIFAR_PAGE}/{file}", f"{CIFAR_MIRROR}/cifar{classes}/{file}", zenodo(10089977, file))
     clean = Archive(file=file, urls=urls, folder=clean_folder, size=clean_size, md5=clean_md5)
-    return Published(
+    return PublishedDataset(
         name=f"cifar{classes}-c", layout="cifar", num_classes=classes, image_size=32,
         test=10_000, train=50_000, mean=mean, std=std,
         corrupted_folder=corrupted.folder, clean_folder=clean_folder, archives=(clean, corrupted),
@@ -128,7 +128,7 @@ CIFAR100_C = _cifar(
 TINY_FIXED_RECORD = "https://zenodo.org/records/8206060"
 """The first release, record 2536630, has 1,000 classes under ``frost`` instead of 200."""
 
-TINYIMAGENET_C = Published(
+TINYIMAGENET_C = PublishedDataset(
     name="tinyimagenet-c",
     layout="tiny",
     num_classes=200,
@@ -177,7 +177,7 @@ def _imagenet_c(group: str, size: int, md5: str) -> Archive:
     )
 
 
-IMAGENET_C = Published(
+IMAGENET_C = PublishedDataset(
     name="imagenet-c",
     layout="imagenet",
     num_classes=1000,
@@ -196,7 +196,7 @@ IMAGENET_C = Published(
         _imagenet_c("extra", 15_789_490_144, "d492dfba5fc162d8ec2c3cd8ee672984"),
     ),
     by_hand=(
-        "clean ImageNet is only given out at https://image-net.org/download (free registration): put its "
+        "download clean ImageNet from https://image-net.org/download (free registration): put its "
         "validation images at imagenet/val/<wnid>/*.JPEG and, for methods that need source images, the "
         "training images at imagenet/train/<wnid>/*.JPEG"
     ),

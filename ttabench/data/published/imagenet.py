@@ -10,57 +10,49 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.dataset import Labelled
-from ttabench.data.files.image_files import Fit, class_folders, decoded, image_files, labelled_files
-from ttabench.data.on_disk import OfPublished
-from ttabench.data.published.facts import TINY_FIXED_RECORD, Published
+from ttabench.data.files.decoded_cache import decoded
+from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files, labelled_files
+from ttabench.data.files.read_image import Fit
+from ttabench.data.published.facts import TINY_FIXED_RECORD, PublishedDataset
+from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError
 
 Files: TypeAlias = tuple[list[Path], list[int]]
 
 
-def find_corruptions(folder: Path) -> dict[str, Path]:
-    """The corruptions in a -C folder, in canonical order: directly below it, or in groups (``blur/…``)."""
-    found = {}
-    for name in ALL_CORRUPTIONS:
-        for path in (folder / name, *folder.glob(f"*/{name}")):
-            if path.is_dir():
-                found[name] = path
-                break
-    return found
-
-
-class FolderC(OfPublished):
+class FolderC(PublishedOnDisk):
     """``<corruption>/<severity>/<class>/*``; class i is the i-th class folder by name.
 
     Images come class by class, by file name within a class. Each severity is decoded once into a
-    memory-mapped array in the cache (see :func:`ttabench.data.files.image_files.decoded`).
+    memory-mapped array in the cache (see `ttabench.data.files.decoded_cache`).
     """
 
     clean_fit: ClassVar[Fit] = "exact"
 
-    def __init__(self, facts: Published, root: Path) -> None:
+    def __init__(self, facts: PublishedDataset, root: Path) -> None:
         """Raises UserError where the corrupted images or the clean test set are not below `root`."""
         super().__init__(facts, root)
-        self._by_corruption = find_corruptions(self.corrupted_folder)
-        self.corruptions = tuple(self._by_corruption)
-        for needed, there in (
-            (self.corrupted_folder, bool(self.corruptions)),
-            (self.clean_folder / "val", (self.clean_folder / "val").is_dir()),
-        ):
-            if not there:
-                by_hand = f" ({facts.by_hand})" if facts.by_hand else ""
-                raise UserError(
-                    f"{self.name} is not here: {needed} is missing or empty; run `ttabench data fetch "
-                    f"{self.name}`{by_hand}, or set TTABENCH_DATA to the folder that holds it."
-                )
+        self._corruption_folders = find_corruptions(self.corrupted_folder)
+        self.corruptions = tuple(self._corruption_folders)
+        if not self.corruptions:
+            raise self._missing(self.corrupted_folder)
+        if not (self.clean_folder / "val").is_dir():
+            raise self._missing(self.clean_folder / "val")
+
+    def _missing(self, folder: Path) -> UserError:
+        by_hand = f" ({self.facts.by_hand})" if self.facts.by_hand else ""
+        return UserError(
+            f"{self.name} is not here: {folder} is missing or empty; run `ttabench data fetch "
+            f"{self.name}`{by_hand}, or set TTABENCH_DATA to the folder that holds it."
+        )
 
     def pieces(self) -> dict[str, Path]:
-        found = {f"clean/{split}": self.clean_folder / split for split in ("train", "val")}
-        for corruption, folder in self._by_corruption.items():
-            found |= {f"corrupted/{corruption}/{s}": folder / str(s) for s in SEVERITIES}
-        return {name: path for name, path in found.items() if path.is_dir()}
+        folders = {f"clean/{split}": self.clean_folder / split for split in ("train", "val")}
+        for corruption, folder in self._corruption_folders.items():
+            folders |= {f"corrupted/{corruption}/{s}": folder / str(s) for s in SEVERITIES}
+        return {name: path for name, path in folders.items() if path.is_dir()}
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -94,22 +86,22 @@ class FolderC(OfPublished):
         return self.facts.train
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
-        self.check_asked(corruption, severity)
-        folder = self._by_corruption[corruption] / str(severity)
+        self.check_request(corruption, severity)
+        folder = self._corruption_folders[corruption] / str(severity)
         names = class_folders(folder)
         if set(names) != set(self.classes):
             hint = "fetch it again"
             if len(names) > self.num_classes:
-                hint = f"the first release has 1,000 under frost, the fixed one is at {TINY_FIXED_RECORD}"
+                hint = f"the first release has 1,000 under frost; the fixed one is at {TINY_FIXED_RECORD}"
             raise UserError(
-                f"{folder} does not have the {self.num_classes} classes of {self.name} but {len(names)} "
-                f"folders; {hint}."
+                f"{folder} has {len(names)} class folders; expected the {self.num_classes} of {self.name}; "
+                f"{hint}."
             )
         files = labelled_files(folder, self.classes)
         return self._load(f"corrupted/{corruption}/{severity}", files, self.facts.test, "exact")
 
-    def _load(self, piece: str, found: Files, count: int, fit: Fit) -> Labelled:
-        files, labels = found
+    def _load(self, piece: str, labelled: Files, count: int, fit: Fit) -> Labelled:
+        files, labels = labelled
         if len(files) != count:
             raise UserError(
                 f"{self.pieces()[piece]} holds {len(files)} images; expected {count}; fetch it again."
@@ -121,9 +113,8 @@ class FolderC(OfPublished):
 class TinyImageNetC(FolderC):
     """Tiny ImageNet-C with Tiny ImageNet's validation set as the clean test set.
 
-    The corrupted images were made anew from ImageNet's validation images and are not those of Tiny
-    ImageNet's validation set: both have 50 images per class, so that labels agree row by row, but
-    images do not.
+    The corrupted images come from ImageNet's validation set, not from Tiny ImageNet's. Both have 50 images
+    per class: the labels agree row by row, the images do not.
     """
 
     def train_files(self) -> Files:
@@ -138,15 +129,15 @@ class TinyImageNetC(FolderC):
         class_of = self._annotations(folder / "val_annotations.txt")
         try:
             rows = sorted((index[class_of[f.name]], f) for f in image_files(folder / "images"))
-        except KeyError as problem:
+        except KeyError as missing:
             raise UserError(
-                f"{folder / 'val_annotations.txt'} does not know {problem}; fetch it again."
+                f"{folder / 'val_annotations.txt'} does not list {missing}; fetch it again."
             ) from None
         return [file for _, file in rows], [label for label, _ in rows]
 
     def _class_names(self) -> list[str]:
-        listed = self.clean_folder / "wnids.txt"
-        return sorted(listed.read_text().split()) if listed.is_file() else super()._class_names()
+        names = self.clean_folder / "wnids.txt"
+        return sorted(names.read_text().split()) if names.is_file() else super()._class_names()
 
     @staticmethod
     def _annotations(path: Path) -> dict[str, str]:
@@ -161,8 +152,8 @@ class TinyImageNetC(FolderC):
 class ImageNetC(FolderC):
     """ImageNet-C with ImageNet's validation set, resized and centre-cropped to 224 pixels.
 
-    The corrupted images are 224 pixels already. Of the training set, which would take 190 GB
-    decoded, :meth:`train` gives `train_per_class` images of each class, evenly spaced by name.
+    The corrupted images have 224 pixels as published. The whole training set would take 190 GB decoded:
+    :meth:`train` gives `train_per_class` images of each class, evenly spaced by name.
     """
 
     clean_fit = "imagenet"
@@ -186,7 +177,7 @@ class ImageNetC(FolderC):
     def _train_names(self) -> list[str]:
         names = []
         for wnid in self.classes:
-            own = image_files(self.clean_folder / "train" / wnid)
-            chosen = np.linspace(0, len(own) - 1, min(self.train_per_class, len(own))).astype(int)
-            names += [f"{wnid}/{own[i].name}" for i in chosen]
+            files = image_files(self.clean_folder / "train" / wnid)
+            chosen = np.linspace(0, len(files) - 1, min(self.train_per_class, len(files))).astype(int)
+            names += [f"{wnid}/{files[i].name}" for i in chosen]
         return names

@@ -1,1 +1,1 @@
-"""Audits of a dataset on disk: is everything there, and is it what it should be?"""
+"""Audits of a dataset on disk, started by `verify`: is every file there, and is it the right one?"""

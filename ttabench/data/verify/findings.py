@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ttabench.data.published.facts import Published
-
-# (what is being looked at, steps done, steps in all)
-OnStep = Callable[[str, int, int], None]
+from ttabench.data.published.facts import PublishedDataset
+from ttabench.progress import OnProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +22,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit(ABC):
-    """An audit of a published dataset below `root`; `deep` looks at every byte."""
+    """An audit of a published dataset below `root`; `deep` reads every byte."""
 
-    facts: Published
+    facts: PublishedDataset
     root: Path
     deep: bool
-    step: OnStep
+    on_progress: OnProgress
 
     @property
     def folder(self) -> Path:
@@ -37,17 +35,21 @@ class Audit(ABC):
 
     @abstractmethod
     def corruptions(self) -> list[str]:
-        """Those that are there, in canonical order."""
+        """The corruptions on disk, in canonical order."""
 
     @abstractmethod
     def run(self) -> Iterator[Finding]:
-        """What is wrong, or one line that all is well."""
+        """What is wrong, or one line with the level "ok"."""
 
 
 def error(text: str) -> Finding:
     return Finding("error", text)
 
 
-def sound(findings: list[Finding]) -> bool:
-    """Whether nothing that must not be used was found."""
+def warning(text: str) -> Finding:
+    return Finding("warning", text)
+
+
+def is_usable(findings: list[Finding]) -> bool:
+    """Whether no finding is an error."""
     return all(finding.level != "error" for finding in findings)

@@ -1,4 +1,4 @@
-"""Audit a dataset on disk: what is there, and whether it is what it should be."""
+"""Audit a dataset on disk: is every file there, and is it the right one?"""
 
 from __future__ import annotations
 
@@ -6,76 +6,97 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS, SEVERITIES
-from ttabench.data.catalog import data_root, dataset
-from ttabench.data.dataset import Dataset
+from ttabench.data.catalog import dataset
+from ttabench.data.data_root import data_root
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.on_disk import OnDisk
-from ttabench.data.published.facts import PUBLISHED, Published
-from ttabench.data.verify.cifar import CifarAudit
-from ttabench.data.verify.findings import Audit, Finding, OnStep, error
-from ttabench.data.verify.image_folders import FolderAudit
-from ttabench.errors import UserError
+from ttabench.data.own.class_checks import check_test_classes, class_warnings
+from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.published.facts import PUBLISHED, PublishedDataset
+from ttabench.data.verify.cifar_audit import CifarAudit
+from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
+from ttabench.data.verify.image_folder_audit import FolderAudit
+from ttabench.errors import UnknownName, UserError
+from ttabench.progress import OnProgress, silent
 
 
 def verify(
-    name: str, root: Path | str | None = None, *, deep: bool = False, on_step: OnStep | None = None
+    name: str, root: Path | str | None = None, *, deep: bool = False, on_progress: OnProgress = silent
 ) -> list[Finding]:
-    """Audit the dataset `name` (as :func:`ttabench.data.catalog.dataset` takes it).
+    """Audit the dataset `name`, a name or a path as :func:`ttabench.data.catalog.dataset` takes it.
 
-    Classes, counts, types, labels, their order and repetition, sizes of images, and the known defect
-    of the first Tiny ImageNet-C release. `deep` compares every file with its published checksum where
-    one is known, and decodes every image. Raises UserError only on an unknown name.
+    Checked are the classes, the number, type, order and size of images and labels, and the known defect
+    of the first release of Tiny ImageNet-C. `deep` also compares every file with its published checksum,
+    where there is one, and decodes every image. Raises UnknownName where there is no such dataset.
     """
-    step = on_step or _quietly
     if name in PUBLISHED:
-        return verify_published(PUBLISHED[name], data_root(root), deep=deep, on_step=step)
+        return verify_published(PUBLISHED[name], data_root(root), deep=deep, on_progress=on_progress)
     try:
-        return list(_by_reading(dataset(name, root), step))
+        return list(_read_everything(dataset(name, root), on_progress))
+    except UnknownName:
+        raise
     except UserError as problem:
-        if str(problem).startswith(("unknown dataset", "there is no")):
-            raise
         return [error(str(problem))]
 
 
 def verify_published(
-    facts: Published, root: Path, *, deep: bool = False, on_step: OnStep | None = None
+    facts: PublishedDataset, root: Path, *, deep: bool = False, on_progress: OnProgress = silent
 ) -> list[Finding]:
-    """The same for any description of a published dataset."""
+    """Audit the published dataset that `facts` describe."""
     folder = root / facts.corrupted_folder
     if not folder.is_dir():
         return [error(f"{folder} is not here; run `ttabench data fetch {facts.name}`.")]
     kind: type[Audit] = CifarAudit if facts.layout == "cifar" else FolderAudit
-    audit = kind(facts, root, deep, on_step or _quietly)
-    found = set(audit.corruptions())
-    return [*audit.run(), *_missing(found, folder)]
+    audit = kind(facts, root, deep, on_progress)
+    return [*audit.run(), *_missing_corruptions(set(audit.corruptions()), folder)]
 
 
-def _missing(found: set[str], folder: Path) -> Iterator[Finding]:
-    if missing := [c for c in CORRUPTIONS if c not in found]:
+def _missing_corruptions(present: set[str], folder: Path) -> Iterator[Finding]:
+    if missing := [c for c in CORRUPTIONS if c not in present]:
         yield error(f"{folder} has no {', '.join(missing)}; fetch it again.")
-    if missing := [c for c in ALL_CORRUPTIONS if c not in (*CORRUPTIONS, *found)]:
-        yield Finding("warning", f"{folder} has no {', '.join(missing)} (for tuning; never reported).")
+    if missing := [c for c in ALL_CORRUPTIONS if c not in (*CORRUPTIONS, *present)]:
+        yield warning(f"{folder} has no {', '.join(missing)} (for choosing hyper-parameters; not reported).")
 
 
-def _by_reading(opened: Dataset, step: OnStep) -> Iterator[Finding]:
-    """Read all of a dataset that checks itself as it is read."""
-    test = opened.test()
-    found: list[Finding] = []
-    for done, corruption in enumerate(opened.corruptions):
-        step(corruption, done, len(opened.corruptions))
-        severities = opened.severities(corruption) if isinstance(opened, OnDisk) else SEVERITIES
+def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding]:
+    """Read all images of a dataset that is checked when it is read."""
+    test = data.test()
+    findings = list(_classes(data, test)) if isinstance(data, OwnDataset) else []
+    if not data.corruptions and isinstance(data, OwnDataset):
+        findings.append(error(_no_corruptions(data.folder)))
+    for done, corruption in enumerate(data.corruptions):
+        on_progress(corruption, done, len(data.corruptions))
+        severities = data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
         if severities != SEVERITIES:
             only = ", ".join(map(str, severities)) or "none"
-            found.append(Finding("warning", f"{opened.name}: of {corruption} there is only severity {only}."))
+            findings.append(warning(f"{data.name}: of {corruption} there is only severity {only}."))
         for severity in severities:
             try:
-                opened.corrupted(corruption, severity)
+                data.corrupted(corruption, severity)
             except UserError as problem:
-                found.append(error(str(problem)))
-    if all(finding.level != "error" for finding in found):
-        text = f"{opened.name}: {len(test)} test images, {len(opened.corruptions)} corruptions."
-        found.insert(0, Finding("ok", text))
-    yield from found
+                findings.append(error(str(problem)))
+    if is_usable(findings):
+        yield Finding("ok", f"{data.name}: {len(test)} test images, {len(data.corruptions)} corruptions.")
+    yield from findings
 
 
-def _quietly(what: str, done: int, total: int) -> None:
-    """The progress callback that shows nothing."""
+def _classes(data: OwnDataset, test: Labelled) -> Iterator[Finding]:
+    """What is wrong with the classes of the clean sets."""
+    train = data.train() if data.has_train() else None
+    if train is not None:
+        try:
+            check_test_classes(test, train)
+        except UserError as problem:
+            yield error(f"{data.name}: {problem}")
+            return
+    for text in class_warnings(test, train):
+        yield warning(f"{data.name}: {text}")
+
+
+def _no_corruptions(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    some = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
+    return (
+        f"{folder} has no corruption with a known name; expected for example fog-1.npy, fog.npy or "
+        f"fog/1/<class>/ (names: `ttabench list corruptions`); it holds {some}."
+    )

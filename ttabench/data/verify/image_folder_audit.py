@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ttabench.corruptions.names import SEVERITIES
-from ttabench.data.files.image_files import Fit, class_folders, image_files, read_image
+from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
+from ttabench.data.files.read_image import Fit, read_image
 from ttabench.data.published.facts import TINY_FIXED_RECORD
-from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC, find_corruptions
-from ttabench.data.verify.findings import Audit, Finding, error
+from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC
+from ttabench.data.verify.findings import Audit, Finding, error, warning
 from ttabench.errors import UserError
 
 SAMPLE = 20  # images decoded per corruption and severity, unless the audit is deep
@@ -23,13 +24,13 @@ class FolderAudit(Audit):
         return list(find_corruptions(self.folder))
 
     def run(self) -> Iterator[Finding]:
-        classes, found = self._clean()
+        classes, problems = self._clean()
         paths = find_corruptions(self.folder)
         for done, (corruption, path) in enumerate(paths.items()):
-            self.step(corruption, done, len(paths))
-            found += self._corruption(path, classes)
-        yield from found
-        if not found:
+            self.on_progress(corruption, done, len(paths))
+            problems += self._corruption(path, classes)
+        yield from problems
+        if not problems:
             yield Finding(
                 "ok",
                 f"{self.facts.name}: {self.facts.num_classes} classes, {self.facts.test} clean test images, "
@@ -39,27 +40,24 @@ class FolderAudit(Audit):
     def _clean(self) -> tuple[list[str], list[Finding]]:
         """The class names, and what is wrong with the clean sets."""
         kind: type[FolderC] = TinyImageNetC if self.facts.layout == "tiny" else ImageNetC
-        found: list[Finding] = []
         try:
             opened = kind(self.facts, self.root)
             classes = list(opened.classes)
-            found += self._clean_set("test", opened.test_files(), self.facts.test, kind.clean_fit)
+            problems = list(self._clean_set("test", opened.test_files(), self.facts.test, kind.clean_fit))
         except UserError as problem:
             return [], [error(str(problem))]
-        if (self.root / self.facts.clean_folder / "train").is_dir():
-            try:
-                found += self._clean_set(
-                    "training", opened.train_files(), opened.train_count(), kind.clean_fit
-                )
-            except UserError as problem:
-                found.append(error(str(problem)))
-        else:
+        if not (self.root / self.facts.clean_folder / "train").is_dir():
             text = f"{self.facts.clean_folder}/train is not here; methods that need source images cannot run."
-            found.append(Finding("warning", text))
-        return classes, found
+            return classes, [*problems, warning(text)]
+        try:
+            files, count = opened.train_files(), opened.train_count()
+            problems += self._clean_set("training", files, count, kind.clean_fit)
+        except UserError as problem:
+            problems.append(error(str(problem)))
+        return classes, problems
 
-    def _clean_set(self, split: str, found: Files, count: int, fit: Fit) -> Iterator[Finding]:
-        files, labels = found
+    def _clean_set(self, split: str, labelled: Files, count: int, fit: Fit) -> Iterator[Finding]:
+        files, labels = labelled
         if len(files) != count:
             yield error(f"{self.facts.clean_folder}: {len(files)} {split} images; expected {count}.")
         elif len(set(Counter(labels).values())) != 1:
@@ -89,21 +87,21 @@ class FolderAudit(Audit):
                 )
                 return
             if len(names) != self.facts.num_classes or (classes and names != classes):
-                wanted = f"the {self.facts.num_classes} of the clean set"
-                yield error(f"{folder} has {len(names)} classes; expected {wanted}.")
+                expected = f"the {self.facts.num_classes} of the clean set"
+                yield error(f"{folder} has {len(names)} classes; expected {expected}.")
                 continue
             images = {f"{name}/{file.name}": file for name in names for file in image_files(folder / name)}
             yield from self._images(folder, names, images)
             first = first or set(images)
-            if odd := len(first ^ set(images)):
-                yield error(f"{folder}: {odd} file names differ from those of the first severity.")
+            if different := len(first ^ set(images)):
+                yield error(f"{folder}: {different} file names differ from those of the first severity.")
 
     def _images(self, folder: Path, classes: list[str], images: dict[str, Path]) -> Iterator[Finding]:
-        each = self.facts.test // self.facts.num_classes
+        per_class = self.facts.test // self.facts.num_classes
         counts = dict.fromkeys(classes, 0)
         for name in images:
             counts[name.split("/")[0]] += 1
         low, high = min(counts.values()), max(counts.values())
-        if (low, high) != (each, each):
-            yield error(f"{folder} has {low} to {high} images per class; expected {each}.")
+        if (low, high) != (per_class, per_class):
+            yield error(f"{folder} has {low} to {high} images per class; expected {per_class}.")
         yield from self._readable(list(images.values()))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
-from ttabench.data.files.arrays import open_array
+from ttabench.data.files.array_files import open_array
 from ttabench.data.published.cifar_batches import FILES, read_batches
 from ttabench.data.verify.cifar_checksums import MD5
 from ttabench.data.verify.findings import Audit, Finding, error
@@ -18,8 +18,7 @@ from ttabench.errors import UserError
 
 SAMPLE = 200  # images compared with their clean versions, per severity
 
-# Corruptions that move an image further from the clean one with every severity, at 32 pixels; the
-# others go up and down.
+# At 32 pixels, the distance to the clean image grows with every severity for these corruptions only.
 GROWING = (
     "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "defocus_blur", "gaussian_blur",
     "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression",
@@ -35,20 +34,20 @@ class CifarAudit(Audit):
     def run(self) -> Iterator[Finding]:
         if self.deep:
             yield from self._checksums()
-        found: list[Finding] = []
+        problems: list[Finding] = []
         train_files, test_files = FILES[self.facts.clean_folder]
         try:
-            found += self._clean("training", self._read(train_files), self.facts.train)
+            problems += self._clean("training", self._read(train_files), self.facts.train)
             test = self._read(test_files)
-            found += self._clean("test", test, self.facts.test)
-            found += self._labels(test)
+            problems += self._clean("test", test, self.facts.test)
+            problems += self._labels(test)
             for done, corruption in enumerate(self.corruptions()):
-                self.step(corruption, done, len(self.corruptions()))
-                found += self._array(corruption, test)
+                self.on_progress(corruption, done, len(self.corruptions()))
+                problems += self._array(corruption, test)
         except UserError as problem:
-            found.append(error(str(problem)))
-        yield from found
-        if not found:
+            problems.append(error(str(problem)))
+        yield from problems
+        if not problems:
             yield Finding(
                 "ok",
                 f"{self.facts.name}: {self.facts.num_classes} classes, {self.facts.train} training and "
@@ -72,12 +71,13 @@ class CifarAudit(Audit):
     def _labels(self, test: Labelled) -> Iterator[Finding]:
         path = self.folder / "labels.npy"
         labels = open_array(path, (5 * len(test),), None).reshape(5, -1)
-        for severity, own in zip(SEVERITIES, labels, strict=True):
-            if wrong := int((own != test.labels).sum()):
-                permuted = np.array_equal(np.sort(own), np.sort(test.labels))
+        for severity, rows in zip(SEVERITIES, labels, strict=True):
+            if wrong := int((rows != test.labels).sum()):
+                permuted = np.array_equal(np.sort(rows), np.sort(test.labels))
+                hint = "; they are the same labels in another order" if permuted else ""
                 yield error(
-                    f"{path}: at severity {severity}, {wrong} of {len(test)} labels are not the clean test "
-                    f"set's{'; they are the same labels in another order' if permuted else ''}."
+                    f"{path}: at severity {severity}, {wrong} of {len(test)} labels differ from those of the "
+                    f"clean test set{hint}."
                 )
 
     def _array(self, corruption: str, test: Labelled) -> Iterator[Finding]:
@@ -94,13 +94,13 @@ class CifarAudit(Audit):
     def _checksums(self) -> Iterator[Finding]:
         files = [n for n in MD5 if n.startswith((f"{self.facts.clean_folder}/", f"{self.folder.name}/"))]
         for done, name in enumerate(files):
-            self.step(name, done, len(files))
+            self.on_progress(name, done, len(files))
             if not (self.root / name).is_file():
                 continue
             with (self.root / name).open("rb") as file:
-                found = hashlib.file_digest(file, _md5).hexdigest()
-            if found != MD5[name]:
-                yield error(f"{self.root / name} has the MD5 checksum {found}; published is {MD5[name]}.")
+                md5 = hashlib.file_digest(file, _md5).hexdigest()
+            if md5 != MD5[name]:
+                yield error(f"{self.root / name} has the MD5 checksum {md5}; published is {MD5[name]}.")
 
 
 def _md5() -> hashlib._Hash:
@@ -108,28 +108,28 @@ def _md5() -> hashlib._Hash:
 
 
 def mismatches(images: NDArray[np.uint8], clean: NDArray[np.uint8], *, growing: bool) -> Iterator[str]:
-    """Why (5, n, H, W, 3) cannot be these clean images (n, H, W, 3) at severities 1 … 5, row by row.
+    """Why images (5, n, H, W, 3) cannot be the clean images (n, H, W, 3) at severities 1 … 5, row by row.
 
-    Of a sample of images, most must correlate more with their own clean version than with that of
-    another row; and with `growing`, each severity must be further from the clean images than the last.
+    In a sample, 75 % of the images must correlate more with the clean image of their row than with that of
+    another row. With `growing`, the distance to the clean images must grow with every severity.
     """
     rows = np.unique(np.linspace(0, len(clean) - 1, min(SAMPLE, len(clean))).astype(int))
     reference = clean[rows].astype(np.float32)
-    own = _standardised(reference)
-    other = np.roll(own, 1, axis=0)
+    same_row = _standardised(reference)
+    other_row = np.roll(same_row, 1, axis=0)
     distances = []
     for severity in SEVERITIES:
         sample = images[severity - 1][rows].astype(np.float32)
         distances.append(float(np.abs(sample - reference).mean()))
-        like = _standardised(sample)
-        share = float(((like * own).sum(axis=1) > (like * other).sum(axis=1)).mean())
+        corrupted = _standardised(sample)
+        share = float(((corrupted * same_row).sum(axis=1) > (corrupted * other_row).sum(axis=1)).mean())
         if share < 0.75:
             yield (
-                f"at severity {severity} only {share:.0%} of the images look like the clean image of their "
-                "row; they are in another order."
+                f"at severity {severity}, only {share:.0%} of the images are similar to the clean image of "
+                "their row; they are in another order."
             )
     if growing and sorted(distances) != distances:
-        yield "the severities are not in order: the images do not get further from the clean ones."
+        yield "the severities are not in order: the distance to the clean images does not grow."
 
 
 def _standardised(images: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,0 +1,88 @@
+"""Folders of images as arrays: decoded once, in parallel, into memory-mapped files in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.data.files.fingerprint import file_sha256
+from ttabench.data.files.read_image import Fit, decode
+from ttabench.env import cache_dir
+from ttabench.errors import UserError
+from ttabench.files import replace_file, replacing
+
+BUDGET_GB = 32.0
+DECODER_VERSION = 2
+"""Raised whenever the same files are decoded into other pixels."""
+
+
+def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
+    """The images as a read-only memory map (n, size, size, 3) uint8, kept in the cache.
+
+    key   the hash of the files' content: other content must come with another key.
+
+    The cache holds at most ``$TTABENCH_DECODED_GB`` (32 GB unless set); the least recently used arrays are
+    deleted first. A cached array that was changed on disk is made again.
+    Raises UserError where an image cannot be read or the cache cannot be written.
+    """
+    path = cache_dir() / "decoded" / f"{key[:40]}-{size}-{fit}-v{DECODER_VERSION}.npy"
+    shape = (len(files), size, size, 3)
+    if not _is_unchanged(path, shape):
+        try:
+            _write(path, files, shape, fit)
+        except OSError as problem:
+            raise UserError(
+                f"the cache {path.parent} cannot be written ({problem.strerror}); "
+                "set TTABENCH_CACHE to a folder with space."
+            ) from None
+    with contextlib.suppress(OSError):
+        os.utime(path.with_suffix(".json"))
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _is_unchanged(path: Path, shape: tuple[int, ...]) -> bool:
+    try:
+        note = json.loads(path.with_suffix(".json").read_text())
+        unchanged: bool = note["shape"] == list(shape) and note["sha256"] == file_sha256(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return unchanged
+
+
+def _write(path: Path, files: Sequence[Path], shape: tuple[int, ...], fit: Fit) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_room(path.parent, int(np.prod(shape)))
+    with replacing(path) as part:
+        out = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=shape)
+        decode(files, out, shape[1], fit)
+        out.flush()
+        del out
+    note = {"shape": shape, "sha256": file_sha256(path)}
+    replace_file(path.with_suffix(".json"), json.dumps(note).encode())
+
+
+def _make_room(folder: Path, needed: int) -> None:
+    """Delete the least recently used arrays until `needed` bytes fit into the budget."""
+    text = os.environ.get("TTABENCH_DECODED_GB", str(BUDGET_GB))
+    try:
+        budget = float(text) * 1e9
+    except ValueError:
+        raise UserError(f"TTABENCH_DECODED_GB is '{text}'; expected a number of gigabytes.") from None
+    by_age = []
+    for note in folder.glob("*.json"):
+        with contextlib.suppress(OSError):  # another worker may be deleting it
+            by_age.append((note.stat().st_mtime, note.with_suffix(".npy").stat().st_size, note))
+    total = sum(size for _, size, _ in by_age) + needed
+    for _, size, note in sorted(by_age):
+        if total <= budget:
+            break
+        total -= size
+        note.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # some systems lock files that are open
+            note.with_suffix(".npy").unlink(missing_ok=True)

@@ -1,0 +1,62 @@
+"""Folders of images: which class folders, image files and corruptions a folder has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.errors import UserError
+
+SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm")
+
+
+def class_folders(folder: Path) -> list[str]:
+    """The names of the class folders, sorted; class i is the i-th, as in torchvision's ImageFolder."""
+    try:
+        return sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith("."))
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be read ({problem.strerror}).") from None
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The image files directly in a folder, sorted by name; hidden files are left out."""
+    try:
+        names = [e.name for e in os.scandir(folder) if e.is_file()]
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be read ({problem.strerror}).") from None
+    return [folder / n for n in sorted(names) if n.lower().endswith(SUFFIXES) and not n.startswith(".")]
+
+
+def labelled_files(folder: Path, classes: Sequence[str], subfolder: str = "") -> tuple[list[Path], list[int]]:
+    """The images of ``<folder>/<class>/[subfolder]``, class by class, and the class index of each.
+
+    Raises UserError where a class folder holds no image: it would shift the index of every later class
+    against a copy of the data without that folder.
+    """
+    files: list[Path] = []
+    labels: list[int] = []
+    for index, name in enumerate(classes):
+        class_files = image_files(folder / name / subfolder)
+        if not class_files:
+            raise UserError(
+                f"the class folder {folder / name / subfolder} holds no images; add some, or delete it."
+            )
+        files += class_files
+        labels += [index] * len(class_files)
+    return files, labels
+
+
+def find_corruptions(folder: Path) -> dict[str, Path]:
+    """The folder of each corruption in a -C folder, in canonical order.
+
+    A corruption's folder lies directly in the -C folder, or one level deeper (``blur/defocus_blur``).
+    """
+    folders = {}
+    for name in ALL_CORRUPTIONS:
+        for path in (folder / name, *folder.glob(f"*/{name}")):
+            if path.is_dir():
+                folders[name] = path
+                break
+    return folders

@@ -1,0 +1,12 @@
+"""The callback that long work reports its progress to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# (what is being done, steps done, steps in all or 0 where that is unknown)
+OnProgress = Callable[[str, int, int], None]
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """A progress callback that shows nothing."""
