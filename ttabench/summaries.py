@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
-from ttabench.nn import entropy, norm_modules, on_output, widen
+from ttabench.nn import RunningMoments, entropy, norm_modules, on_output, widen
 
 __all__ = [
-    "Moments",
     "by_channel",
     "class_gaussians",
     "entropies",
@@ -27,40 +26,6 @@ __all__ = [
 
 Batches = Iterable[Tensor]
 CELLS = 2048  # of a histogram; quantiles are linear inside a cell
-
-
-class Moments:
-    """Mean and sum of squared deviations of rows that come in parts (Chan, Golub and LeVeque, 1983).
-
-    product  what is summed over the deviations (n, …) of a part: squares, or outer products for a covariance.
-    """
-
-    def __init__(self, product: Callable[[Tensor], Tensor]) -> None:
-        self.product = product
-        self.count = 0
-
-    def add(self, rows: Tensor) -> None:
-        """Rows (n, …), n ≥ 1."""
-        mean = rows.mean(dim=0)
-        spread = self.product(rows - mean)
-        if not self.count:
-            self.count, self.mean, self.spread = len(rows), mean, spread
-            return
-        total = self.count + len(rows)
-        apart = mean - self.mean
-        self.spread += spread + self.product(apart[None]) * (self.count * len(rows) / total)
-        self.mean += apart * (len(rows) / total)
-        self.count = total
-
-
-def squares(deviations: Tensor) -> Tensor:
-    """Σ d² per entry: (n, …) → (…)."""
-    return deviations.square().sum(dim=0)
-
-
-def outer(deviations: Tensor) -> Tensor:
-    """Σ d dᵀ: (n, k) → (k, k)."""
-    return deviations.T @ deviations
 
 
 def by_channel(layer: nn.Module, output: Tensor) -> Tensor:
@@ -81,7 +46,7 @@ def norm_statistics(
     per_location: over images, of the shape of one image's output; else over images and locations, (C,).
     """
     layers = dict(norm_modules(classifier))
-    seen = {name: Moments(squares) for name in layers}
+    seen = {name: RunningMoments("variance") for name in layers}
 
     def note(name: str, output: Tensor) -> None:
         out = widen(output)
@@ -90,7 +55,7 @@ def norm_statistics(
     with on_output(layers, note):
         for x in batches:
             classifier(x)
-    return {name: (m.mean, m.spread / max(m.count - 1, 1)) for name, m in seen.items() if m.count}
+    return {name: (m.mean, m.second(correction=1)) for name, m in seen.items() if m.count}
 
 
 @torch.no_grad()
@@ -102,10 +67,10 @@ def features(classifier: Classifier, batches: Batches) -> Tensor:
 @torch.no_grad()
 def gaussian(classifier: Classifier, batches: Batches) -> tuple[Tensor, Tensor]:
     """Mean (k,) and covariance (k, k), divided by n, of the features."""
-    seen = Moments(outer)
+    seen = RunningMoments("covariance")
     for x in batches:
         seen.add(widen(classifier.features(x)))
-    return seen.mean, seen.spread / seen.count
+    return seen.mean, seen.second()
 
 
 @torch.no_grad()
@@ -114,7 +79,7 @@ def class_gaussians(classifier: Classifier, batches: Batches) -> tuple[Tensor, T
 
     Zeros for a class that is never predicted.
     """
-    seen = [Moments(outer) for _ in range(classifier.num_classes)]
+    seen = [RunningMoments("covariance") for _ in range(classifier.num_classes)]
     z = torch.empty(0)
     for x in batches:
         z, logits = (widen(out) for out in classifier.features_and_logits(x))
@@ -123,7 +88,7 @@ def class_gaussians(classifier: Classifier, batches: Batches) -> tuple[Tensor, T
             seen[label].add(z[labels == label])
     k = z.shape[1]
     means = [m.mean if m.count else z.new_zeros(k) for m in seen]
-    covariances = [m.spread / m.count if m.count else z.new_zeros(k, k) for m in seen]
+    covariances = [m.second() if m.count else z.new_zeros(k, k) for m in seen]
     counts = torch.tensor([m.count for m in seen], device=z.device)
     return counts, torch.stack(means), torch.stack(covariances)
 

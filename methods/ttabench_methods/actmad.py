@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ttabench import nn as tta
 from ttabench.method import Method, Natural, Needs, NonNegative, Range, SourceData
-from ttabench_methods import references
+from ttabench_methods import extractor, references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,7 @@ class ActMAD(Method[ActMADConfig]):
             raise ValueError("ActMAD needs statistics of source activations: call prepare(source) with some")
         cfg = self.config
         self.statistics = source.norm_statistics(self.model, cfg.source_images, per_location=True)
-        self.model.requires_grad_(True)
-        self.model.linear.requires_grad_(False)
-        self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.parameters = extractor.learn_extractor(self.model)
         self.optimizer = tta.make_optimizer(
             "nesterov", self.parameters.values(), cfg.lr, cfg.momentum, cfg.weight_decay
         )
@@ -97,5 +95,4 @@ class ActMAD(Method[ActMADConfig]):
         return torch.stack(apart).sum() / 2
 
     def adapted(self) -> str:
-        count = sum(p.numel() for p in self.parameters.values())
-        return f"all but the last layer ({count:,} parameters)"
+        return extractor.describe(self.parameters)

@@ -10,7 +10,7 @@ import torch
 from replay import Folder, judge
 
 FIELD = Path(__file__).resolve().parents[3] / "shared" / "golden-field"
-METHODS = ("actmad", "actmad_vit", "neo")
+METHODS = ("actmad", "actmad_vit", "lineartca", "neo", "ttac")
 NAMES = sorted(f.stem for f in (FIELD / "traces").glob("*.npz") if f.stem.split("-")[0] in METHODS)
 
 

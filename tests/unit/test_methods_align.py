@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
 
 from ttabench.classifier import Classifier
 from ttabench.conformance import Source, Target
 from ttabench.conformance.nets import images, nets
+from ttabench.method import Architecture
 from ttabench_methods.actmad import ActMAD, ActMADConfig, distance
 from ttabench_methods.actmad_vit import ActMADViT
+from ttabench_methods.coral import CORAL, CORALConfig, coral, noise
 from ttabench_methods.neo import NEO, NEOConfig
+from ttabench_methods.tca import TCA, TCAConfig, align, most_certain
+from ttabench_methods.ttac import TTAC, Anchor, TTACConfig, absorb
 
 TARGET = images(96, seed=2, shift=0.4)
 
@@ -125,10 +130,158 @@ def test_actmad_vit_watches_what_each_block_puts_out(tiny: dict[str, Classifier]
         hook.remove()
 
 
+# ---- TTAC
+
+
+def random_gaussian(seed: int, k: int = 6) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    root = torch.randn(k, k, generator=draw, dtype=torch.double)
+    return torch.randn(k, generator=draw, dtype=torch.double), root @ root.T
+
+
+def test_ttac_divergence_is_both_kullback_leibler_divergences_together() -> None:
+    (m0, c0), (m1, c1) = random_gaussian(0), random_gaussian(1)
+    bias = torch.tensor(0.3).double()
+    found = Anchor(m0, c0, bias).divergence(m1, c1)
+    ridge = bias * torch.eye(6)
+    p, q = MultivariateNormal(m0, c0 + ridge), MultivariateNormal(m1, c1 + ridge)
+    torch.testing.assert_close(found, kl_divergence(p, q) + kl_divergence(q, p))
+    assert Anchor(m0, c0, bias).divergence(m0, c0).abs() < 1e-9
+
+
+def test_ttac_running_gaussian_is_that_of_all_features_until_its_length() -> None:
+    z = torch.randn(90, 5, dtype=torch.double)
+    running = 0, torch.zeros(5).double(), torch.zeros(5, 5).double()
+    for part in z.split([30, 17, 43]):
+        running = absorb(part, running, length=90)
+    torch.testing.assert_close(running[1], z.mean(0))
+    torch.testing.assert_close(running[2], z.T.cov(correction=0))
+    forgetful = absorb(z + 10, (0, *running[1:]), length=20)
+    torch.testing.assert_close(forgetful[1], (z + 10).mean(0))  # more than its length: all of it
+
+
+def test_ttac_covariance_stays_one_however_large_the_batch_unless_official() -> None:
+    running = 100, torch.zeros(4).double(), torch.eye(4).double()
+    z = torch.ones(60, 1).double() * torch.randn(4).double()  # a batch without spread
+    for length in (10, 50, 100):
+        assert torch.linalg.eigvalsh(absorb(z, running, length)[2]).min() > -1e-9
+    assert torch.linalg.eigvalsh(absorb(z, running, 10, official=True)[2]).min() < -1
+
+
+def test_ttac_learns_towards_the_source(tiny: dict[str, Classifier]) -> None:
+    method = TTAC(tiny["GN CNN"], TTACConfig(lr=1e-4, classes=False))
+    method.prepare(Source(TTAC.needs))
+
+    def apart() -> float:
+        with torch.no_grad():
+            z = method.model.features(TARGET)
+            return float(method.source.divergence(z.mean(0), z.T.cov(correction=0)))
+
+    before = apart()
+    for _ in range(5):
+        method.adapt(TARGET)
+    assert apart() < before
+    assert method.whole[0] == 5 * len(TARGET)
+
+
+def test_ttac_classes_take_what_is_predicted_with_confidence(tiny: dict[str, Classifier]) -> None:
+    first = TTAC(tiny["GN CNN"], TTACConfig(threshold=0.4))
+    first.prepare(Source(TTAC.needs))
+    first.adapt(TARGET)
+    with torch.no_grad():
+        p = tiny["GN CNN"](TARGET).softmax(1)
+    labels = torch.where(p.amax(1) > 0.4, p.argmax(1), -1)
+    assert {k: n for k, (n, *_) in first.by_class.items()} == {
+        k: int((labels == k).sum()) for k in first.by_class
+    }
+
+
+def test_ttac_leaves_out_class_covariances_that_have_no_room() -> None:
+    assert TTAC.for_architecture(Architecture(num_classes=1000, num_features=2048)) == {"classes": False}
+    assert TTAC.for_architecture(Architecture(num_classes=100, num_features=512)) == {}
+
+
+# ---- CORAL
+
+
+def test_coral_noise_is_what_draws_of_the_source_give() -> None:
+    mean, covariance = random_gaussian(2, k=4)
+    draws = MultivariateNormal(mean, covariance).sample((20_000, 30))
+    moments = draws.mean(1), torch.stack([z.T.cov() for z in draws[:4000]])
+    found = noise(covariance, 30)
+    measured = (
+        torch.stack([coral(covariance, c) for c in moments[1]]).mean(),
+        (moments[0] - mean).square().mean(),
+    )
+    for ours, theirs in zip(found, measured, strict=True):
+        assert ours.item() == pytest.approx(theirs.item(), rel=0.05)
+
+
+def test_coral_loss_is_one_and_a_half_scales_on_the_source_and_falls_with_learning(
+    tiny: dict[str, Classifier],
+) -> None:
+    method = CORAL(tiny["LN ViT"], CORALConfig(lr=1e-6))
+    method.prepare(Source(CORAL.needs))
+    z = MultivariateNormal(method.mean, method.covariance + 1e-6 * torch.eye(len(method.mean))).sample(
+        (400, 50)
+    )
+    assert torch.stack([method.loss(part) for part in z]).mean() == pytest.approx(0.05 * 1.5, rel=0.05)
+    with torch.no_grad():
+        before = method.loss(method.model.features(TARGET))
+        for _ in range(10):
+            method.adapt(TARGET)
+        assert method.loss(method.model.features(TARGET)) < before
+
+
+# ---- LinearTCA
+
+
+def test_tca_gradient_is_that_of_the_squared_distance() -> None:
+    (_, target), (_, source) = random_gaussian(3), random_gaussian(4)
+    w = torch.eye(6, dtype=torch.double, requires_grad=True)
+    optimizer = torch.optim.Adam([w], 0.01)
+    losses = []
+    for _ in range(30):
+        loss = (w.T @ target @ w - source).square().sum()
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.testing.assert_close(align(target, source, 30, 0.01), w.detach())
+    assert losses[-1] < losses[0]
+    torch.testing.assert_close(align(target, target, 30, 0.01), torch.eye(6).double())
+
+
+def test_tca_supports_are_the_most_certain_of_each_class() -> None:
+    torch.manual_seed(0)
+    labels, entropies = torch.randint(0, 4, (50,)), torch.rand(50)
+    sizes = torch.tensor([3, 0, 100, 1])
+    kept = set(most_certain(labels, entropies, sizes).tolist())
+    for j, size in enumerate(sizes.tolist()):
+        own = (labels == j).nonzero()[:, 0]
+        assert kept & set(own.tolist()) == set(own[entropies[own].argsort()[:size]].tolist())
+
+
+def test_tca_online_ends_where_offline_is(tiny: dict[str, Classifier]) -> None:
+    online, offline = (TCA(tiny["BN CNN"], TCAConfig(filter_k=5)) for _ in range(2))
+    for method in (online, offline):
+        method.prepare()
+    for x in TARGET.split(32):
+        logits = online.adapt(x)
+    offline.fit(Target(TARGET.split(32)), 4)  # one pass, whatever the epochs
+    assert torch.equal(offline.predict(TARGET[-32:]), logits)
+    assert len(online.supports) <= 5 * tiny["BN CNN"].num_classes
+    with torch.no_grad():
+        z = tiny["BN CNN"].features(TARGET)
+    torch.testing.assert_close(online.target.second(1), z.T.cov())
+    moved = (z - online.target.mean) @ online.map + online.source_mean
+    torch.testing.assert_close(moved.mean(0), online.supports.mean(0))  # the supports' mean, exactly
+
+
 # ---- what they are served
 
 
-@pytest.mark.parametrize("cls", [NEO, ActMAD, ActMADViT])
+@pytest.mark.parametrize("cls", [NEO, ActMAD, ActMADViT, TTAC, CORAL, TCA])
 def test_they_belong_together_and_say_what_they_were_served(cls: type, tiny: dict[str, Classifier]) -> None:
     assert cls.family == "alignment"
     method = cls(tiny["LN ViT" if cls.needs.tags else "BN CNN"])

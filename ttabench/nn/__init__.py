@@ -20,6 +20,7 @@ from ttabench.nn.norm_adapter import NormAdapter, NormSettings
 from ttabench.nn.norm_layers import describe, norm_affine, norm_needs, set_norm_mode
 from ttabench.nn.objectives import entropy, masked_mean, soft_cross_entropy, stabilised_entropy, widen
 from ttabench.nn.outputs import on_output
+from ttabench.nn.running_moments import RunningMoments
 from ttabench.nn.source_images import channel_statistics, source_batches
 from ttabench.nn.top_layers import top_norms, top_norms_by_name
 from ttabench.nn.updates import (
@@ -37,6 +38,7 @@ __all__ = [
     "Classifier",
     "NormAdapter",
     "NormSettings",
+    "RunningMoments",
     "adapt_batch_norm",
     "average_parameters",
     "buffers_kept",

@@ -16,6 +16,8 @@ from ttabench.summaries import norm_statistics
 from ttabench_methods.actmad import ActMAD, ActMADConfig
 from ttabench_methods.actmad_vit import ActMADViT
 from ttabench_methods.neo import NEO
+from ttabench_methods.tca import TCA
+from ttabench_methods.ttac import TTAC
 
 from .registry import Replayed, replays, tune
 from .trace import Trace
@@ -108,4 +110,41 @@ def actmad_vit(trace: Trace, dtype: torch.dtype) -> Replayed:
         with torch.no_grad():
             loss = meta["lambda"] * method.distance(method.tokens(x)[0]).item()
         replayed.add(method.adapt(x), method.model, loss_per_batch=loss)
+    return replayed
+
+
+# ---- TTAC
+
+
+@replays("ttac")
+def ttac(trace: Trace, dtype: torch.dtype) -> Replayed:
+    meta = trace.meta
+    names = {"scale": "loss_scale", "threshold": "pro_threshold", "length": "global_length"}
+    names |= {key: key for key in ("lr", "momentum", "class_length", "class_min", "bias_divisor")}
+    settings = {ours: meta[theirs] for ours, theirs in names.items() if theirs in meta}
+    method = prepared(TTAC, trace, dtype, official_quirks=True, **settings)
+    tune(method.optimizer, meta)
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        replayed.add(method.adapt(x), method.model)
+    return replayed
+
+
+# ---- LinearTCA
+
+
+@replays("lineartca")
+def lineartca(trace: Trace, dtype: torch.dtype) -> Replayed:
+    """Sizes of the supports come from labels where the trace's do, which the method itself never sees."""
+    meta = trace.meta
+    method = prepared(TCA, trace, dtype, filter_k=meta["filter_K"], steps=meta["steps"], lr=meta["lr"])
+    if meta["proportion"] == "labels":
+        found = np.bincount(trace.folder.inputs["y"][trace.idx], minlength=method.model.num_classes)
+        method.sizes = torch.from_numpy((meta["filter_K"] * (found / found[0])).astype(np.int64))
+    for x in trace.batches(dtype):
+        method.take(x)
+    method.solve()
+    replayed = Replayed()
+    for x in trace.batches(dtype):
+        replayed.add(method.predict(x), method.model)
     return replayed

@@ -1,0 +1,34 @@
+"""The feature extractor: all of a classifier but its last layer."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ttabench import nn as tta
+
+__all__ = ["describe", "learn_extractor", "train_features"]
+
+
+def learn_extractor(model: tta.Classifier) -> dict[str, nn.Parameter]:
+    """Its parameters by name, switched to require gradients."""
+    model.requires_grad_(True)
+    model.linear.requires_grad_(False)
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def train_features(model: tta.Classifier, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Features (B, k) and logits (B, C); batch norm uses the batch's statistics and moves what it stores.
+
+    Dropout and stochastic depth stay off.
+    """
+    tta.set_norm_mode(model, train=True)
+    try:
+        z, logits = model.features_and_logits(x)
+    finally:
+        tta.set_norm_mode(model, train=False)
+    return tta.widen(z), tta.widen(logits)
+
+
+def describe(parameters: dict[str, nn.Parameter]) -> str:
+    """``all but the last layer (11,173,962 parameters)``"""
+    return f"all but the last layer ({sum(p.numel() for p in parameters.values()):,} parameters)"
