@@ -48,19 +48,21 @@ from bench_methods import Timer
 from bench_quantile import RETURN_MEMORY, peak_resident, reset_peak
 from torch import Tensor, nn
 
-from ttabench import runner
 from ttabench.cell import Cell
 from ttabench.cli._training import TrainJob, train_all
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError
 from ttabench.executors import inline
-from ttabench.grid import Grid, Planned, Target, parse_method, plan, split_list
 from ttabench.method import Method
-from ttabench.models.checkpoints.cache import recall
+from ttabench.method_settings import parse_method, split_list
+from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
 from ttabench.source import SourceImages
 from ttabench.stream import Stream, arrange
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.plan import Planned, Source, find_sources, plan
+from ttabench.sweep.resolve import Sweep, resolve
 
 TEACHERS = ("cotta", "rotta")
 ON_LINUX = Path("/proc/self/clear_refs").exists()
@@ -141,7 +143,7 @@ class Images:
 def prepared(work: Work, source: SourceImages, *, resettable: bool) -> Method[Any]:
     """The method, ready to adapt; with or without the copy of its state that `reset` goes back to."""
     cell = work.cell
-    loaded = recall(cell.arch, open_dataset(cell.dataset), cell.checkpoint)
+    loaded = resolve_model(cell.arch, open_dataset(cell.dataset)).recall(cell.checkpoint)
     assert loaded is not None, f"{cell.arch} was found a moment ago"
     cls = find_method(cell.method)
     torch.manual_seed(cell.seed)
@@ -294,26 +296,31 @@ def measure_module(settings: Mapping[str, int], device: str, threads: int) -> di
 
 def grid_of(options: argparse.Namespace) -> Grid:
     """One classifier on one corruption; mini-batches as large as batches where a method has them."""
-    methods = split_list(options.methods)
-    names = dict.fromkeys(parse_method(text)[0] for text in methods)
-    cut = [n for n in names if "minibatch" in {f.name for f in dataclasses.fields(find_method(n).Config)}]
+    methods = tuple(_with_minibatch(text, options.batch) for text in split_list(options.methods))
     return Grid(
         methods=methods, archs=(options.arch,), datasets=(options.dataset,),
         corruptions=(options.corruption,), severities=(options.severity,), mode=options.mode,
-        settings=tuple(f"{name}.minibatch={options.batch}" for name in cut),
         batch_size=options.batch, limit=options.limit,
         checkpoint=options.checkpoint, normalize=options.normalize,
     )  # fmt: skip
 
 
-def classifier_of(grid: Grid, device: str) -> Target:
+def _with_minibatch(text: str, batch: int) -> str:
+    """A method's text with mini-batches as large as batches, where it has them and names none."""
+    name, settings = parse_method(text)
+    if "minibatch" in {f.name for f in dataclasses.fields(find_method(name).Config)}:
+        settings.setdefault("minibatch", str(batch))
+    inside = ",".join(f"{key}={value}" for key, value in settings.items())
+    return f"{name}[{inside}]" if inside else name
+
+
+def classifier_of(sweep: Sweep, device: str) -> Source:
     """The sweep's classifier, trained if need be."""
-    datasets = runner.open_datasets(grid)
-    if missing := runner.untrained(grid, datasets):
+    if missing := [model for model in sweep.models if not model.ready]:
         say("no source classifier yet: training")
-        train_all([TrainJob(*pair, device) for pair in missing], inline.run, 0)
-    (target,) = runner.targets(grid, datasets, device)
-    return target
+        train_all([TrainJob(model.name, model.dataset.name, device) for model in missing], inline.run, 0)
+    (source,) = find_sources(sweep.models, device)
+    return source
 
 
 def say(text: str) -> None:
@@ -336,7 +343,7 @@ def rows_of(planned: Sequence[Planned], options: argparse.Namespace, device: str
 
 
 def modules_of(
-    planned: Sequence[Planned], target: Target, images: int, options: argparse.Namespace, device: str
+    planned: Sequence[Planned], target: Source, images: int, options: argparse.Namespace, device: str
 ) -> Iterator[dict[str, Any]]:
     """The quantile loss with its bank, as the first quantile matching here has it, and as the paper."""
     for config in [dict(p.cell.config) for p in planned if p.cell.method == "quantile"][:1]:
@@ -357,8 +364,9 @@ def run(options: argparse.Namespace) -> None:
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise UserError(f"{file} cannot be written; choose another --csv.")
     grid = grid_of(options)
-    target = classifier_of(grid, device)
-    planned = plan(grid, [target])
+    sweep = resolve(grid)
+    target = classifier_of(sweep, device)
+    planned = plan(sweep, [target])
     data = open_dataset(options.dataset).test()
     images = min(options.limit or len(data), len(data))
     common = {"by": "measured", "images": images, "arch": options.arch, "dataset": options.dataset,

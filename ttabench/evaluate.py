@@ -1,9 +1,10 @@
-"""Scoring: the only code that sees labels."""
+"""Scoring: the only code that sees labels. A cell is put in order, adapted to, and scored."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.collapse import collapse_alarm
 from ttabench.contamination import Mixture, foreign_images, interleave
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UnusableModel
@@ -21,9 +23,6 @@ from ttabench.stream import Images, Stream, arrange
 
 # (images seen, images scored, of those right)
 OnBatch = Callable[[int, int, int], None]
-
-# Alarm where predictions use less than this share of the classes beyond the first, which any prediction uses.
-COLLAPSE = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,22 @@ class Evaluation:
     alarm: str
 
 
+@dataclass(frozen=True)
+class Order:
+    """Which images a cell sees, and when.
+
+    images   what positions point into: 0 … n−1 are the test images, larger ones come from elsewhere.
+    adapted  positions that are adapted on before anything is scored (offline and held-out protocols).
+    scored   positions in the order in which they are scored.
+    labels   (n,) of the test images.
+    """
+
+    images: Images
+    adapted: NDArray[np.int64]
+    scored: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
 def evaluate(
     method: Method[Any],
     data: Labelled,
@@ -52,6 +67,26 @@ def evaluate(
     Raises UnusableModel where the logits cannot be scored (NaN, wrong shape).
     """
     report = on_batch or (lambda seen, scored, right: None)
+    order = put_in_order(data, protocol, seed)
+    method.counts.clear()
+    torch.manual_seed(seed)
+    started = time.perf_counter()
+    with _autocast(protocol, device):
+        adapt(method, order, protocol, device, report)
+        predicted = score(method, order, protocol, device, report)
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - started
+    labels = order.labels
+    if protocol.held_out:
+        chosen = np.sort(order.scored)
+        predicted, labels = predicted[chosen], labels[chosen]
+    correct = predicted == labels
+    return Evaluation(100 * float(correct.mean()), correct, seconds, collapse_alarm(predicted, labels))
+
+
+def put_in_order(data: Labelled, protocol: Protocol, seed: int) -> Order:
+    """The images of a cell in the order of its stream, with images from elsewhere among them if asked for."""
     n = min(protocol.limit or len(data), len(data))
     images: Images = data.images[:n]
     labels = data.labels[:n]
@@ -60,7 +95,14 @@ def evaluate(
         foreign = foreign_images(protocol.contamination, data.images[:n], seed)
         images = Mixture(data.images[:n], foreign)
         order = interleave(order, n, len(foreign), seed)
-    predicted = np.full(n, -1, np.int64)
+    if not protocol.held_out:
+        return Order(images, order, order, labels)
+    cut = len(order) - round(protocol.held_out * n)
+    return Order(images, order[:cut], order[cut:], labels)
+
+
+def adapt(method: Method[Any], order: Order, protocol: Protocol, device: str, report: OnBatch) -> None:
+    """What happens before anything is scored; nothing where images are scored as they arrive."""
     seen = 0
 
     def tick() -> None:
@@ -68,77 +110,49 @@ def evaluate(
         seen += protocol.batch_size
         report(seen, 0, 0)
 
-    method.counts.clear()
-    adapted_on = len(order) - round(protocol.held_out * n)
-    scored_on = order[adapted_on:] if protocol.held_out else order
+    stream = Stream(order.images, order.adapted, protocol.batch_size, device, tick)
+    if protocol.mode == "offline":
+        method.fit(stream, protocol.epochs)
+    elif protocol.held_out:
+        for x in stream:
+            method.adapt(x)
 
-    torch.manual_seed(seed)
+
+def score(
+    method: Method[Any], order: Order, protocol: Protocol, device: str, report: OnBatch
+) -> NDArray[np.int64]:
+    """The predicted classes (n,) of the test images, −1 where one is not scored."""
+    n = len(order.labels)
+    predicted = np.full(n, -1, np.int64)
+    done = scored = right = 0
+    stream = Stream(order.images, order.scored, protocol.batch_size, device)
+    for number, x in enumerate(stream, start=1):
+        if protocol.reset == "episodic":
+            method.reset()
+        logits = method.predict(x) if protocol.frozen else method.adapt(x)
+        positions = order.scored[done : done + len(x)]
+        own = positions < n
+        classes = _classes(logits, len(x), method.model.num_classes, number)
+        predicted[positions[own]] = classes[own]
+        done += len(x)
+        scored += int(own.sum())
+        right += int((classes[own] == order.labels[positions[own]]).sum())
+        report(done, scored, right)
+    return predicted
+
+
+def _autocast(protocol: Protocol, device: str) -> AbstractContextManager[Any]:
     # No cache of cast weights: methods change weights between two forward passes.
-    amp = torch.autocast(
-        torch.device(device).type, torch.bfloat16, protocol.precision == "bfloat16", cache_enabled=False
-    )
-    started = time.perf_counter()
-    with amp:
-        before = Stream(images, order[:adapted_on], protocol.batch_size, device, tick)
-        if protocol.mode == "offline":
-            method.fit(before, protocol.epochs)
-        elif protocol.held_out:
-            for x in before:
-                method.adapt(x)
-        done = scored = right = 0
-        for number, x in enumerate(Stream(images, scored_on, protocol.batch_size, device), start=1):
-            if protocol.reset == "episodic":
-                method.reset()
-            logits = method.predict(x) if protocol.frozen else method.adapt(x)
-            where = scored_on[done : done + len(x)]
-            own = where < n
-            predicted[where[own]] = _classes(logits, len(x), number)[own]
-            done += len(x)
-            scored += int(own.sum())
-            right += int((predicted[where[own]] == labels[where[own]]).sum())
-            report(done, scored, right)
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-    if protocol.held_out:
-        chosen = np.sort(scored_on)
-        predicted, labels = predicted[chosen], labels[chosen]
-    correct = predicted == labels
-    return Evaluation(
-        accuracy=100 * float(correct.mean()),
-        correct=correct,
-        seconds=time.perf_counter() - started,
-        alarm=_collapse(predicted, labels),
-    )
+    half = protocol.precision == "bfloat16"
+    return torch.autocast(torch.device(device).type, torch.bfloat16, half, cache_enabled=False)
 
 
-def _classes(logits: Tensor, batch: int, number: int) -> NDArray[np.int64]:
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != batch:
+def _classes(logits: Tensor, batch: int, num_classes: int, number: int) -> NDArray[np.int64]:
+    if not isinstance(logits, Tensor) or logits.shape != (batch, num_classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise UnusableModel(f"batch {number}: logits have shape {shape}; expected ({batch}, classes)")
+        raise UnusableModel(f"batch {number}: logits have shape {shape}; expected ({batch}, {num_classes})")
     if not bool(torch.isfinite(logits).all()):
         kind = "NaN" if bool(torch.isnan(logits).any()) else "infinite"
         raise UnusableModel(f"batch {number}: the model returned {kind} logits")
     best: NDArray[np.int64] = logits.detach().argmax(dim=1).cpu().numpy()
     return best
-
-
-def _effective(labels: NDArray[np.int64]) -> float:
-    """exp of the entropy of the label histogram: how many classes are really in use."""
-    p = np.bincount(labels) / len(labels)
-    p = p[p > 0]
-    return float(np.exp(-(p * np.log(p)).sum()))
-
-
-def _collapse(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
-    used, there = _effective(predicted), _effective(labels)
-    if used - 1 < COLLAPSE * (there - 1):
-        return f"collapse: predictions use {used:.1f} classes where {there:.1f} are there"
-    return ""
-
-
-@torch.no_grad()
-def clean_accuracy(model: Callable[[Tensor], Tensor], data: Labelled, device: str = "cpu") -> float:
-    """Accuracy in percent of an unadapted model in eval mode."""
-    stream = Stream(data.images, np.arange(len(data)), 500, device)
-    guesses = torch.cat([model(x).argmax(dim=1).cpu() for x in stream]).numpy()
-    return 100 * float((guesses == data.labels).mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 MODES = ("online", "offline")
 RESETS = ("per_corruption", "continual", "episodic")
 PRECISIONS = ("float32", "bfloat16")
+LARGEST = 2**31 - 1  # images, batches and epochs are counted in 32 bits by tables and plots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +49,17 @@ class Protocol:
             if getattr(self, name) not in valid:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(valid)}")
         for name, least in (("batch_size", 1), ("epochs", 0), ("limit", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+            if not least <= getattr(self, name) <= LARGEST:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected {least} to {LARGEST:,}")
         kind, amount = parse_call(self.order) or ("", 0.0)
-        if self.order != "iid" and (kind != "dirichlet" or amount <= 0):
+        if self.order != "iid" and (kind != "dirichlet" or not 0 < amount < math.inf):
             raise ValueError(f"order is {self.order!r}; expected iid or dirichlet(δ) with δ > 0")
         _, amount = parse_call(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:
             raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
+        for name in ("order", "contamination"):  # one number has one spelling, and with it one identity
+            if call := parse_call(getattr(self, name)):
+                object.__setattr__(self, name, f"{call[0]}({call[1]:.12g})")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out is {self.held_out}; expected a share from 0 to below 1")
         if self.held_out and (self.contamination or self.reset == "episodic"):

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.grid import make_config
 from ttabench.method import Method
+from ttabench.method_settings import make_config
 from ttabench.source import SourceImages
 from ttabench.stream import Stream, arrange
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from ttabench.data.mixed import MIXED, mixed
 from ttabench.errors import UnusableModel, UserError, warn_of_setting
 from ttabench.evaluate import evaluate
 from ttabench.method import Method, Needs
-from ttabench.models.checkpoints.cache import Loaded, recall
+from ttabench.models.checkpoints.cache import Loaded
+from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
 from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
+from ttabench.worker_state import WorkerState
 
 CLEAN = 256  # clean images whose logits a method may check its settings against
 
@@ -35,12 +37,12 @@ class Job:
     results: Path
     device: str = "cpu"
 
-    def __call__(self, emit: Emit) -> Done:
-        return work(self, emit)
+    def __call__(self, emit: Emit, state: WorkerState) -> Done:
+        return Worker(state, self.results, self.device, emit).run(self.cells)
 
 
 @dataclass(frozen=True)
-class Progress:
+class CellProgress:
     """How far a running cell is. `scored` stays 0 while an offline method looks at the images."""
 
     cell: str
@@ -57,135 +59,153 @@ class Done:
     results: tuple[Result, ...] = field(default=())
 
 
-Emit = Callable[[Progress], None]
+Emit = Callable[[CellProgress], None]
 
 
-def work(job: Job, emit: Emit) -> Done:
-    """Run a job's cells and store their results. A cell that fails is a result with its reason.
+@dataclass(frozen=True)
+class Worker:
+    """Runs cells with what the worker's `state` holds already, and keeps there what the next job may need."""
 
-    Raises UserError only where results cannot be stored.
-    """
-    writer = _writer(job.results)
-    results: list[Result] = []
-    method: Method[Any] | None = None
-    standing = ""
-    lost: Cell | None = None
-    for cell in job.cells:
-        try:
-            if lost is not None:
-                raise UnusableModel(
-                    f"{lost.corruption}-{lost.severity}, earlier in this continual run, failed"
-                )
-            if method is None:
-                method, standing = _prepared(_without_place(cell), job.device)
-                method.reset()
-            result = _run(cell, method, standing, job.device, emit)
-        except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
-            result = _failed(cell, problem)
-            lost = lost or cell
-        writer.append(result)
-        results.append(result)
-    return Done(tuple(results))
+    state: WorkerState
+    results: Path
+    device: str
+    emit: Emit
+
+    def run(self, cells: tuple[Cell, ...]) -> Done:
+        """Run cells and store their results. A cell that fails is a result with its reason.
+
+        Raises UserError only where results cannot be stored.
+        """
+        results: list[Result] = []
+        method: Method[Any] | None = None
+        standing = ""
+        lost: Cell | None = None
+        for cell in cells:
+            try:
+                if lost is not None:
+                    raise UnusableModel(
+                        f"{lost.corruption}-{lost.severity}, earlier in this continual run, failed"
+                    )
+                if method is None:
+                    method, standing = self.prepared(cell)
+                    method.reset()
+                result = self.run_cell(cell, method, standing)
+            except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
+                result = failed(cell, problem)
+                lost = lost or cell
+            self.writer().append(result)
+            results.append(result)
+        return Done(tuple(results))
+
+    def run_cell(self, cell: Cell, method: Method[Any], standing: str) -> Result:
+        """The result of a cell with a prepared method; `standing` is its alarm about clean images."""
+        dataset = self.dataset(cell.dataset)
+        if cell.corruption == MIXED:
+            data = mixed(dataset, cell.severity, cell.seed)
+        else:
+            data = dataset.corrupted(cell.corruption, cell.severity)
+        if (now := dataset.fingerprint()) != cell.fingerprint:
+            raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
+        total = min(cell.protocol.limit or len(data), len(data))
+
+        def report(seen: int, scored: int, right: int) -> None:
+            self.emit(CellProgress(str(cell), total, seen, scored, right))
+
+        seen = evaluate(method, data, cell.protocol, cell.seed, self.device, report)
+        alarms = {name: plain(value) for name, value in method.alarms().items()}
+        source = self.classifier(cell)
+        alarm = "; ".join(filter(None, (seen.alarm, standing, str(alarms.pop("alarm", "")))))
+        return Result(
+            cell=cell,
+            status="ok",
+            accuracy=seen.accuracy,
+            clean_accuracy=source.clean_accuracy,
+            n_images=len(seen.correct),
+            seconds=seen.seconds,
+            correct=np.packbits(seen.correct).tobytes(),
+            details={
+                "adapted": method.adapted(),
+                "scores": type(method).scores_frozen if cell.protocol.frozen else type(method).scores,
+                "source_warning": source.note.get("warning", ""),
+                "restores": type(method).restores,
+                "source_data": type(method).needs_of(method.config).source_data,
+                "alarm": alarm,
+                **alarms,
+            },
+        )
+
+    # ---- what the state keeps
+
+    def prepared(self, cell: Cell) -> tuple[Method[Any], str]:
+        """A method after `prepare`, and what clean images say against its settings.
+
+        It depends on what the key holds and on nothing else, so that resumed sweeps repeat numbers.
+        """
+        key = cell.method, cell.config, *self._place(cell), cell.seed
+        return self.state.keep("prepared method", key, lambda: self._prepare(cell), limit=2)
+
+    def _prepare(self, cell: Cell) -> tuple[Method[Any], str]:
+        cls = find_method(cell.method)
+        config = cls.Config(**dict(cell.config))
+        classifier = self.classifier(cell).classifier
+        torch.manual_seed(cell.seed)
+        method = cls(classifier, config)
+        memo: Memo = self.state.keep("source data", self._place(cell), dict, limit=2)
+        needs = cls.needs_of(config)
+        dataset = self.dataset(cell.dataset)
+        method.prepare(SourceImages(lambda: dataset.train().images, needs, self.device, memo))
+        standing = ""
+        if cls.check is not Method.check:
+            standing = method.check(self._clean_logits(cell))
+        return method, standing and warn_of_setting(cell.method, standing)
+
+    @torch.no_grad()
+    def _clean_logits(self, cell: Cell) -> torch.Tensor:
+        """Logits (n, C) of the unadapted classifier on some clean test images, the same for every method."""
+        dataset, classifier = self.dataset(cell.dataset), self.classifier(cell).classifier
+        source = SourceImages(lambda: dataset.test().images, Needs(source_data="images"), self.device)
+        return torch.cat([classifier(x) for x in source.batches(CLEAN // 2, CLEAN)])
+
+    def classifier(self, cell: Cell) -> Loaded:
+        """The source classifier of a cell, in eval mode on the worker's device."""
+        return self.state.keep("classifier", self._place(cell), lambda: self._load(cell), limit=4)
+
+    def _load(self, cell: Cell) -> Loaded:
+        loaded = resolve_model(cell.arch, self.dataset(cell.dataset)).recall(cell.checkpoint)
+        if loaded is None:
+            raise UnusableModel(
+                f"the cache no longer has the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset}"
+            )
+        loaded.classifier.to(self.device).eval()
+        return loaded
+
+    def dataset(self, name: str) -> Dataset:
+        return self.state.keep("dataset", name, lambda: open_dataset(name), limit=4)
+
+    def writer(self) -> Writer:
+        return self.state.keep("writer", self.results, lambda: Store.at(self.results).writer(), limit=1)
+
+    def _place(self, cell: Cell) -> tuple[str, ...]:
+        return cell.arch, cell.dataset, cell.checkpoint, self.device
 
 
-def _run(cell: Cell, method: Method[Any], standing: str, device: str, emit: Emit) -> Result:
-    dataset = _dataset(cell.dataset)
-    if cell.corruption == MIXED:
-        data = mixed(dataset, cell.severity, cell.seed)
-    else:
-        data = dataset.corrupted(cell.corruption, cell.severity)
-    if (now := dataset.fingerprint()) != cell.fingerprint:
-        raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
-    total = min(cell.protocol.limit or len(data), len(data))
-    seen = evaluate(
-        method, data, cell.protocol, cell.seed, device,
-        lambda done, scored, right: emit(Progress(str(cell), total, done, scored, right)),
-    )  # fmt: skip
-    alarms = method.alarms()
-    source = _classifier(cell.arch, cell.dataset, cell.checkpoint, device)
-    return Result(
-        cell=cell,
-        status="ok",
-        accuracy=seen.accuracy,
-        clean_accuracy=source.clean_accuracy,
-        n_images=len(seen.correct),
-        seconds=seen.seconds,
-        correct=np.packbits(seen.correct).tobytes(),
-        details={
-            "adapted": method.adapted(),
-            "scores": type(method).scores_frozen if cell.protocol.frozen else type(method).scores,
-            "source_warning": source.note.get("warning", ""),
-            "restores": type(method).restores,
-            "source_data": type(method).needs_of(method.config).source_data,
-            "alarm": "; ".join(filter(None, (seen.alarm, standing, str(alarms.pop("alarm", ""))))),
-            **alarms,
-        },
-    )
+def plain(value: Any) -> Any:
+    """What a method reports, as JSON has it: numbers of NumPy and torch as Python's, NaN as text."""
+    if isinstance(value, np.generic | torch.Tensor | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def _failed(cell: Cell, problem: Exception) -> Result:
+def failed(cell: Cell, problem: Exception) -> Result:
+    """The result of a cell that raised."""
     text = str(problem).strip() or type(problem).__name__
     own = isinstance(problem, UnusableModel | UserError)
     reason = text if own else f"{type(problem).__name__}: {text.splitlines()[0]}"
     trace = "".join(traceback.format_exception(problem))
     return Result(cell=cell, status="failed", reason=reason, details={"traceback": trace[-4000:]})
-
-
-def _without_place(cell: Cell) -> tuple[Any, ...]:
-    return cell.method, cell.config, cell.arch, cell.dataset, cell.checkpoint, cell.seed
-
-
-@lru_cache(maxsize=2)
-def _prepared(key: tuple[Any, ...], device: str) -> tuple[Method[Any], str]:
-    """A method after `prepare`, and what clean images say against its settings.
-
-    A pure function of the key, so that resumed sweeps repeat numbers.
-    """
-    name, config, arch, dataset, checkpoint, seed = key
-    cls = find_method(name)
-    settings = cls.Config(**dict(config))
-    classifier = _classifier(arch, dataset, checkpoint, device).classifier
-    torch.manual_seed(seed)
-    method = cls(classifier, settings)
-    memo = _features(arch, dataset, checkpoint, device)
-    needs = cls.needs_of(settings)
-    method.prepare(SourceImages(lambda: _dataset(dataset).train().images, needs, device, memo))
-    standing = ""
-    if cls.check is not Method.check:
-        standing = method.check(_clean_logits(arch, dataset, checkpoint, device))
-    return method, standing and warn_of_setting(name, standing)
-
-
-@lru_cache(maxsize=2)
-def _features(arch: str, dataset: str, checkpoint: str, device: str) -> Memo:
-    """Source features of a classifier, for all methods, settings and seeds."""
-    return {}
-
-
-@torch.no_grad()
-def _clean_logits(arch: str, dataset: str, checkpoint: str, device: str) -> torch.Tensor:
-    """Logits (n, C) of the unadapted classifier on some clean test images, the same for every method."""
-    source = SourceImages(lambda: _dataset(dataset).test().images, Needs(source_data="images"), device)
-    classifier = _classifier(arch, dataset, checkpoint, device).classifier
-    return torch.cat([classifier(x) for x in source.batches(CLEAN // 2, CLEAN)])
-
-
-@lru_cache(maxsize=4)
-def _classifier(arch: str, dataset: str, checkpoint: str, device: str) -> Loaded:
-    loaded = recall(arch, _dataset(dataset), checkpoint)
-    if loaded is None:
-        raise UnusableModel(
-            f"the weights {checkpoint[:12]} of {arch} on {dataset} are no longer in the cache"
-        )
-    loaded.classifier.to(device).eval()
-    return loaded
-
-
-@lru_cache(maxsize=4)
-def _dataset(name: str) -> Dataset:
-    return open_dataset(name)
-
-
-@lru_cache(maxsize=1)
-def _writer(results: Path) -> Writer:
-    return Store.at(results).writer()

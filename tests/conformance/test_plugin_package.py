@@ -85,7 +85,7 @@ def test_a_sweep_of_all_methods_leaves_out_the_broken_one(installed: Path, tmp_p
 
 ASK_FOR_A_NAME_LIKE_THE_BROKEN_ONE = """
 from ttabench.errors import UserError
-from ttabench.grid import parse_settings
+from ttabench.method_settings import parse_settings
 from ttabench.registry import method
 
 for ask in (lambda: method("unfinish"), lambda: parse_settings(["unfinish.lr=1"], ["tent"])):

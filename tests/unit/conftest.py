@@ -38,10 +38,10 @@ def other(result: Result) -> Result:
 @pytest.fixture
 def classifiers() -> None:
     """Untrained classifiers where a sweep of digits-c looks for trained ones: enough for plumbing."""
+    from tests.unit.models_by_name import find, plan
     from ttabench.data.digits import Digits
     from ttabench.env import machine, versions
-    from ttabench.models.checkpoints.cache import find, save
-    from ttabench.models.training.plans import plan
+    from ttabench.models.checkpoints.cache import save_trained
 
     data = Digits()
     for arch in ("resnet18", "cct"):
@@ -54,7 +54,7 @@ def classifiers() -> None:
             "machine": machine(), "threads": 1, "precision": "float32", "parameters": 1,
             "versions": versions(), "curve": [{"epoch": 0, "loss": 0.0, "train_accuracy": 10.0}],
         }  # fmt: skip
-        save(wanted, wanted.build(), described)
+        save_trained(wanted, wanted.build(), described)
 
 
 @dataclass(frozen=True)

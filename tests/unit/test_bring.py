@@ -15,14 +15,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.unit.models_by_name import bring, construct, load, recall
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
-from ttabench.models.checkpoints.cache import load, recall
 from ttabench.models.checkpoints.read_weights import read_weights
-from ttabench.models.external.bring import bring
-from ttabench.models.external.networks import construct
 
 
 class Squares(Dataset):
@@ -211,7 +209,7 @@ def test_other_class_counts_and_architectures_are_said_in_one_sentence(tmp_path:
 
 
 def test_our_architecture_without_weights_asks_for_them() -> None:
-    with pytest.raises(UserError, match="resnet20 comes without weights"):
+    with pytest.raises(UserError, match="resnet20 has not been trained on squares-c; run ttabench train"):
         bring("resnet20", Squares())
 
 
@@ -245,7 +243,7 @@ def test_a_classifier_from_a_python_path_keeps_its_normalisation() -> None:
         ("mynets:text", "returned a str; expected an nn.Module"),
         ("mynets:wide", "mynets:wide has 5 classes, but squares-c has 4"),
         ("mynets:headless", "does not end in a linear layer"),
-        ("hub/resnet50", "models from outside are timm/NAME, .* or module:callable"),
+        ("hub/resnet50", "models from elsewhere are timm/NAME, .* or package.module:callable"),
     ],
 )
 def test_wrong_python_paths_are_explained(arch: str, says: str) -> None:

@@ -50,7 +50,7 @@ def test_the_same_command_again_recomputes_nothing(
 ) -> None:
     ttabench("sweep", *SMALL, *HERE, "--out", out)
     before = load_frame(out)
-    monkeypatch.setattr(worker, "work", lambda *_: pytest.fail("recomputed"))
+    monkeypatch.setattr(worker.Worker, "run", lambda *_: pytest.fail("recomputed"))
     said = ttabench("sweep", *SMALL, *HERE, "--out", out)
     assert said.code == 0
     assert "0 to run, 4 done" in said.err
@@ -152,9 +152,9 @@ def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, out: Path) -
 def test_a_wrong_setting_is_told_before_anything_is_fetched(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ttabench import runner
+    from ttabench.sweep import resolve as resolving
 
-    monkeypatch.setattr(runner, "open_datasets", lambda grid: pytest.fail("data were looked up first"))
+    monkeypatch.setattr(resolving, "open_dataset", lambda name: pytest.fail("data were looked up first"))
     said = ttabench("sweep", "--methods", "tent[steps=0]")
     assert said.code == 2
     assert "steps" in said.err

@@ -19,7 +19,6 @@ from bench_methods import Case, classifier
 from bench_methods import prepared as adapter
 
 from ttabench.errors import UserError
-from ttabench.grid import plan
 from ttabench.method import Method
 
 OPTIONS = Namespace(
@@ -38,7 +37,8 @@ def ready(name: str) -> Method[Any]:
 def works(classifiers: None) -> dict[str, cost.Work]:
     """By label, of untrained classifiers."""
     grid = cost.grid_of(OPTIONS)
-    planned = plan(grid, [cost.classifier_of(grid, "cpu")])
+    sweep = cost.resolve(grid)
+    planned = cost.plan(sweep, [cost.classifier_of(sweep, "cpu")])
     return {p.cell.label: cost.Work(p.cell, "cpu", 1, 1) for p in planned}
 
 

@@ -17,7 +17,7 @@ from ttabench.data import catalog
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.own.own_dataset import statistics
 from ttabench.data.published.facts import CIFAR10_C
-from ttabench.evaluate import clean_accuracy
+from ttabench.models.clean_accuracy import clean_accuracy
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 

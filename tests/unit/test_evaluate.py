@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
+from ttabench.collapse import collapse_alarm
 from ttabench.contamination import interleave
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
-from ttabench.evaluate import _collapse, clean_accuracy, evaluate
+from ttabench.evaluate import evaluate
 from ttabench.method import Batches, Method, Needs
+from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.protocol import Protocol
 from ttabench.source import SourceImages
 from ttabench.stream import Stream, arrange, to_tensor
@@ -184,18 +186,18 @@ def test_a_collapse_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(deadline=None)
 def test_a_collapse_to_one_class_is_one_whatever_their_number(classes: int, of: int, rarest: float) -> None:
     labels = np.repeat(np.arange(classes), np.linspace(10 * rarest, 10, classes).astype(int))
-    assert "predictions use 1.0 classes" in _collapse(np.full(len(labels), of % classes), labels)
-    assert _collapse(labels, labels) == ""
+    assert "predictions use 1.0 classes" in collapse_alarm(np.full(len(labels), of % classes), labels)
+    assert collapse_alarm(labels, labels) == ""
 
 
-def test_one_class_that_is_there_alone_is_no_collapse() -> None:
-    assert _collapse(np.zeros(9, int), np.zeros(9, int)) == ""
+def test_one_class_that_is_there_alone_is_nocollapse_alarm() -> None:
+    assert collapse_alarm(np.zeros(9, int), np.zeros(9, int)) == ""
 
 
-def test_few_mistakes_between_two_classes_are_no_collapse() -> None:
+def test_few_mistakes_between_two_classes_are_nocollapse_alarm() -> None:
     labels = np.arange(100) % 2
-    assert _collapse(np.where(np.arange(100) < 40, 0, labels), labels) == ""  # 70 : 30
-    assert _collapse(np.where(np.arange(100) < 80, 0, labels), labels) != ""  # 90 : 10
+    assert collapse_alarm(np.where(np.arange(100) < 40, 0, labels), labels) == ""  # 70 : 30
+    assert collapse_alarm(np.where(np.arange(100) < 80, 0, labels), labels) != ""  # 90 : 10
 
 
 def test_progress_is_told() -> None:

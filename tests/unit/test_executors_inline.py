@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ttabench.executors import inline
+from ttabench.worker_state import WorkerState
 
 
 class Waits:
@@ -18,7 +19,7 @@ class Waits:
     def __init__(self) -> None:
         self.go_on, self.stopped = threading.Event(), False
 
-    def __call__(self, emit: Callable[[Any], None]) -> str:
+    def __call__(self, emit: Callable[[Any], None], state: WorkerState) -> str:
         emit(torch.get_num_threads())
         assert self.go_on.wait(20)
         try:
@@ -48,7 +49,7 @@ def test_a_closed_generator_stops_the_job_at_its_next_event() -> None:
 
 
 def test_what_a_job_raises_comes_through() -> None:
-    def broken(emit: Callable[[Any], None]) -> None:
+    def broken(emit: Callable[[Any], None], state: WorkerState) -> None:
         emit("first")
         raise ZeroDivisionError
 

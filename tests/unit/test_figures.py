@@ -25,9 +25,9 @@ from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.evaluate import clean_accuracy
 from ttabench.figure import house_style, write
 from ttabench.method import Batches
+from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.workbench import Workbench
 from ttabench_methods.quantile import Quantile
 from ttabench_methods.quantile.figures import (

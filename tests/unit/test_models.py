@@ -259,8 +259,8 @@ def test_the_preset_is_what_its_depth_stands_for(general: str, size: int) -> Non
 
 
 def test_a_classifier_is_found_under_its_short_and_its_long_name() -> None:
+    from tests.unit.models_by_name import plan
     from ttabench.data.digits import Digits
-    from ttabench.models.training.plans import plan
 
     for short, long in (("cct_2", "cct_2_3x2_32"), ("vit_lite_2", "vit_2_4_32"), ("cct", "cct_2")):
         assert plan(short, Digits()).path == plan(long, Digits()).path

@@ -12,17 +12,14 @@ import pytest
 import torch
 from torch import nn
 
+from tests.unit.models_by_name import bring, construct, published, recall
 from tests.unit.test_bring import Squares
 from tests.unit.web import Mirror
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import MEMBERS
-from ttabench.models.checkpoints.cache import recall
-from ttabench.models.external import bring as bringing
-from ttabench.models.external import official
-from ttabench.models.external.bring import bring
+from ttabench.models.external import checkpoint_model, official
 from ttabench.models.external.download_weights import obtain
-from ttabench.models.external.networks import construct, published
 from ttabench.models.external.official import NAMES, PUBLISHED, checkpoint
 
 FILE = "cct_7_3x1_32_sine_cifar10_5000epochs.pth"
@@ -94,7 +91,7 @@ def test_each_is_found_for_the_data_it_was_trained_on(each: official.Checkpoint)
     assert construct(f"official/{each.name}", data).num_classes == each.num_classes
     file = published(f"official/{each.name}", data)
     assert file is not None
-    assert file.claimed == each.claimed == bringing.CLAIMS[each.file.file]
+    assert file.claimed == each.claimed == checkpoint_model.CLAIMS[each.file.file]
     for url in each.file.urls:
         assert url.endswith(f"/{each.file.file}")
 

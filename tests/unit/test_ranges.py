@@ -19,8 +19,8 @@ from ttabench.classifier import Classifier
 from ttabench.conformance import Source
 from ttabench.conformance.nets import SIZE, images, nets
 from ttabench.errors import UserError
-from ttabench.grid import make_config, parse_value
 from ttabench.method import Architecture, Count, Method, Range, UnitInterval
+from ttabench.method_settings import make_config, parse_value
 from ttabench.ranges import check_ranges, ranges
 from ttabench.registry import method, method_names
 from ttabench_methods.deyo import shuffle_patches

@@ -18,16 +18,14 @@ from torch import nn
 
 from tests.unit.conftest import Said
 from tests.unit.data_fakes import labels_for, write_batch
+from tests.unit.models_by_name import bring, construct, fill, published, recall
 from tests.unit.test_bring import Squares
 from tests.unit.web import Mirror
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError
-from ttabench.models.checkpoints.cache import recall
 from ttabench.models.external import robustbench
-from ttabench.models.external.bring import bring
-from ttabench.models.external.networks import construct, fill, published
 from ttabench.store import load_frame
 
 WRN, KIREEV = "robustbench/Hendrycks2020AugMix_WRN", "robustbench/Kireev2021Effectiveness_RLAT"

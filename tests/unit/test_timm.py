@@ -12,11 +12,9 @@ import torch
 from torch import nn
 
 from tests.unit.conftest import Said
+from tests.unit.models_by_name import bring, construct, recall
 from tests.unit.test_bring import Squares
 from ttabench.errors import UserError
-from ttabench.models.checkpoints.cache import recall
-from ttabench.models.external.bring import bring
-from ttabench.models.external.networks import construct
 from ttabench.store import load_frame
 
 

@@ -14,17 +14,16 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.unit.models_by_name import find, load, plan, train, trained
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
-from ttabench.evaluate import clean_accuracy
 from ttabench.models.checkpoints import cache as checkpoints
-from ttabench.models.checkpoints.cache import find, load
 from ttabench.models.checkpoints.weights import content_hash
+from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.models.training import recipes
 from ttabench.models.training import train as training
-from ttabench.models.training.plans import plan
 from ttabench.models.training.recipes import Recipe, recipe_for
-from ttabench.models.training.train import Progress, learning_rate, train
+from ttabench.models.training.train import TrainingProgress, learning_rate
 
 TINY = Recipe(
     name="fast", epochs=3, batch_size=16, optimizer="adamw", lr=2e-3, weight_decay=0.05, clip=1.0,
@@ -77,8 +76,8 @@ def with_recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: replace(TINY, **changes))  # type: ignore[arg-type]
 
 
-def stop_in(epoch: int) -> Callable[[Progress], None]:
-    def on_progress(progress: Progress) -> None:
+def stop_in(epoch: int) -> Callable[[TrainingProgress], None]:
+    def on_progress(progress: TrainingProgress) -> None:
         if progress.epoch == epoch:
             raise KeyboardInterrupt
 
@@ -161,7 +160,7 @@ def test_an_interrupted_training_is_not_continued_in_another_precision(
 
 
 def test_progress_counts_up_to_the_end() -> None:
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     train("resnet18_w8", Bars(), on_progress=seen.append)
     assert [p.epoch for p in seen if p.step % 3 == 0] == [1, 2, 3]
     assert (seen[-1].step, seen[-1].steps, seen[-1].seconds_left) == (9, 9, 0.0)
@@ -283,12 +282,12 @@ def test_two_trainings_at_once_never_mix_their_files(stored: Path, monkeypatch: 
     def interrupted(path: Path, data: bytes) -> None:
         if path == what.path:
             monkeypatch.setattr(checkpoints, "write_atomically", write)
-            checkpoints.save(what, theirs, facts)
+            checkpoints.save_trained(what, theirs, facts)
         write(path, data)
 
     facts = {k: v for k, v in json.loads(what.path.read_text()).items() if k not in ("weights", "sha256")}
     monkeypatch.setattr(checkpoints, "write_atomically", interrupted)
-    checkpoints.save(what, ours, facts)
+    checkpoints.save_trained(what, ours, facts)
     loaded = load("resnet18_w8", Bars(), epochs=1)
     assert loaded.sha256 == content_hash(ours) != content_hash(theirs)
 
@@ -301,7 +300,7 @@ def test_card_and_curve_tell_what_was_trained(stored: Path) -> None:
     card = plan("resnet18_w8", Bars(), epochs=1).path.with_suffix(".md").read_text()
     assert loaded.sha256 in card
     assert f"{loaded.clean_accuracy:.2f} % of 20 test images" in card
-    assert checkpoints.curve("resnet18_w8", Bars(), epochs=1).read_bytes().startswith(b"\x89PNG")
+    assert trained("resnet18_w8", Bars(), epochs=1).plot_learning_curve().read_bytes().startswith(b"\x89PNG")
 
 
 # ---- schedules and recipes

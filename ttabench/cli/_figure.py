@@ -80,7 +80,7 @@ def make(name: str, to: Path, flags: Mapping[str, Any], settings: Sequence[str])
 
 
 def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    from ttabench.grid import parse_value
+    from ttabench.method_settings import parse_value
 
     values = {}
     for text in settings:
@@ -95,7 +95,7 @@ def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict
 
 def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
     """``tent.lr=1e-3`` → ``{"tent": {"lr": "1e-3"}}``. Raises UserError on what a method would not take."""
-    from ttabench.grid import make_config, parse_settings
+    from ttabench.method_settings import make_config, parse_settings
 
     methods: dict[str, dict[str, str]] = {}
     for method, values in parse_settings(settings, registry.method_names()).items():
@@ -111,27 +111,22 @@ def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) 
     """A workbench but for `report` and `settings`; the classifier is trained if it is not there yet."""
     import torch
 
-    from ttabench import runner
     from ttabench.cli._training import TrainJob, train_all
     from ttabench.data.catalog import dataset as open_dataset
     from ttabench.env import pick_device
     from ttabench.executors import inline
-    from ttabench.grid import Grid
-    from ttabench.models.checkpoints.cache import recall
+    from ttabench.models.resolve import resolve_model
     from ttabench.workbench import Workbench
 
     data, place = open_dataset(dataset), pick_device(device)
     corruption = corruption or MILD.get(data.name, "gaussian_noise")
     if corruption not in data.corruptions:
         raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
-    grid = Grid(methods=("source",), archs=(arch,), datasets=(dataset,), corruptions=(corruption,))
-    datasets = {data.name: data}
-    if missing := runner.untrained(grid, datasets):
-        print(f"No source classifier yet for {arch} on {data.name}: training.", file=sys.stderr)
-        train_all([TrainJob(*pair, place) for pair in missing], inline.run, 0)
-    (target,) = runner.targets(grid, datasets, place)
-    loaded = recall(arch, data, target.checkpoint)
-    assert loaded is not None, f"{arch} on {data.name} was found or trained a moment ago"
+    model = resolve_model(arch, data)
+    if not model.ready:
+        print(f"No source classifier yet for {model}: training.", file=sys.stderr)
+        train_all([TrainJob(arch, dataset, place)], inline.run, 0)
+    loaded = model.load(place)
     torch.set_num_threads(1)  # as in a sweep's workers, whose numbers these are
     classifier = loaded.classifier.to(place).eval()
     return partial(Workbench, arch, data, corruption, classifier, seed=seed, device=place)

@@ -9,29 +9,34 @@ from typing import Any
 
 from rich.console import Console
 
-from ttabench import runner
 from ttabench.cell import Result
 from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import TrainJob, train_all
-from ttabench.data.dataset import Dataset
 from ttabench.env import pick_device
 from ttabench.executors import Executor, inline, local
-from ttabench.grid import Grid, Planned, make_config, plan, variants
+from ttabench.executors.workers import pick_workers
+from ttabench.models.model import Model
 from ttabench.registry import view
 from ttabench.store import Store
-from ttabench.worker import Progress
+from ttabench.sweep.agenda import Agenda, make_agenda, make_jobs, pick_overwrite, record_not_applicable
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.plan import Planned, find_sources, plan
+from ttabench.sweep.resolve import Sweep, resolve
+from ttabench.sweep.run import run
+from ttabench.worker import CellProgress
 
 
 def show_plan(grid: Grid, out: Path, device: str, overwrite: str) -> None:
     """``--dry-run``: every cell and what would happen to it."""
-    planned, datasets = _plan(grid, pick_device(device))
+    sweep = resolve(grid)
+    planned = _plan(sweep, pick_device(device))
     store = Store.at(out) if (out / "sweep.json").exists() else None
-    agenda = runner.agenda(planned, store, runner.pick_overwrite(overwrite))
+    agenda = make_agenda(planned, store, pick_overwrite(overwrite))
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    for arch, dataset in runner.untrained(grid, datasets):
-        console.print(f"train  {arch} on {dataset}")
+    for model in untrained(sweep):
+        console.print(f"train  {model}")
     for item in planned:
         key = item.cell.cell_id
         what = "skip " if item.unmet else "done " if key in done else "failed" if key in failed else "run  "
@@ -45,28 +50,26 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
     device = pick_device(options["device"])
     out = Path(options["out"])
     console = Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)
-    executor: Executor
-    planned, datasets = _plan(grid, device)  # mistakes in the command come out before anything is written
-    workers = runner.pick_workers(str(options["workers"]), device, len(planned))
-    overwrite = runner.pick_overwrite(options["overwrite"])
+    sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
+    planned = _plan(sweep, device)
+    workers = pick_workers(str(options["workers"]), device, len(planned))
+    overwrite = pick_overwrite(options["overwrite"])
     store = Store.create(out, grid.to_json(), extend=extend)
-    agenda = runner.agenda(planned, store, overwrite)
-    executor = local.run if workers else inline.run
-    if agenda.todo and (missing := runner.untrained(grid, datasets)):
-        console.print(
-            f"No source classifier yet for {', '.join(f'{a} on {d}' for a, d in missing)}: training."
-        )
-        train_all([TrainJob(arch, dataset, device) for arch, dataset in missing], executor, workers)
-        planned = plan(grid, runner.targets(grid, datasets, device))
-        agenda = runner.agenda(planned, store, overwrite)
-    runner.record_not_applicable(agenda.not_applicable, store)
+    agenda = make_agenda(planned, store, overwrite)
+    executor: Executor = local.run if workers else inline.run
+    if agenda.todo and (missing := untrained(sweep)):
+        console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
+        train_all([TrainJob(model.name, model.dataset.name, device) for model in missing], executor, workers)
+        planned = _plan(sweep, device)
+        agenda = make_agenda(planned, store, overwrite)
+    record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
-    jobs = runner.jobs(agenda.todo, planned, store, device)
+    jobs = make_jobs(agenda.todo, planned, store, device)
     failed = list(agenda.failed)
     try:
         with Display(sum(len(job.cells) for job in jobs), "cells") as display:
-            for event in runner.run(jobs, store, executor, workers, fail_fast=fail_fast):
-                if isinstance(event, Progress):
+            for event in run(jobs, store, executor, workers, fail_fast=fail_fast):
+                if isinstance(event, CellProgress):
                     _show(display, event)
                 else:
                     _tell(display, event)
@@ -83,16 +86,18 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
     return len(failed)
 
 
-def _plan(grid: Grid, device: str) -> tuple[list[Planned], dict[str, Dataset]]:
-    for cls, settings in variants(grid):
-        make_config(cls, settings, {})  # a wrong setting is told before any data or weights are fetched
-    datasets = runner.open_datasets(grid)
+def untrained(sweep: Sweep) -> list[Model]:
+    """The models that have to be trained first."""
+    return [model for model in sweep.models if not model.ready]
+
+
+def _plan(sweep: Sweep, device: str) -> list[Planned]:
     with Meter("bytes") as meter:
-        targets = runner.targets(grid, datasets, device, meter)
-    return plan(grid, targets), datasets
+        sources = find_sources(sweep.models, device, meter)
+    return plan(sweep, sources)
 
 
-def _counts(agenda: runner.Agenda) -> str:
+def _counts(agenda: Agenda) -> str:
     parts = [f"{agenda.total} cells: {len(agenda.todo)} to run", f"{len(agenda.done)} done"]
     if agenda.failed:
         parts.append(f"{len(agenda.failed)} failed")
@@ -103,7 +108,7 @@ def _counts(agenda: runner.Agenda) -> str:
     return ", ".join(parts) + "."
 
 
-def _show(display: Display, event: Progress) -> None:
+def _show(display: Display, event: CellProgress) -> None:
     if event.scored:
         display.running(
             event.cell, event.seen, event.total, f"{100 * event.right / event.scored:.1f} % so far"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ttabench.cli._display import Display, clock
 from ttabench.errors import UserError
 from ttabench.executors import Died, Executor
+from ttabench.worker_state import WorkerState
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,12 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Trained:
+    """A classifier that was trained, or the `problem` why it was not."""
+
     name: str
-    clean_accuracy: float
-    seconds: float
+    clean_accuracy: float = 0.0
+    seconds: float = 0.0
+    warning: str = ""
     problem: str = ""
 
 
@@ -46,29 +51,27 @@ class TrainJob:
     def name(self) -> str:
         return f"{self.arch} on {self.dataset}"
 
-    def __call__(self, emit: Callable[[Any], None]) -> Trained:
+    def __call__(self, emit: Callable[[Any], None], state: WorkerState) -> Trained:
         import torch
 
         from ttabench.data.catalog import dataset
-        from ttabench.models.training.train import train
+        from ttabench.models.trained_model import TrainedModel
+        from ttabench.models.training.train import TrainingProgress, train
+
+        def tell(at: TrainingProgress) -> None:
+            emit(Epoch(self.name, at.epoch, at.epochs, f"loss {at.loss:.3f}, {clock(at.seconds_left)} left"))
 
         torch.set_num_threads(self.threads)
         try:
-            loaded = train(
-                self.arch,
-                dataset(self.dataset),
-                epochs=self.epochs or None,
-                seed=self.seed,
-                recipe=self.recipe,
-                device=self.device,
-                precision=self.precision,
-                on_progress=lambda p: emit(
-                    Epoch(self.name, p.epoch, p.epochs, f"loss {p.loss:.3f}, {clock(p.seconds_left)} left")
-                ),
-            )
+            data = dataset(self.dataset)
+            model = TrainedModel(self.arch, data, recipe=self.recipe, epochs=self.epochs, seed=self.seed)
+            train(model.plan, data, device=self.device, precision=self.precision, on_progress=tell)
+            loaded = model.load()
         except UserError as problem:
-            return Trained(self.name, 0.0, 0.0, problem=str(problem))
-        return Trained(self.name, loaded.clean_accuracy, float(loaded.note["seconds"]))
+            return Trained(self.name, problem=str(problem))
+        return Trained(
+            self.name, loaded.clean_accuracy, float(loaded.note["seconds"]), warning=loaded.note["warning"]
+        )
 
 
 def train_all(jobs: Sequence[TrainJob], executor: Executor, workers: int) -> None:
@@ -84,3 +87,5 @@ def train_all(jobs: Sequence[TrainJob], executor: Executor, workers: int) -> Non
             else:
                 note = f"{event.clean_accuracy:.2f} % clean ({clock(event.seconds)})"
                 display.finished(event.name, note, keep=True)
+                if event.warning:
+                    warnings.warn(f"{event.name}: {event.warning}", stacklevel=2)

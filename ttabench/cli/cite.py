@@ -42,7 +42,7 @@ def cite(
 
 def _named(methods: str) -> Iterator[tuple[type[Method[Any]], Any]]:
     """Methods and configurations of a user's text. Raises UserError."""
-    from ttabench.grid import make_config, parse_method, split_list
+    from ttabench.method_settings import make_config, parse_method, split_list
     from ttabench.registry import method
 
     for text in split_list(methods):

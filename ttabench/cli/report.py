@@ -29,7 +29,7 @@ def report(
     Warns of source classifiers whose clean accuracy was far from what they are said to have.
     """
     from ttabench.errors import NothingToReport, UserError
-    from ttabench.grid import split_list
+    from ttabench.method_settings import split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
     from ttabench.store import load_frame

@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 if TYPE_CHECKING:
-    from ttabench.grid import Grid
+    from ttabench.sweep.grid import Grid
 
 DEFAULTS: dict[str, Any] = {
     "methods": "quantile,tent",
@@ -123,8 +123,9 @@ def make_grid(options: dict[str, Any]) -> Grid:
     """A :class:`Grid` from option texts. Raises UserError."""
     from ttabench.cli._options import corruption_names, share, whole_numbers
     from ttabench.errors import UserError
-    from ttabench.grid import Grid, split_list
+    from ttabench.method_settings import split_list
     from ttabench.registry import methods
+    from ttabench.sweep.grid import Grid
 
     numbers = {}
     for name in ("batch_size", "epochs", "limit"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -31,30 +31,40 @@ def train(
     Prints the clean accuracy, and where the model card and the learning curve are. A training that was
     stopped goes on where it was.
     """
-    from ttabench import runner
     from ttabench.cli._training import TrainJob, train_all
+    from ttabench.cores import available_cores
     from ttabench.data.catalog import dataset
     from ttabench.env import pick_device
+    from ttabench.errors import UserError
     from ttabench.executors import inline, local
-    from ttabench.grid import split_list
-    from ttabench.models.checkpoints import cache as checkpoints
+    from ttabench.executors.workers import pick_workers
+    from ttabench.method_settings import distinct_list
+    from ttabench.models.resolve import resolve_model
+    from ttabench.models.trained_model import TrainedModel
 
     chosen = pick_device(device)
-    which: dict[str, Any] = {"recipe": recipe, "epochs": epochs or None, "seed": seed}
-    todo = []
-    for name in split_list(datasets):
+    todo: list[TrainedModel] = []
+    for name in distinct_list(datasets, "--datasets"):
         data = dataset(name)
-        for arch in split_list(archs):
-            if not force and checkpoints.find(arch, data, **which):
-                held = checkpoints.load(arch, data, **which)
-                print(f"{arch} on {name}: {held.clean_accuracy:.2f} % clean, trained already (see --force)")
-                continue
-            todo.append((arch, name))
+        for arch in distinct_list(archs, "--archs"):
+            model = resolve_model(arch, data, recipe=recipe, epochs=epochs, seed=seed)
+            if not isinstance(model, TrainedModel):
+                raise UserError(
+                    f"{arch} comes with weights and is not trained here; sweep takes it as it is."
+                )
+            if model.plan and not force and model.ready:
+                accuracy = model.load().clean_accuracy
+                print(f"{model}: {accuracy:.2f} % clean, trained already (see --force)")
+            else:
+                todo.append(model)
     if todo:
-        count = runner.pick_workers(workers, chosen, len(todo))
-        share = threads or max(1, runner.cores() // max(1, count))
-        jobs = [TrainJob(arch, name, chosen, share, epochs, seed, precision, recipe) for arch, name in todo]
+        count = pick_workers(workers, chosen, len(todo))
+        share = threads or max(1, available_cores() // max(1, count))
+        jobs = [
+            TrainJob(model.name, model.dataset.name, chosen, share, epochs, seed, precision, recipe)
+            for model in todo
+        ]
         train_all(jobs, local.run if count else inline.run, count)
-        for arch, name in todo:
-            plot = checkpoints.curve(arch, dataset(name), **which)
-            print(f"{arch} on {name}: model card {plot.with_suffix('.md')}, learning curve {plot}")
+        for model in todo:
+            plot = model.plot_learning_curve()
+            print(f"{model}: model card {plot.with_suffix('.md')}, learning curve {plot}")

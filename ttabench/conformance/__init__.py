@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, DropPath, images, nets
 from ttabench.conformance.state import difference, holds, size, snapshot
-from ttabench.grid import make_config
 from ttabench.method import Batches, Method, Needs, SourceData
+from ttabench.method_settings import make_config
 from ttabench.protocol import MODES
 from ttabench.source import SourceProvider
 

@@ -2,7 +2,7 @@
 
 An executor is one function, ``run(jobs, workers)``: an iterator over whatever the jobs emit while they
 run and return when they end, as it comes, and over :class:`Died` for those that took their worker
-down. A job is any picklable callable that takes ``emit``.
+down. A job is any picklable callable that takes ``emit`` and the :class:`WorkerState` of its worker.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ttabench.worker_state import WorkerState
+
 
 class Job(Protocol):
-    def __call__(self, emit: Callable[[Any], None]) -> Any: ...
+    def __call__(self, emit: Callable[[Any], None], state: WorkerState) -> Any: ...
 
 
 Executor = Callable[[Sequence[Any], int], Generator[Any]]

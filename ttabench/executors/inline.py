@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ttabench.executors import Job
+from ttabench.worker_state import WorkerState
 
 
 class Stopped(BaseException):
@@ -21,23 +22,31 @@ def run(jobs: Sequence[Job], workers: int = 0) -> Generator[Any]:
     It is a thread of its own, so that what a job emits is there at once. Once the generator is closed,
     or interrupted, the job ends at the next event it emits.
     """
+    state = WorkerState()
+    try:
+        for job in jobs:
+            yield from _run(job, state)
+    finally:
+        state.close()
+
+
+def _run(job: Job, state: WorkerState) -> Generator[Any]:
     import torch
 
-    for job in jobs:
-        events: SimpleQueue[Any] = SimpleQueue()
-        end, stopped = object(), threading.Event()
+    events: SimpleQueue[Any] = SimpleQueue()
+    end, stopped = object(), threading.Event()
 
-        def emit(event: Any, events: SimpleQueue[Any] = events, stopped: threading.Event = stopped) -> None:
-            if stopped.is_set():
-                raise Stopped
-            events.put(event)
+    def emit(event: Any, events: SimpleQueue[Any] = events, stopped: threading.Event = stopped) -> None:
+        if stopped.is_set():
+            raise Stopped
+        events.put(event)
 
-        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            future = pool.submit(job, emit)
-            future.add_done_callback(lambda _, events=events, end=end: events.put(end))  # type: ignore[misc]
-            try:
-                while (event := events.get()) is not end:
-                    yield event
-            finally:
-                stopped.set()
-        yield future.result()
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        future = pool.submit(job, emit, state)
+        future.add_done_callback(lambda _, events=events, end=end: events.put(end))  # type: ignore[misc]
+        try:
+            while (event := events.get()) is not end:
+                yield event
+        finally:
+            stopped.set()
+    yield future.result()

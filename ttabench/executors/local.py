@@ -16,6 +16,7 @@ from typing import Any
 from ttabench.errors import tell_warnings
 from ttabench.executors import Died, Job
 from ttabench.malloc import keep_freed_memory
+from ttabench.worker_state import WorkerState
 
 
 def run(jobs: Sequence[Job], workers: int) -> Generator[Any]:
@@ -46,8 +47,12 @@ def _pool(todo: list[Job], workers: int, lost: list[Job]) -> Generator[Any]:
     try:
         while (todo or running) and not lost:
             while todo and len(running) < workers:
-                job = todo.pop()
-                running[pool.submit(_work, job)] = job
+                try:
+                    future = pool.submit(_work, todo[-1])
+                except BrokenProcessPool:  # a worker died just now; the job stays in `todo`
+                    lost += running.values()
+                    return
+                running[future] = todo.pop()
             finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
             while receive.poll():
                 event = receive.recv()
@@ -77,6 +82,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 
 
 _send: Connection | None = None
+_state = WorkerState()  # of this worker process; empty in the process that starts workers
 LONGEST = 900  # characters of a warning: less than the 4096 bytes that a pipe takes in one piece
 
 
@@ -102,4 +108,4 @@ def _leave_with_parent() -> None:
 def _work(job: Job) -> Any:
     # One message is one short write to the pipe, so no lock is held that a kill could leave behind.
     assert _send is not None
-    return job(_send.send)
+    return job(_send.send, _state)

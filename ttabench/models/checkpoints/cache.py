@@ -18,23 +18,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench.data.dataset import Dataset
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
 from ttabench.files import replace_file
-from ttabench.models.architectures.names import resolve
 from ttabench.models.checkpoints import cards
-from ttabench.models.training.plans import Plan, plan
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
+    from ttabench.models.training.plans import TrainingPlan
 
-__all__ = ["Loaded", "curve", "find", "keep", "load", "note", "recall", "save", "write_atomically"]
+__all__ = [
+    "Described",
+    "Loaded",
+    "open_described",
+    "plot_curve",
+    "read",
+    "save_external",
+    "save_trained",
+    "with_hash",
+    "write_atomically",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,111 +64,86 @@ class Loaded:
     path: Path
 
 
-def note(arch: str, dataset: Dataset, **options: Any) -> dict[str, Any] | None:
-    """What is written beside a trained classifier, None where there is none. Imports no torch.
+@dataclass(frozen=True)
+class Described:
+    """A checkpoint that is in the cache: what is written beside its weights, and where."""
 
-    `options`, here and below: recipe, epochs and seed of `plans.plan`. Raises UserError where the
-    description is there but damaged.
+    note: Mapping[str, Any]
+    path: Path
+
+    @property
+    def weights(self) -> Path:
+        return self.path.parent / str(self.note["weights"])
+
+
+def read(path: Path) -> Described | None:
+    """The checkpoint that the file `path` describes, None where it is not there. Imports no torch.
+
+    Raises UserError where the description is there but damaged.
     """
-    return _read(plan(arch, dataset, **options).path)
+    described = _read(path)
+    return None if described is None else Described(described, path)
 
 
-def find(arch: str, dataset: Dataset, **options: Any) -> Path | None:
-    """The weights file of a trained classifier, None where there is none. Imports no torch."""
-    what = plan(arch, dataset, **options)
-    described = _read(what.path)
-    return what.folder / described["weights"] if described else None
-
-
-def load(arch: str, dataset: Dataset, **options: Any) -> Loaded:
-    """A trained classifier, its hash verified.
-
-    Raises UserError where it has not been trained, or its files are damaged or somebody else's.
-    """
-    what = plan(arch, dataset, **options)
-    described = _read(what.path)
-    if described is None:
-        raise _untrained(what)
-    return _open(described, what.path, dataset)
-
-
-def recall(arch: str, dataset: Dataset, sha256: str) -> Loaded | None:
-    """The classifier of exactly this identity, trained here or brought; None where the cache lacks it.
-
-    `arch` is a general name, a member's, or the name something was brought under.
-    """
-    for path in sorted(_folder(dataset.name).glob("*.json")):
-        described = _read(path)
-        if described and described["sha256"] == sha256 and _is_called(arch, described["arch"], dataset):
-            return _open(described, path, dataset)
+def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | None:
+    """The checkpoint with this hash, stored under one of `names`; None where the cache lacks it."""
+    for path in sorted(folder(dataset).glob("*.json")):
+        described = read(path)
+        if described and described.note["sha256"] == sha256 and described.note["arch"] in names:
+            return described
     return None
 
 
-def _is_called(arch: str, kept: str, dataset: Dataset) -> bool:
-    try:
-        return arch == kept or kept == resolve(arch, dataset=dataset.name, image_size=dataset.image_size).name
-    except UserError:
-        return False
+def open_described(described: Described, build: Callable[[], Classifier]) -> Loaded:
+    """The classifier that `build` makes, with the weights of the checkpoint, its hash verified.
 
-
-def _open(described: Mapping[str, Any], path: Path, dataset: Dataset) -> Loaded:
+    Raises UserError where its files are damaged or somebody else's.
+    """
     import torch
 
     from ttabench.classifier import Normalize
     from ttabench.models.checkpoints.read_weights import read_weights
     from ttabench.models.checkpoints.weights import content_hash, load_weights
-    from ttabench.models.external.networks import construct
 
-    weights = path.parent / described["weights"]
+    note, weights = described.note, described.weights
     with torch.random.fork_rng(devices=[]):  # fresh weights, soon replaced, must cost the caller no draws
-        classifier = construct(described["arch"], dataset)
-    classifier.normalize = Normalize(tuple(described["mean"]), tuple(described["std"]))
+        classifier = build()
+    classifier.normalize = Normalize(tuple(note["mean"]), tuple(note["std"]))
     load_weights(classifier.net, read_weights(weights), str(weights))
-    if (found := content_hash(classifier)) != described["sha256"]:
+    if (actual := content_hash(classifier)) != note["sha256"]:
         raise UserError(
-            f"{weights} holds other weights than {path.name} says ({found[:12]}… instead of "
-            f"{described['sha256'][:12]}…); delete both and train again."
+            f"{weights} holds other weights than {described.path.name} says ({actual[:12]}… instead of "
+            f"{note['sha256'][:12]}…); delete both and train again."
         )
     return Loaded(
-        classifier=classifier, sha256=found, clean_accuracy=described["clean_accuracy"],
-        recipe=described["recipe"], note=described, path=weights,
+        classifier=classifier, sha256=actual, clean_accuracy=note["clean_accuracy"],
+        recipe=note["recipe"], note=note, path=weights,
     )  # fmt: skip
 
 
-def curve(arch: str, dataset: Dataset, **options: Any) -> Path:
+def plot_curve(described: Described) -> Path:
     """Plot the learning curve of a trained classifier; returns the PNG file, beside its weights."""
-    what = plan(arch, dataset, **options)
-    described = _read(what.path)
-    if described is None:
-        raise _untrained(what)
-    file = what.path.with_suffix(".png")
-    write_atomically(file, cards.curve(described))
+    file = described.path.with_suffix(".png")
+    write_atomically(file, cards.curve(described.note))
     return file
 
 
-def _untrained(what: Plan) -> UserError:
-    arch, dataset = what.member.name, what.dataset
-    return UserError(
-        f"{arch} has not been trained on {dataset}; run ttabench train --archs {arch} --datasets {dataset}."
-    )
-
-
-def save(what: Plan, classifier: Classifier, described: Mapping[str, Any]) -> None:
+def save_trained(plan: TrainingPlan, classifier: Classifier, described: Mapping[str, Any]) -> None:
     """Write the weights, then, beside them, `described` with the hash and all of the plan."""
     full = {
-        "plan": what.digest, "recipe": asdict(what.recipe), "seed": what.seed, "training_data": what.data,
+        "plan": plan.digest, "recipe": asdict(plan.recipe), "seed": plan.seed, "training_data": plan.data,
         **described,
     }  # fmt: skip
-    _write(what.path, what.member.name, what.dataset, classifier, full)
+    _write(plan.path, plan.member.name, plan.dataset, classifier, full)
 
 
-def keep(arch: str, dataset: Dataset, classifier: Classifier, described: Mapping[str, Any]) -> Loaded:
-    """Write a classifier that was trained elsewhere; returns it as it was stored."""
+def save_external(name: str, dataset: str, classifier: Classifier, described: Mapping[str, Any]) -> Described:
+    """Write a classifier that was trained elsewhere."""
     from ttabench.models.checkpoints.weights import content_hash
 
-    path = _folder(dataset.name) / f"{_file_name(arch)}-brought-{content_hash(classifier)[:12]}.json"
-    full = _write(path, arch, dataset.name, classifier, {"recipe": {"name": "brought"}, **described})
-    return _open(full, path, dataset)
+    path = folder(dataset) / f"{_file_name(name)}-brought-{content_hash(classifier)[:12]}.json"
+    full = _write(path, name, dataset, classifier, {"recipe": {"name": "brought"}, **described})
+    return Described(full, path)
 
 
 def _write(
@@ -189,7 +172,7 @@ def _file_name(arch: str) -> str:
     return re.sub(r"[^\w.-]", "_", arch)
 
 
-def _folder(dataset: str) -> Path:
+def folder(dataset: str) -> Path:
     return cache_dir() / "models" / dataset
 
 

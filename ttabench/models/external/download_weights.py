@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from ttabench.data.fetch.download import Progress, download, silent
@@ -11,10 +12,23 @@ from ttabench.env import cache_dir
 from ttabench.errors import UserError
 from ttabench.files import replace_file
 
-__all__ = ["WeightsFile", "obtain"]
+__all__ = ["PublishedWeights", "WeightsFile", "obtain"]
 
 WeightsFile = Archive
 """File name, addresses and, where the authors publish them, size and checksums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedWeights:
+    """A weights file that somebody published, and what it is said to reach.
+
+    source   who published it; the name of a folder in the cache.
+    claimed  clean accuracy in percent, None where nobody states it.
+    """
+
+    file: WeightsFile
+    source: str
+    claimed: float | None
 
 
 def obtain(file: WeightsFile, source: str, progress: Progress = silent) -> tuple[Path, str]:

@@ -11,12 +11,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
+from ttabench.models.architectures.build import build
 from ttabench.models.architectures.names import resolve
-from ttabench.models.external.download_weights import WeightsFile
+from ttabench.models.external.download_weights import PublishedWeights, WeightsFile
+from ttabench.models.external.external_model import ExternalModel
 
-__all__ = ["NAMES", "PREFIX", "PUBLISHED", "Checkpoint", "checkpoint"]
+__all__ = ["NAMES", "PREFIX", "PUBLISHED", "Checkpoint", "OfficialModel", "checkpoint"]
 
 PREFIX = "official/"
 ADDRESS = "https://shi-labs.com/projects/cct/checkpoints"
@@ -99,6 +102,23 @@ PUBLISHED = (
     _flowers("cct_14_7x2_384_fl", 384, "finetuned/cct_14_7x2_384_flowers102.pth", 99.76),
 )
 NAMES = tuple(each.name for each in PUBLISHED)
+
+
+class OfficialModel(ExternalModel):
+    """``official/NAME``: our architecture with the weights and normalisation its authors published."""
+
+    def build(self) -> Classifier:
+        there = checkpoint(self.name, self.dataset)
+        mean, std = there.normalisation
+        classifier = build(
+            there.member, dataset=self.dataset.name, num_classes=self.dataset.num_classes,
+            image_size=self.dataset.image_size, mean=mean, std=std,
+        )  # fmt: skip
+        return self.checked(classifier)
+
+    def published_weights(self) -> PublishedWeights:
+        there = checkpoint(self.name, self.dataset)
+        return PublishedWeights(file=there.file, source="compact-transformers", claimed=there.claimed)
 
 
 def checkpoint(arch: str, dataset: Dataset) -> Checkpoint:

@@ -5,15 +5,30 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
+from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
+from ttabench.models.external.external_model import ExternalModel
 
-__all__ = ["make"]
+__all__ = ["PythonModel", "make"]
+
+
+class PythonModel(ExternalModel):
+    """``package.module:callable``: a function of the user that makes a network with its weights.
+
+    It is called with those of num_classes, image_size and dataset (its name) that it names, and with
+    num_classes where it takes any keyword. It returns a Classifier, or any module for pixels in [0, 1].
+    """
+
+    def build(self) -> Classifier:
+        net = make(self.name, self.dataset)
+        return self.checked(net) if isinstance(net, Classifier) else self.wrap(net)
 
 
 def make(arch: str, dataset: Dataset) -> nn.Module:
@@ -25,16 +40,36 @@ def make(arch: str, dataset: Dataset) -> nn.Module:
     facts: dict[str, Any] = {
         "num_classes": dataset.num_classes, "image_size": dataset.image_size, "dataset": dataset.name,
     }  # fmt: skip
-    parameters = inspect.signature(function).parameters
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    net = function(**{name: value for name, value in facts.items() if takes_any or name in parameters})
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # functions of compiled modules may have none
+        parameters = {}  # type: ignore[assignment]
+    given = {name: value for name, value in facts.items() if name in parameters}
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        given["num_classes"] = dataset.num_classes  # what constructors hand on to other constructors
+    try:
+        net = function(**given)
+    except Exception as problem:
+        raise _failed(arch, given, problem) from None
     if not isinstance(net, nn.Module):
         raise UserError(f"{arch} returned a {type(net).__name__}; expected an nn.Module or a Classifier.")
     return net
 
 
+def _failed(arch: str, given: dict[str, Any], problem: Exception) -> UserError:
+    """One sentence for what a user's function raised, with the place in the user's own file."""
+    call = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    where = traceback.extract_tb(problem.__traceback__)[-1]
+    return UserError(
+        f"{arch} failed when it was called as {arch.partition(':')[2]}({call}): "
+        f"{type(problem).__name__}: {problem} ({where.filename}, line {where.lineno})."
+    )
+
+
 def _find(arch: str) -> Callable[..., Any]:
     module_name, _, name = arch.partition(":")
+    if not (module_name and name):
+        raise UserError(f"'{arch}' is not of the form package.module:callable, e.g. mynets:build.")
     if "" not in sys.path and "." not in sys.path:
         sys.path.append("")  # the user's folder, which an installed command does not search
     try:

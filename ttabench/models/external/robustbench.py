@@ -17,14 +17,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError, unknown
-from ttabench.models.external.download_weights import WeightsFile
+from ttabench.models.checkpoints.read_weights import read_weights
+from ttabench.models.checkpoints.weights import load_weights
+from ttabench.models.external.download_weights import PublishedWeights, WeightsFile
+from ttabench.models.external.external_model import ExternalModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["CLAIMS", "CONSTANTS", "PREFIX", "cifar_c", "claimed", "network", "renamed", "weights_file"]
+__all__ = [
+    "CLAIMS",
+    "CONSTANTS",
+    "PREFIX",
+    "RobustBenchModel",
+    "cifar_c",
+    "network",
+    "renamed",
+]
 
 PREFIX = "robustbench/"
 DATASETS = {10: "cifar10", 100: "cifar100", 1000: "imagenet"}  # RobustBench's names, by number of classes
@@ -78,6 +90,23 @@ CLAIMS: dict[str, dict[str, float]] = {
     },
 }
 """Clean accuracy in percent on the corruption leaderboards, of the networks that can be used here."""
+
+
+class RobustBenchModel(ExternalModel):
+    """``robustbench/NAME``: a network of RobustBench's model zoo, which normalises inside."""
+
+    def build(self) -> Classifier:
+        return self.wrap(network(self.name, self.dataset))
+
+    def published_weights(self) -> PublishedWeights:
+        return PublishedWeights(
+            file=weights_file(self.name, self.dataset),
+            source="robustbench",
+            claimed=claimed(self.name, self.dataset),
+        )
+
+    def fill(self, classifier: Classifier, file: Path) -> None:
+        load_weights(classifier.net, renamed(classifier.net, read_weights(file)), str(file), CONSTANTS)
 
 
 def network(arch: str, dataset: Dataset) -> nn.Module:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from torch import nn
 
+from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
+from ttabench.models.external.external_model import ExternalModel
 
-__all__ = ["PREFIX", "network"]
+__all__ = ["PREFIX", "TimmModel", "network"]
 
 PREFIX = "timm/"
+
+
+class TimmModel(ExternalModel):
+    """``timm/NAME``: ``timm.create_model``, with timm's normalisation for it and the weights timm keeps."""
+
+    def build(self) -> Classifier:
+        net, mean, std = network(self.name, self.dataset, pretrained=False)
+        return self.wrap(net, mean, std)
+
+    def build_pretrained(self) -> Classifier:
+        net, mean, std = network(self.name, self.dataset, pretrained=True)
+        return self.wrap(net, mean, std)
 
 
 def network(

@@ -12,19 +12,19 @@ from ttabench.cell import canonical
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
-from ttabench.models.architectures.names import Member, resolve
+from ttabench.models.architectures.names import Member
 from ttabench.models.training.recipes import Recipe, recipe_for
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
 
-__all__ = ["Plan", "data_hash", "plan"]
+__all__ = ["TrainingPlan", "data_hash"]
 
 TRAINING_VERSION = 1  # raise whenever training code changes what comes out of the same recipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """Everything that decides the weights of a source classifier, but for the machine.
 
     data   hash of the training images, see :func:`data_hash`.
@@ -39,6 +39,26 @@ class Plan:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     seed: int
+
+    @classmethod
+    def of(
+        cls, member: Member, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
+    ) -> TrainingPlan:
+        """What training `member` on `dataset` means; epochs of 0 are the recipe's.
+
+        Raises UserError on an unknown recipe, and on epochs or seeds below 0.
+        """
+        chosen = recipe_for(member, dataset.name, recipe)
+        for what, number in (("epochs", epochs), ("seed", seed)):
+            if not 0 <= number < 2**63:
+                raise UserError(f"{what} is {number}; expected a whole number from 0 to 2⁶³ − 1.")
+        if epochs:
+            chosen = replace(chosen, epochs=epochs)
+        return cls(
+            member=member, recipe=chosen, dataset=dataset.name, data=data_hash(dataset.train()),
+            num_classes=dataset.num_classes, image_size=dataset.image_size,
+            mean=tuple(dataset.mean), std=tuple(dataset.std), seed=seed,
+        )  # fmt: skip
 
     @cached_property
     def digest(self) -> str:
@@ -62,23 +82,6 @@ class Plan:
             self.member.name, dataset=self.dataset, num_classes=self.num_classes,
             image_size=self.image_size, mean=self.mean, std=self.std,
         )  # fmt: skip
-
-
-def plan(arch: str, dataset: Dataset, *, recipe: str = "", epochs: int | None = None, seed: int = 0) -> Plan:
-    """What training `arch` on `dataset` means. Raises UserError on unknown names and impossible sizes."""
-    member = resolve(
-        arch, dataset=dataset.name, image_size=dataset.image_size, num_classes=dataset.num_classes
-    )
-    chosen = recipe_for(member, dataset.name, recipe)
-    if epochs is not None:
-        if epochs < 1:
-            raise UserError(f"epochs is {epochs}; expected at least 1.")
-        chosen = replace(chosen, epochs=epochs)
-    return Plan(
-        member=member, recipe=chosen, dataset=dataset.name, data=data_hash(dataset.train()),
-        num_classes=dataset.num_classes, image_size=dataset.image_size,
-        mean=tuple(dataset.mean), std=tuple(dataset.std), seed=seed,
-    )  # fmt: skip
 
 
 def data_hash(train: Labelled) -> str:

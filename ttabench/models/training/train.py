@@ -25,14 +25,14 @@ from torch.nn import functional as F
 from ttabench.data.dataset import Dataset
 from ttabench.env import machine, pick_device, versions
 from ttabench.errors import UserError
-from ttabench.evaluate import clean_accuracy
-from ttabench.models.checkpoints.cache import Loaded, load, save, write_atomically
+from ttabench.models.checkpoints.cache import save_trained, write_atomically
+from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.training.augment import Sampler, mix
-from ttabench.models.training.plans import Plan, plan
+from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
 
-__all__ = ["Progress", "train"]
+__all__ = ["TrainingProgress", "train"]
 
 SAVE_EVERY = 30.0  # seconds between training states; one is also a sign that this takes long
 TELL_EVERY = 0.1  # seconds between progress reports, at least
@@ -40,7 +40,7 @@ EVALUATIONS = 10  # of the clean test set over a training run, for the learning 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TrainingProgress:
     """Where a training run stands: `epoch` and `step` count from 1, accuracy (percent) and loss are
     of the training images of this epoch so far."""
 
@@ -55,43 +55,36 @@ class Progress:
 
 
 def train(
-    arch: str,
+    plan: TrainingPlan,
     dataset: Dataset,
     *,
-    recipe: str = "",
-    epochs: int | None = None,
-    seed: int = 0,
     device: str = "cpu",
     precision: str = "auto",
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Loaded:
-    """Train `arch` on the clean training images, store it, and return it as it was stored.
+    on_progress: Callable[[TrainingProgress], None] | None = None,
+) -> None:
+    """Train a classifier on the clean training images, and store it.
 
     Continues a run of the same plan that was killed.
 
-    recipe       the recipe's name; "" = the dataset's default.
-    epochs       in place of the recipe's (the result is then found only when asked for with these).
     precision    "auto" = the recipe's, "float32" or "bfloat16" (autocast).
     on_progress  called at the end of each epoch, and up to ten times a second within.
 
     Raises UserError on bad names, an unwritable cache, or a loss that is not finite.
     """
-    what = plan(arch, dataset, recipe=recipe, epochs=epochs, seed=seed)
     place = torch.device(pick_device(device))
-    with _isolated(what.recipe.threads, place):
-        run = _Run(what, dataset, place, precision)
+    with _isolated(plan.recipe.threads, place):
+        run = _Run(plan, dataset, place, precision)
         run.resume()
-        while run.epoch < what.recipe.epochs:
+        while run.epoch < plan.recipe.epochs:
             run.train_one_epoch(on_progress or (lambda _: None))
         run.finish()
-    return load(arch, dataset, recipe=recipe, epochs=epochs, seed=seed)
 
 
 class _Run:
     """A training run: the network, its optimiser, and how far it has come."""
 
-    def __init__(self, what: Plan, dataset: Dataset, device: torch.device, precision: str) -> None:
-        self.plan, self.recipe, self.device = what, what.recipe, device
+    def __init__(self, plan: TrainingPlan, dataset: Dataset, device: torch.device, precision: str) -> None:
+        self.plan, self.recipe, self.device = plan, plan.recipe, device
         self.precision = resolve_precision(precision, self.recipe, device)
         self.test = dataset.test()
         train = dataset.train()
@@ -101,8 +94,8 @@ class _Run:
         self.steps_per_epoch = len(train) // self.batch_size
         self.steps = self.steps_per_epoch * self.recipe.epochs
 
-        torch.manual_seed(what.seed)
-        self.classifier = what.build().to(device)
+        torch.manual_seed(plan.seed)
+        self.classifier = plan.build().to(device)
         self.optimizer = make_optimizer(self.recipe, self.classifier.net, device)
         compiled = self.recipe.compile and device.type == "cuda" and find_spec("triton")
         self.forward: Callable[[Tensor], Tensor] = (
@@ -113,7 +106,7 @@ class _Run:
         self.curve: list[dict[str, float]] = []
         self.saved_at = time.perf_counter()
 
-    def train_one_epoch(self, on_progress: Callable[[Progress], None]) -> None:
+    def train_one_epoch(self, on_progress: Callable[[TrainingProgress], None]) -> None:
         began = told = time.perf_counter()
         seed = int(np.random.SeedSequence((self.plan.seed, self.epoch)).generate_state(1)[0])
         torch.manual_seed(seed)  # dropout and stochastic depth
@@ -133,7 +126,7 @@ class _Run:
                 told = now
                 loss, right = sums.tolist()
                 on_progress(
-                    Progress(
+                    TrainingProgress(
                         arch=self.plan.member.name, epoch=self.epoch + 1, epochs=self.recipe.epochs,
                         step=step, steps=self.steps, loss=loss / i,
                         accuracy=100 * right / (i * self.batch_size),
@@ -223,13 +216,15 @@ class _Run:
         clean = self._clean_accuracy()
         self.curve[-1]["clean_accuracy"] = clean
         described = {
-            "clean_accuracy": clean, "test_images": len(self.test), "epochs": self.recipe.epochs,
+            "clean_accuracy": clean,
+            "warning": accuracy_warning(self.classifier, self.test, clean, None, str(self.device)),
+            "test_images": len(self.test), "epochs": self.recipe.epochs,
             "seconds": round(self.seconds + time.perf_counter() - began, 1),
             "device": self.device.type, "machine": machine(), "threads": torch.get_num_threads(),
             "precision": self.precision, "parameters": sum(p.numel() for p in self.classifier.parameters()),
             "versions": versions(), "curve": self.curve,
         }  # fmt: skip
-        save(self.plan, self.classifier, described)
+        save_trained(self.plan, self.classifier, described)
         self.state_file.unlink(missing_ok=True)
 
 

@@ -1,0 +1,126 @@
+"""Methods with settings as a user writes them, ``tent[norms=all,lr=0.001]``, and as Configs."""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from ttabench.cell import Scalar
+from ttabench.errors import UserError, unknown
+from ttabench.method import Method
+from ttabench.ranges import check_ranges
+from ttabench.registry import method
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Split at commas outside brackets: ``a,b[x=1,y=2]`` → ``("a", "b[x=1,y=2]")``."""
+    return tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip())
+
+
+def distinct_list(text: str, what: str) -> tuple[str, ...]:
+    """As :func:`split_list`. Raises UserError where nothing is named, or one name twice."""
+    names = split_list(text)
+    if not names:
+        raise UserError(f"{what} '{text}' names nothing; name at least one.")
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UserError(f"{what} names '{twice}' twice; name it once.")
+    return names
+
+
+def parse_method(text: str) -> tuple[str, dict[str, str]]:
+    """``tent[norms=all]`` → ``("tent", {"norms": "all"})``. Raises UserError."""
+    match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
+    if not match:
+        raise UserError(f"method '{text}' is not of the form name or name[key=value,…].")
+    settings: dict[str, str] = {}
+    for part in filter(None, (match[2] or "").split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UserError(f"'{part}' in '{text}' is not of the form key=value.")
+        settings[key.strip()] = value.strip()
+    return match[1].strip(), settings
+
+
+def parse_settings(settings: Sequence[str], chosen: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """``tent.lr=1e-3,1e-4`` → ``{"tent": {"lr": ["1e-3", "1e-4"]}}``. Raises UserError."""
+    parsed: dict[str, dict[str, list[str]]] = {}
+    for text in settings:
+        match = re.fullmatch(r"([^.=]+)\.([^.=]+)=(.*)", text)
+        if not match or not match[3]:
+            raise UserError(f"--set {text} is not of the form method.key=value[,value…].")
+        name, key, values = match[1].strip(), match[2].strip(), match[3].split(",")
+        if name not in chosen:
+            method(name)  # raises for one that nobody knows
+            raise UserError(f"--set {text} is about '{name}', which is not among the methods of this sweep.")
+        if key in parsed.get(name, {}):
+            raise UserError(f"--set {name}.{key} is given twice; put all values into one: {name}.{key}=A,B.")
+        parsed.setdefault(name, {})[key] = [v.strip() for v in values]
+    return parsed
+
+
+def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
+    """`text` as the type a Config field declares. Raises UserError."""
+    if typing.get_origin(kind) is typing.Literal:
+        choices = [str(c) for c in typing.get_args(kind)]
+        if text not in choices:
+            raise unknown(f"value of {name}.{key}", text, choices)
+        return text
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        options = typing.get_args(kind)
+        if type(None) in options and text.lower() == "none":
+            return None
+        kind = next(option for option in options if option is not type(None))
+    if kind is bool:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise UserError(f"{name}.{key}={text}: expected true or false.")
+    if kind in (int, float):
+        try:
+            value: float = kind(text)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise UserError(f"{name}.{key}={text}: expected {what}.") from None
+        if not math.isfinite(value):
+            raise UserError(f"{name}.{key}={text}: expected a finite number.")
+        return value
+    return text
+
+
+def make_config(cls: type[Method[Any]], values: Mapping[str, str], base: Mapping[str, Any]) -> Any:
+    """A method's Config from `base` values and a user's texts. Raises UserError."""
+    hints = typing.get_type_hints(cls.Config)
+    kinds = {f.name: hints[f.name] for f in fields(cls.Config)}
+    for key in values:
+        if key not in kinds:
+            raise unknown(f"setting of {cls.name}", key, kinds)
+    given = {k: parse_value(cls.name, k, v, kinds[k]) for k, v in values.items()}
+    try:
+        config = cls.Config(**{**base, **given})
+        check_ranges(config)
+    except ValueError as problem:
+        raise UserError(f"{cls.name}: {problem}.") from None
+    return config
+
+
+def label(name: str, config: Any, plain: Any) -> str:
+    differs = [
+        f"{f.name}={spell(getattr(config, f.name))}"
+        for f in fields(config)
+        if getattr(config, f.name) != getattr(plain, f.name)
+    ]
+    return f"{name}[{','.join(differs)}]" if differs else name
+
+
+def spell(value: Scalar) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

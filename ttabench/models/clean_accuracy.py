@@ -1,0 +1,88 @@
+"""The clean accuracy of a source classifier, and what a low one may come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttabench.classifier import Classifier, Normalize
+from ttabench.data.dataset import Labelled
+from ttabench.errors import unknown
+from ttabench.stream import Stream
+
+__all__ = ["NORMALISATIONS", "accuracy_warning", "clean_accuracy", "normalisation"]
+
+NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+"""Means and standard deviations of pixels in [0, 1] that people train with."""
+
+TOLERANCE = 1.0  # points between measured and claimed accuracy, besides three standard errors
+TRIED = 1000  # images on which other normalisations are tried
+
+
+@torch.no_grad()
+def clean_accuracy(model: Callable[[Tensor], Tensor], data: Labelled, device: str = "cpu") -> float:
+    """Accuracy in percent of an unadapted model in eval mode."""
+    stream = Stream(data.images, np.arange(len(data)), 500, device)
+    guesses = torch.cat([model(x).argmax(dim=1).cpu() for x in stream]).numpy()
+    return 100 * float((guesses == data.labels).mean())
+
+
+def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if name not in NORMALISATIONS:
+        raise unknown("normalisation", name, NORMALISATIONS)
+    return NORMALISATIONS[name]
+
+
+def accuracy_warning(
+    classifier: Classifier, test: Labelled, accuracy: float, claimed: float | None, device: str
+) -> str:
+    """What is wrong with a clean accuracy in percent, and whether another normalisation would explain it.
+
+    A sentence for the user; "" where the accuracy is as claimed or, without a claim, well above guessing.
+    """
+    chance = 100 / classifier.num_classes
+    error = _standard_error(accuracy, len(test))
+    if claimed is not None and abs(accuracy - claimed) > TOLERANCE + 3 * error:
+        text = f"clean accuracy is {accuracy:.2f} %, but {claimed:.2f} % is claimed"
+    elif claimed is None and accuracy < 2 * chance + 3 * error:
+        text = f"clean accuracy is {accuracy:.2f} %, little better than the {chance:.2f} % of guessing"
+    else:
+        return ""
+    return text + _other_normalisation(classifier, test, device) + "."
+
+
+def _standard_error(accuracy: float, count: int) -> float:
+    """Of an accuracy in percent, in points; never taken for smaller than that of 1 or 99 %."""
+    p = min(max(accuracy, 1), 99) / 100
+    return 100 * math.sqrt(p * (1 - p) / count)
+
+
+def _other_normalisation(classifier: Classifier, test: Labelled, device: str) -> str:
+    step = max(1, len(test) // TRIED)
+    some = Labelled(test.images[::step], test.labels[::step])
+    own = classifier.normalize
+    found: dict[str, float] = {}
+    try:
+        before = clean_accuracy(classifier, some, device)
+        for name, (mean, std) in NORMALISATIONS.items():
+            classifier.normalize = Normalize(mean, std).to(device)
+            found[name] = clean_accuracy(classifier, some, device)
+    finally:
+        classifier.normalize = own
+    best = max(found.values())
+    if best <= before + 2:
+        return ""
+    margin = 2 * _standard_error(best, len(some))
+    close = sorted((name for name in found if found[name] >= best - margin), key=lambda name: -found[name])
+    options = " or ".join(f"{name} ({found[name]:.1f} %)" for name in close)
+    return f"; it is {before:.1f} % on {len(some):,} of the images, where --normalize {options} does better"

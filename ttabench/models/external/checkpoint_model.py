@@ -1,0 +1,50 @@
+"""A weights file for an architecture that has a name: ``--archs resnet20 --checkpoint FILE``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ttabench.classifier import Classifier
+from ttabench.data.fetch.download import Progress, silent
+from ttabench.models.external import official
+from ttabench.models.external.external_model import ExternalModel
+from ttabench.models.model import Model
+
+__all__ = ["CLAIMS", "CheckpointModel"]
+
+CLAIMS = {each.file.file: each.claimed for each in official.PUBLISHED}
+"""Clean accuracy in percent of published files under the names they were published with."""
+
+
+class CheckpointModel(ExternalModel):
+    """The network of `model` with the weights in `file`."""
+
+    def __init__(
+        self, model: Model, file: Path, *, normalize: str = "", claimed: float | None = None
+    ) -> None:
+        super().__init__(model.name, model.dataset, normalize=normalize, claimed=claimed)
+        self.model = model
+        self.file = file
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return self.model.aliases
+
+    @property
+    def claimed_accuracy(self) -> float | None:
+        if self.claimed is not None:
+            return self.claimed
+        return self.model.claimed_accuracy or CLAIMS.get(self.file.name)
+
+    def build(self) -> Classifier:
+        return self.model.build()
+
+    def fill(self, classifier: Classifier, file: Path) -> None:
+        self.model.fill(classifier, file)
+
+    def weights(self, progress: Progress = silent) -> Path:
+        return self.file
+
+    def origin(self) -> dict[str, Any]:
+        return {"origin": self.file.name}

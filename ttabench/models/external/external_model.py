@@ -1,0 +1,114 @@
+"""A source classifier that was trained elsewhere: loaded, measured on clean images, and kept in the cache.
+
+The cache holds its weights like those of classifiers trained here, so that a sweep that goes on later, or in
+another process, uses the same weights even if the original file changes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ttabench.classifier import Classifier, Normalize
+from ttabench.data.dataset import Dataset
+from ttabench.data.fetch.download import Progress, silent
+from ttabench.env import versions
+from ttabench.errors import UserError
+from ttabench.models.checkpoints import cache
+from ttabench.models.checkpoints.cache import Loaded
+from ttabench.models.checkpoints.weights import content_hash
+from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy, normalisation
+from ttabench.models.external.download_weights import PublishedWeights, obtain
+from ttabench.models.model import Model
+from ttabench.models.training.plans import data_hash
+
+__all__ = ["ExternalModel"]
+
+
+class ExternalModel(Model):
+    """A classifier from elsewhere.
+
+    normalize  the name of a normalisation, see `clean_accuracy.NORMALISATIONS`; "" = the model's own.
+    claimed    the clean accuracy in percent that it is said to have; None = what its authors state.
+    """
+
+    def __init__(
+        self, name: str, dataset: Dataset, *, normalize: str = "", claimed: float | None = None
+    ) -> None:
+        super().__init__(name, dataset)
+        self.normalize = normalize
+        self.claimed = claimed
+
+    def build_pretrained(self) -> Classifier:
+        """As :meth:`build`, with the weights that its maker gives it."""
+        return self.build()
+
+    def published_weights(self) -> PublishedWeights | None:
+        """The file that its authors published; None where there is none. Nothing is downloaded."""
+        return None
+
+    @property
+    def claimed_accuracy(self) -> float | None:
+        published = self.published_weights()
+        return self.claimed if self.claimed is not None or published is None else published.claimed
+
+    def weights(self, progress: Progress = silent) -> Path | None:
+        published = self.published_weights()
+        return None if published is None else obtain(published.file, published.source, progress)[0]
+
+    def origin(self) -> dict[str, Any]:
+        """Where the weights come from, for the model card."""
+        if (published := self.published_weights()) is None:
+            return {"origin": self.name}
+        return {
+            "origin": f"{self.name} ({published.file.urls[0]})",
+            "origin_sha256": obtain(published.file, published.source)[1],
+        }
+
+    def load(self, device: str = "cpu", progress: Progress = silent) -> Loaded:
+        """Measured on the clean test images and kept in the cache.
+
+        ``note["warning"]`` of what is returned is a sentence for the user, or "". Raises UserError where the
+        weights cannot be had or do not fit.
+        """
+        normalize = Normalize(*normalisation(self.normalize)) if self.normalize else None
+        file = self.weights(progress)
+        classifier = self.build_pretrained() if file is None else self.build()
+        if file is not None:
+            self.fill(classifier, file)
+        if normalize is not None:
+            classifier.normalize = normalize
+        test = self.dataset.test()
+        sha256, test_hash, claimed = content_hash(classifier), data_hash(test), self.claimed_accuracy
+        kept = self.recall(sha256)
+        if kept and kept.note.get("test_data") == test_hash and kept.note.get("claimed") == claimed:
+            return kept
+        accuracy = clean_accuracy(classifier.to(device), test, device)
+        note: dict[str, Any] = {
+            "clean_accuracy": accuracy, "claimed": claimed,
+            "warning": accuracy_warning(classifier, test, accuracy, claimed, device),
+            "test_images": len(test), "test_data": test_hash,
+            **self.origin(),
+            "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(),
+        }  # fmt: skip
+        described = cache.save_external(self.name, self.dataset.name, classifier.cpu(), note)
+        return cache.open_described(described, self.build)
+
+    def wrap(
+        self,
+        net: nn.Module,
+        mean: tuple[float, ...] = (0.0, 0.0, 0.0),
+        std: tuple[float, ...] = (1.0, 1.0, 1.0),
+    ) -> Classifier:
+        """`net` as a classifier of the dataset. Raises UserError where it cannot take images of that size."""
+        try:
+            return self.checked(Classifier.wrap(net, self.dataset.image_size, mean, std))
+        except UserError:
+            raise
+        except Exception as problem:  # whatever a stranger's network does with images of this size
+            raise UserError(
+                f"{self.name} cannot take images of {self.dataset.image_size} pixels "
+                f"({type(problem).__name__}: {problem})."
+            ) from None

@@ -1,0 +1,71 @@
+"""Networks of torchvision: ``torchvision/NAME[:WEIGHTS]``. The only door to the package."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from ttabench.classifier import Classifier
+from ttabench.errors import UserError, unknown
+from ttabench.models.external.external_model import ExternalModel
+
+__all__ = ["PREFIX", "TorchvisionModel"]
+
+PREFIX = "torchvision/"
+
+
+class TorchvisionModel(ExternalModel):
+    """``torchvision/NAME[:WEIGHTS]``: an image classifier of torchvision, e.g. ``torchvision/resnet50``.
+
+    WEIGHTS is one of the names that torchvision has for it, such as ``IMAGENET1K_V2``; without it
+    torchvision's default is taken. The normalisation is that of the weights' own transforms.
+    """
+
+    def build(self) -> Classifier:
+        name, weights = self._parts()
+        return self._wrapped(
+            _models(self.name).get_model(name, num_classes=self.dataset.num_classes), weights
+        )
+
+    def build_pretrained(self) -> Classifier:
+        name, weights = self._parts()
+        try:
+            net = _models(self.name).get_model(name, weights=weights)
+        except (OSError, RuntimeError) as problem:
+            first = str(problem).splitlines()[0]
+            raise UserError(
+                f"the weights {weights.url} of {self.name} cannot be had ({first}); download them elsewhere "
+                f"and use --archs {PREFIX}{name} --checkpoint FILE."
+            ) from None
+        return self._wrapped(net, weights)
+
+    def _wrapped(self, net: nn.Module, weights: Any) -> Classifier:
+        transforms = weights.transforms()
+        return self.wrap(net, tuple(transforms.mean), tuple(transforms.std))
+
+    def _parts(self) -> tuple[str, Any]:
+        """The name that torchvision knows, and the entry of its weights."""
+        models = _models(self.name)
+        name, _, wanted = self.name.removeprefix(PREFIX).partition(":")
+        classifiers = models.list_models(module=models)
+        if name not in classifiers:
+            raise unknown("torchvision model", name, classifiers, "torchvision.models.list_models()")
+        entries = models.get_model_weights(name)
+        if not wanted:
+            return name, entries.DEFAULT
+        if wanted not in entries.__members__:
+            raise unknown(f"weights of {PREFIX}{name}", wanted, entries.__members__)
+        return name, entries[wanted]
+
+
+def _models(asked: str) -> ModuleType:
+    try:
+        from torchvision import models
+    except (ImportError, RuntimeError) as problem:  # the latter where it was made for another torch
+        raise UserError(
+            f"{asked} needs torchvision ({str(problem).splitlines()[0]}): pip install 'ttabench[timm]', with "
+            "the torchvision made for the torch installed."
+        ) from None
+    return models  # type: ignore[no-any-return]

@@ -1,0 +1,98 @@
+"""The contract of a source classifier that was named: what builds it, and where its weights are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from ttabench.classifier import Classifier
+from ttabench.data.dataset import Dataset
+from ttabench.data.fetch.download import Progress, silent
+from ttabench.errors import UserError
+from ttabench.models.architectures.compact_transformers import CompactTransformer
+from ttabench.models.checkpoints import cache
+from ttabench.models.checkpoints.cache import Loaded
+from ttabench.models.checkpoints.read_weights import read_weights
+from ttabench.models.checkpoints.weights import load_weights
+
+__all__ = ["Model"]
+
+
+class Model(ABC):
+    """A source classifier as the user named it, for one dataset.
+
+    name       what the user called it; results are stored under it.
+    trainable  whether `ttabench train` makes its weights.
+    """
+
+    trainable: ClassVar[bool] = False
+
+    def __init__(self, name: str, dataset: Dataset) -> None:
+        self.name = name
+        self.dataset = dataset
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.dataset.name}"
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The names under which its weights may be in the cache."""
+        return (self.name,)
+
+    @abstractmethod
+    def build(self) -> Classifier:
+        """The classifier in eval mode, with random weights or those that its maker gives it.
+
+        Raises UserError on unknown names, missing packages, another number of classes.
+        """
+
+    @abstractmethod
+    def weights(self, progress: Progress = silent) -> Path | None:
+        """The file with its weights, downloaded where need be; None where there is none."""
+
+    @abstractmethod
+    def load(self, device: str = "cpu", progress: Progress = silent) -> Loaded:
+        """The classifier with its weights, from the cache or put there. UserError where it has none."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`load` gives a classifier without training one first."""
+        return True
+
+    @property
+    def claimed_accuracy(self) -> float | None:
+        """The clean accuracy in percent that its authors state; None where they state none."""
+        return None
+
+    def fill(self, classifier: Classifier, file: Path) -> None:
+        """Load a weights file into a classifier that :meth:`build` made.
+
+        Raises UserError where the file is of another architecture or number of classes, or no weights at all.
+        """
+        tensors = read_weights(file)
+        optional: tuple[str, ...] = ()
+        if isinstance(classifier.net, CompactTransformer) and classifier.net.has_fixed_positions:
+            # These are computed, as the authors' own loader does, and never taken from a file.
+            optional = ("positional_emb",)
+            tensors.pop("classifier.positional_emb", None)
+        head = tensors.get(f"{classifier.last}.weight")
+        if head is not None and len(head) != self.dataset.num_classes:
+            raise UserError(
+                f"{file} has {len(head)} classes, but {self.dataset.name} has {self.dataset.num_classes}."
+            )
+        load_weights(classifier.net, tensors, str(file), optional)
+
+    def recall(self, sha256: str) -> Loaded | None:
+        """The classifier of exactly this identity; None where the cache lacks it."""
+        described = cache.with_hash(self.dataset.name, self.aliases, sha256)
+        return None if described is None else cache.open_described(described, self.build)
+
+    def checked(self, classifier: Classifier) -> Classifier:
+        """`classifier` in eval mode. Raises UserError where its number of classes is not the data's."""
+        if classifier.num_classes != self.dataset.num_classes:
+            raise UserError(
+                f"{self.name} has {classifier.num_classes} classes, but {self.dataset.name} has "
+                f"{self.dataset.num_classes}."
+            )
+        return classifier.eval()

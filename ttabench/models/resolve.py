@@ -1,0 +1,69 @@
+"""From the name of a source classifier to its object. No other place reads such names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ttabench.data.dataset import Dataset
+from ttabench.errors import UserError
+from ttabench.models.external import huggingface, official, robustbench, timm, torchvision
+from ttabench.models.external.checkpoint_model import CheckpointModel
+from ttabench.models.external.external_model import ExternalModel
+from ttabench.models.external.python_path import PythonModel
+from ttabench.models.model import Model
+from ttabench.models.trained_model import TrainedModel
+
+__all__ = ["resolve_model"]
+
+ORIGINS: dict[str, type[ExternalModel]] = {
+    timm.PREFIX: timm.TimmModel,
+    torchvision.PREFIX: torchvision.TorchvisionModel,
+    huggingface.PREFIX: huggingface.HuggingFaceModel,
+    robustbench.PREFIX: robustbench.RobustBenchModel,
+    official.PREFIX: official.OfficialModel,
+}
+
+
+def resolve_model(
+    name: str,
+    dataset: Dataset,
+    *,
+    checkpoint: Path | None = None,
+    normalize: str = "",
+    claimed: float | None = None,
+    recipe: str = "",
+    epochs: int = 0,
+    seed: int = 0,
+) -> Model:
+    """The source classifier that `name` stands for, on `dataset`.
+
+    ``resnet18``, ``cct_7_3x1`` …    trained here, see `architectures.names`.
+    ``package.module:callable``       made by a function of the user.
+    ``timm/NAME``, ``torchvision/NAME[:WEIGHTS]``, ``hf/NAME``, ``robustbench/NAME``, ``official/NAME``
+                                      from elsewhere.
+
+    checkpoint   a weights file for that network, in place of training or of the published weights.
+    normalize    see `clean_accuracy.NORMALISATIONS`; for models that are not trained here.
+    recipe, epochs, seed   of training, see `TrainedModel`.
+
+    Raises UserError on a name that nobody knows.
+    """
+    prefix, slash, _ = name.partition("/")
+    kind = ORIGINS.get(f"{prefix}/")
+    model: Model
+    if slash and kind is not None:
+        model = kind(name, dataset, normalize=normalize, claimed=claimed)
+    elif ":" in name:
+        model = PythonModel(name, dataset, normalize=normalize, claimed=claimed)
+    elif slash:
+        forms = ", ".join(f"{origin}NAME" for origin in ORIGINS)
+        raise UserError(
+            f"'{name}' is no architecture; models from elsewhere are {forms} or package.module:callable."
+        )
+    else:
+        model = TrainedModel(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+    if checkpoint is not None:
+        return CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
+    if normalize and model.trainable:
+        raise UserError(f"{name} is trained here with the dataset's normalisation; leave --normalize out.")
+    return model

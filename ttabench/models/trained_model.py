@@ -1,0 +1,78 @@
+"""A source classifier that is trained here."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from ttabench.classifier import Classifier
+from ttabench.data.dataset import Dataset
+from ttabench.data.fetch.download import Progress, silent
+from ttabench.errors import UserError
+from ttabench.models.architectures.build import build
+from ttabench.models.architectures.names import resolve
+from ttabench.models.checkpoints import cache
+from ttabench.models.checkpoints.cache import Loaded
+from ttabench.models.model import Model
+from ttabench.models.training.plans import TrainingPlan
+
+__all__ = ["TrainedModel"]
+
+
+class TrainedModel(Model):
+    """One of our architectures, trained on the dataset by a recipe.
+
+    recipe  its name; "" = the dataset's default.
+    epochs  in place of the recipe's; 0 = the recipe's.
+    """
+
+    trainable = True
+
+    def __init__(
+        self, name: str, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
+    ) -> None:
+        super().__init__(name, dataset)
+        self.member = resolve(
+            name, dataset=dataset.name, image_size=dataset.image_size, num_classes=dataset.num_classes
+        )
+        self.recipe, self.epochs, self.seed = recipe, epochs, seed
+
+    @cached_property
+    def plan(self) -> TrainingPlan:
+        """What training it means. Raises UserError on an unknown recipe."""
+        return TrainingPlan.of(
+            self.member, self.dataset, recipe=self.recipe, epochs=self.epochs, seed=self.seed
+        )
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return (self.name, self.member.name)
+
+    def build(self) -> Classifier:
+        return build(
+            self.member.name, dataset=self.dataset.name, num_classes=self.dataset.num_classes,
+            image_size=self.dataset.image_size, mean=self.dataset.mean, std=self.dataset.std,
+        )  # fmt: skip
+
+    def weights(self, progress: Progress = silent) -> Path | None:
+        described = cache.read(self.plan.path)
+        return None if described is None else described.weights
+
+    @property
+    def ready(self) -> bool:
+        return self.weights() is not None
+
+    def load(self, device: str = "cpu", progress: Progress = silent) -> Loaded:
+        return cache.open_described(self._described(), self.build)
+
+    def plot_learning_curve(self) -> Path:
+        """Plot the learning curve beside the weights; the PNG file. UserError where it is not trained."""
+        return cache.plot_curve(self._described())
+
+    def _described(self) -> cache.Described:
+        if (described := cache.read(self.plan.path)) is None:
+            raise UserError(
+                f"{self.member.name} has not been trained on {self.dataset.name}; run ttabench train "
+                f"--archs {self.member.name} --datasets {self.dataset.name}."
+            )
+        return described

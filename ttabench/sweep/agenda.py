@@ -1,0 +1,84 @@
+"""What is left to do of a plan: which cells the store already holds, and which cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ttabench.cell import Cell, Result
+from ttabench.errors import unknown
+from ttabench.store import Store
+from ttabench.sweep.plan import Planned
+from ttabench.worker import Job
+
+OVERWRITE = ("never", "failed", "always")
+
+
+@dataclass
+class Agenda:
+    """A sweep's cells by what is to happen to them."""
+
+    todo: list[Cell] = field(default_factory=list)
+    done: list[Cell] = field(default_factory=list)
+    failed: list[Cell] = field(default_factory=list)  # recorded as failed, and left so
+    not_applicable: list[Planned] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return len(self.todo) + len(self.done) + len(self.failed) + len(self.not_applicable)
+
+
+def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "failed") -> Agenda:
+    """Sort cells by what the store already holds. `overwrite` is one of :data:`OVERWRITE`."""
+    held = {} if store is None or overwrite == "always" else store.latest()
+    sorted_out = Agenda()
+    for item in planned:
+        record = held.get(item.cell.cell_id) if item.cell.checkpoint else None
+        if item.unmet:
+            sorted_out.not_applicable.append(item)
+        elif record is None or record.result.status == "n/a":
+            sorted_out.todo.append(item.cell)
+        elif record.result.status == "ok":
+            sorted_out.done.append(item.cell)
+        elif overwrite == "failed":
+            sorted_out.todo.append(item.cell)
+        else:
+            sorted_out.failed.append(item.cell)
+    return sorted_out
+
+
+def make_jobs(todo: Sequence[Cell], planned: Sequence[Planned], store: Store, device: str) -> list[Job]:
+    """One job per cell; per whole sequence where state carries over from corruption to corruption."""
+    sequences: dict[tuple[object, ...], list[Cell]] = {}
+    wanted = {cell.cell_id for cell in todo}
+    made: list[Job] = []
+    for cell in (item.cell for item in planned if not item.unmet):
+        if cell.protocol.reset == "continual":
+            sequences.setdefault(
+                (cell.method, cell.config, cell.arch, cell.dataset, cell.severity, cell.seed), []
+            ).append(cell)
+        elif cell.cell_id in wanted:
+            made.append(Job((cell,), store.root, device))
+    made += [
+        Job(tuple(cells), store.root, device)
+        for cells in sequences.values()
+        if any(cell.cell_id in wanted for cell in cells)
+    ]
+    return made
+
+
+def record_not_applicable(items: Sequence[Planned], store: Store) -> None:
+    """Store each cell that cannot be run with its reason, once."""
+    held = store.latest()
+    writer = store.writer()
+    for item in items:
+        if item.cell.cell_id not in held:
+            writer.append(Result(cell=item.cell, status="n/a", reason=item.unmet))
+    writer.close()
+
+
+def pick_overwrite(text: str) -> str:
+    """Raises UserError unless `text` is one of :data:`OVERWRITE`."""
+    if text not in OVERWRITE:
+        raise unknown("value of --overwrite", text, OVERWRITE)
+    return text

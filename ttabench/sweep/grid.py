@@ -1,0 +1,63 @@
+"""A sweep as a user asks for it: names and numbers, nothing looked up yet."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ttabench.errors import UserError, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A sweep as asked for; every tuple is an axis.
+
+    methods   names, perhaps with settings: ``tent`` or ``tent[norms=all,lr=0.001]``.
+    settings  ``method.key=value[,value…]``; several values, and several settings, cross.
+    mode      native (each method as its paper runs it) | online | offline.
+    batch_size, epochs   0 = each method's own.
+    checkpoint, normalize   a weights file for the architecture, and what it normalises with.
+    """
+
+    methods: tuple[str, ...]
+    archs: tuple[str, ...]
+    datasets: tuple[str, ...] = ("digits-c",)
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...] = (5,)
+    seeds: tuple[int, ...] = (0,)
+    settings: tuple[str, ...] = ()
+    mode: str = "native"
+    reset: str = "per_corruption"
+    batch_size: int = 0
+    epochs: int = 0
+    order: str = "iid"
+    contamination: str = ""
+    held_out: float = 0.0
+    limit: int = 0
+    precision: str = "float32"
+    checkpoint: str = ""
+    normalize: str = ""
+
+    def __post_init__(self) -> None:
+        if self.checkpoint and len(self.archs) > 1:
+            raise UserError(
+                f"a checkpoint is of one architecture, but {len(self.archs)} are named; name one."
+            )
+        if self.mode not in ("native", "online", "offline"):
+            raise unknown("mode", self.mode, ("native", "online", "offline"))
+        for severity in self.severities:
+            if not 1 <= severity <= 5:
+                raise UserError(f"severity {severity} does not exist; severities are 1 to 5.")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**63:
+                raise UserError(f"seed {seed} does not exist; seeds are 0 to 2⁶³ − 1.")
+        for axis in ("methods", "archs", "datasets", "corruptions", "severities", "seeds"):
+            values = getattr(self, axis)
+            if not values:
+                raise UserError(f"no {axis} were given; name at least one.")
+            if len(set(values)) != len(values):
+                twice = next(v for v in values if values.count(v) > 1)
+                raise UserError(f"{axis} names '{twice}' twice; name each once.")
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}

@@ -1,0 +1,127 @@
+"""From a resolved sweep to its cells."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from ttabench.cell import Cell
+from ttabench.classifier import Architecture
+from ttabench.errors import UserError
+from ttabench.method_settings import label, make_config
+from ttabench.models.model import Model
+from ttabench.progress import OnProgress, silent
+from ttabench.protocol import Protocol
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.resolve import MethodChoice, Sweep
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source classifier, as far as planning must know it.
+
+    name         of the model.
+    fingerprint  SHA-256 of what the dataset is made from.
+    checkpoint   SHA-256 of the weights, "" where they are not trained yet.
+    """
+
+    name: str
+    dataset: str
+    num_classes: int
+    fingerprint: str
+    architecture: Architecture
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell, and why it cannot be run ("" if it can)."""
+
+    cell: Cell
+    unmet: str
+
+
+def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[Source]:
+    """The source classifier of every model: fetched and measured where it comes from elsewhere.
+
+    Warns of a clean accuracy that is not what it should be. Raises UserError where weights cannot be had.
+    """
+    fingerprints: dict[str, str] = {}
+    sources = []
+    for model in models:
+        data = model.dataset
+        if data.name not in fingerprints:
+            fingerprints[data.name] = data.fingerprint()
+        if model.ready:
+            loaded = model.load(device, progress)
+            classifier, checkpoint = loaded.classifier, loaded.sha256
+            if text := loaded.note.get("warning"):
+                warnings.warn(f"{model}: {text}", stacklevel=2)
+        else:
+            classifier, checkpoint = model.build(), ""
+        sources.append(
+            Source(
+                name=model.name, dataset=data.name, num_classes=data.num_classes,
+                fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
+                checkpoint=checkpoint,
+            )
+        )  # fmt: skip
+    return sources
+
+
+def plan(sweep: Sweep, sources: Sequence[Source]) -> list[Planned]:
+    """All cells of a sweep, ordered so that one classifier's cells stay together."""
+    planned: list[Planned] = []
+    seen: set[str] = set()
+    for source, choice in itertools.product(sources, sweep.methods):
+        template, unmet = _template(sweep.grid, source, choice)
+        for cell in _cells(sweep.grid, template):
+            if cell.cell_id not in seen:  # tent and tent[norms=all] are one on a transformer
+                seen.add(cell.cell_id)
+                planned.append(Planned(cell, unmet))
+    return planned
+
+
+def _template(grid: Grid, source: Source, choice: MethodChoice) -> tuple[Cell, str]:
+    """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
+    cls = choice.cls
+    of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
+    of_architecture = dict(cls.for_architecture(source.architecture))
+    config = make_config(cls, choice.given, {**of_dataset, **of_architecture})
+    cell = Cell(
+        method=cls.name, config=tuple(sorted(asdict(config).items())),
+        label=label(cls.name, config, make_config(cls, {}, of_dataset)),
+        arch=source.name, checkpoint=source.checkpoint,
+        dataset=source.dataset, fingerprint=source.fingerprint,
+        corruption="", severity=1, seed=0, protocol=_protocol(grid, choice, source.num_classes),
+    )  # fmt: skip
+    return cell, cls.needs_of(config).unmet(source.architecture)
+
+
+def _cells(grid: Grid, template: Cell) -> Iterator[Cell]:
+    for seed, severity in itertools.product(grid.seeds, grid.severities):
+        history: tuple[str, ...] = ()
+        for corruption in grid.corruptions:
+            yield replace(template, corruption=corruption, severity=severity, seed=seed, history=history)
+            if grid.reset == "continual":
+                history = (*history, f"{corruption}-{severity}")
+
+
+def _protocol(grid: Grid, choice: MethodChoice, num_classes: int) -> Protocol:
+    mode = choice.cls.mode if grid.mode == "native" else grid.mode
+    try:
+        return Protocol(
+            mode=mode,
+            batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
+            epochs=grid.epochs if mode == "offline" else 0,
+            order=grid.order,
+            reset=grid.reset,
+            contamination=grid.contamination,
+            held_out=grid.held_out,
+            limit=grid.limit,
+            precision=grid.precision,
+        )
+    except ValueError as problem:
+        raise UserError(f"{choice.cls.name}: {problem}.") from None

@@ -1,0 +1,97 @@
+"""From the names in a grid to objects: methods with their settings, datasets, and models on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttabench.contamination import foreign_images
+from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.dataset import Dataset
+from ttabench.data.mixed import MIXED
+from ttabench.errors import UserError, unknown
+from ttabench.method import Method
+from ttabench.method_settings import make_config, parse_method, parse_settings
+from ttabench.models.model import Model
+from ttabench.models.resolve import resolve_model
+from ttabench.protocol import parse_call
+from ttabench.registry import method
+from ttabench.sweep.grid import Grid
+
+BASELINE = "source"
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """A method and the settings that the user gives it, as text."""
+
+    cls: type[Method[Any]]
+    given: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid whose names are resolved. `models` holds every architecture on every dataset."""
+
+    grid: Grid
+    methods: tuple[MethodChoice, ...]
+    models: tuple[Model, ...]
+
+
+def resolve(grid: Grid) -> Sweep:
+    """Look up every name and check every setting; nothing is fetched or trained. Raises UserError."""
+    methods = tuple(choose_methods(grid))
+    for choice in methods:
+        make_config(choice.cls, choice.given, {})
+    _check_mode(grid, methods)
+    datasets = [_checked(open_dataset(name), grid) for name in grid.datasets]
+    checkpoint = Path(grid.checkpoint) if grid.checkpoint else None
+    models = tuple(
+        resolve_model(arch, data, checkpoint=checkpoint, normalize=grid.normalize)
+        for data, arch in itertools.product(datasets, grid.archs)
+    )
+    return Sweep(grid, methods, models)
+
+
+def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
+    """Every method × its settings. The baseline comes first, asked for or not: tables need it."""
+    asked = [parse_method(text) for text in grid.methods]
+    names = [name for name, _ in asked]
+    crossed = parse_settings(grid.settings, names)
+    if BASELINE not in names:
+        asked.insert(0, (BASELINE, {}))
+    for name, own in asked:
+        axes = crossed.get(name, {})
+        if both := own.keys() & axes.keys():
+            key = min(both)
+            raise UserError(
+                f"{name}.{key} is set twice: {name}[{key}={own[key]}] and --set {name}.{key}=…; keep one."
+            )
+        for values in itertools.product(*axes.values()):
+            yield MethodChoice(method(name), {**own, **dict(zip(axes, values, strict=True))})
+
+
+def _check_mode(grid: Grid, methods: tuple[MethodChoice, ...]) -> None:
+    modes = {choice.cls.mode if grid.mode == "native" else grid.mode for choice in methods}
+    if grid.epochs and "offline" not in modes:
+        raise UserError(
+            f"--epochs {grid.epochs}: no method of this sweep runs offline, and online every image is seen "
+            "once; add --mode offline or leave --epochs out."
+        )
+
+
+def _checked(data: Dataset, grid: Grid) -> Dataset:
+    """`data`, if it has what the grid asks of it. Raises UserError."""
+    for corruption in grid.corruptions:
+        if corruption not in (*data.corruptions, MIXED):
+            raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
+    if grid.limit and grid.limit > (count := len(data.test())):
+        raise UserError(
+            f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
+        )
+    if parse_call(grid.contamination):
+        foreign_images(grid.contamination, data.test().images[:0], seed=0)
+    return data

@@ -1,0 +1,50 @@
+"""What a worker process keeps between jobs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class WorkerState:
+    """Objects that are made once and used by many jobs: datasets, classifiers, a prepared method, a writer.
+
+    It lives as long as its worker, from the executor's start to its end. It holds at most `limit` objects of
+    a kind; the one not used for longest goes first, so that the largest few of each kind bound its memory.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, OrderedDict[Hashable, Any]] = {}
+
+    def keep(self, kind: str, key: Hashable, make: Callable[[], T], limit: int) -> T:
+        """The object of this kind and key, made where it is not there."""
+        held = self._kinds.setdefault(kind, OrderedDict())
+        if key in held:
+            held.move_to_end(key)
+            found: T = held[key]
+            return found
+        while len(held) >= limit:
+            _close(held.popitem(last=False)[1])
+        held[key] = make()
+        return held[key]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Let go of everything; files that are open are closed."""
+        for held in self._kinds.values():
+            for thing in held.values():
+                _close(thing)
+        self._kinds.clear()
+
+
+def _close(thing: Any) -> None:
+    if callable(getattr(thing, "close", None)):
+        with suppress(OSError):
+            thing.close()
