@@ -1,19 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 
+from tests.unit.planning import plan
 from ttabench.errors import UserError
 from ttabench.method import Architecture
 from ttabench.method_settings import make_config, parse_method, parse_settings, split_list
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.plan import Planned, Source
-from ttabench.sweep.plan import plan as plan_cells
-from ttabench.sweep.resolve import Sweep, choose_methods
+from ttabench.sweep.plan import Source
 
 RESNET = Source("resnet18", "digits-c", 10, "f", Architecture(norm_layers=("batch",), num_classes=10), "c")
 CCT = Source("cct", "digits-c", 10, "f", Architecture(norm_layers=("layer",), num_classes=10), "d")
@@ -21,10 +19,6 @@ CCT = Source("cct", "digits-c", 10, "f", Architecture(norm_layers=("layer",), nu
 
 def grid(**changed: Any) -> Grid:
     return Grid(**{"methods": ("tent",), "archs": ("resnet18",), "corruptions": ("fog", "snow"), **changed})
-
-
-def plan(asked: Grid, sources: Sequence[Source]) -> list[Planned]:
-    return plan_cells(Sweep(asked, tuple(choose_methods(asked)), ()), sources)
 
 
 def labels(*targets: Source, **changed: Any) -> dict[tuple[str, str], str]:

@@ -14,13 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.unit.planning import plan
 from ttabench.classifier import Classifier
 from ttabench.conformance import conform
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.errors import UserError
-from ttabench.grid import Grid, Target, make_config, plan
 from ttabench.method import Method
+from ttabench.method_settings import make_config
 from ttabench.nn import entropy
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.plan import Source
 from ttabench_methods import cmf
 from ttabench_methods.betting import CDF, Bettor
 from ttabench_methods.cmf import CMF, CMFConfig
@@ -140,7 +143,7 @@ def test_come_with_a_thousand_turns_the_order_round_on_ten_classes() -> None:
 
 
 def test_come_rows_show_k_and_the_official_code_is_a_setting(bn: Classifier) -> None:
-    target = Target("net", bn.architecture(), "", "digits-c", "", CLASSES)
+    target = Source("net", "digits-c", CLASSES, "", bn.architecture(), "")
     asked = ("come", "come[host=eata]", "come[K=1000]", "come[host=sar,official_quirks=true]")
     planned = plan(Grid(methods=asked, archs=("net",), corruptions=("fog",)), [target])
     labels = [cell.cell.label for cell in planned if cell.cell.method == "come"]

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.data.fetch.download import Progress, silent
 from ttabench.errors import UserError
 from ttabench.models.architectures.compact_transformers import CompactTransformer
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
+from ttabench.progress import OnProgress, silent
 
 __all__ = ["Model"]
 
@@ -48,11 +48,11 @@ class Model(ABC):
         """
 
     @abstractmethod
-    def weights(self, progress: Progress = silent) -> Path | None:
+    def weights(self, progress: OnProgress = silent) -> Path | None:
         """The file with its weights, downloaded where need be; None where there is none."""
 
     @abstractmethod
-    def load(self, device: str = "cpu", progress: Progress = silent) -> Loaded:
+    def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
         """The classifier with its weights, from the cache or put there. UserError where it has none."""
 
     @property

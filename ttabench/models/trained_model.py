@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.data.fetch.download import Progress, silent
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
 from ttabench.models.architectures.names import resolve
@@ -15,6 +14,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.model import Model
 from ttabench.models.training.plans import TrainingPlan
+from ttabench.progress import OnProgress, silent
 
 __all__ = ["TrainedModel"]
 
@@ -54,7 +54,7 @@ class TrainedModel(Model):
             image_size=self.dataset.image_size, mean=self.dataset.mean, std=self.dataset.std,
         )  # fmt: skip
 
-    def weights(self, progress: Progress = silent) -> Path | None:
+    def weights(self, progress: OnProgress = silent) -> Path | None:
         described = cache.read(self.plan.path)
         return None if described is None else described.weights
 
@@ -62,7 +62,7 @@ class TrainedModel(Model):
     def ready(self) -> bool:
         return self.weights() is not None
 
-    def load(self, device: str = "cpu", progress: Progress = silent) -> Loaded:
+    def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
         return cache.open_described(self._described(), self.build)
 
     def plot_learning_curve(self) -> Path:

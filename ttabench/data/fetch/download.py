@@ -18,9 +18,8 @@ from ttabench.data.published.facts import Archive
 from ttabench.errors import UserError
 from ttabench.progress import OnProgress, silent
 
-__all__ = ["Progress", "checksums", "download", "silent"]
+__all__ = ["checksums", "download"]
 
-Progress = OnProgress
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte

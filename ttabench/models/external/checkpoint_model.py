@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.classifier import Classifier
-from ttabench.data.fetch.download import Progress, silent
 from ttabench.models.external import official
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.model import Model
+from ttabench.progress import OnProgress, silent
 
 __all__ = ["CLAIMS", "CheckpointModel"]
 
@@ -43,7 +43,7 @@ class CheckpointModel(ExternalModel):
     def fill(self, classifier: Classifier, file: Path) -> None:
         self.model.fill(classifier, file)
 
-    def weights(self, progress: Progress = silent) -> Path:
+    def weights(self, progress: OnProgress = silent) -> Path:
         return self.file
 
     def origin(self) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttabench.data.fetch.download import Progress, download, silent
+from ttabench.data.fetch.download import download
 from ttabench.data.published.facts import Archive
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
 from ttabench.files import replace_file
+from ttabench.progress import OnProgress, silent
 
 __all__ = ["PublishedWeights", "WeightsFile", "obtain"]
 
@@ -31,7 +32,7 @@ class PublishedWeights:
     claimed: float | None
 
 
-def obtain(file: WeightsFile, source: str, progress: Progress = silent) -> tuple[Path, str]:
+def obtain(file: WeightsFile, source: str, progress: OnProgress = silent) -> tuple[Path, str]:
     """`file` in ``<cache>/downloads/<source>/``, downloaded unless it is there, and its SHA-256.
 
     It is held to its published checksums. Where the authors publish none, the SHA-256 of the first

@@ -13,7 +13,6 @@ from torch import nn
 
 from ttabench.classifier import Classifier, Normalize
 from ttabench.data.dataset import Dataset
-from ttabench.data.fetch.download import Progress, silent
 from ttabench.env import versions
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cache
@@ -23,6 +22,7 @@ from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy, nor
 from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.model import Model
 from ttabench.models.training.plans import data_hash
+from ttabench.progress import OnProgress, silent
 
 __all__ = ["ExternalModel"]
 
@@ -54,7 +54,7 @@ class ExternalModel(Model):
         published = self.published_weights()
         return self.claimed if self.claimed is not None or published is None else published.claimed
 
-    def weights(self, progress: Progress = silent) -> Path | None:
+    def weights(self, progress: OnProgress = silent) -> Path | None:
         published = self.published_weights()
         return None if published is None else obtain(published.file, published.source, progress)[0]
 
@@ -67,7 +67,7 @@ class ExternalModel(Model):
             "origin_sha256": obtain(published.file, published.source)[1],
         }
 
-    def load(self, device: str = "cpu", progress: Progress = silent) -> Loaded:
+    def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
         """Measured on the clean test images and kept in the cache.
 
         ``note["warning"]`` of what is returned is a sentence for the user, or "". Raises UserError where the
