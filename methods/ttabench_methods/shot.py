@@ -10,62 +10,83 @@
 |         |               | online: the prediction where its probability exceeds `threshold`          |
 | β       | label_weight  | weight of the cross-entropy with ŷ                                        |
 
-Loss: L_ent + L_div + β · cross-entropy (Eq. 7). Online is the form in which T3A and TTAB run it: one step
-per batch; scored is the forward pass before it. Offline is the paper's own: `epochs` passes in random order,
-pseudo-labels from centroids before each, a decaying learning rate.
+Loss: L_ent + L_div + β · cross-entropy (Eq. 7).
 
-Deviations: batch norm uses the statistics of the batch throughout (the paper predicts with running ones), and
-dropout is off. One learning rate for all layers, the paper's for its backbone. Where online no prediction is
-certain, the pseudo-label term is 0 (in T3A's and TTAB's code: NaN).
+Online, as later work runs it, by default as in TTAB's code: batch norm with the statistics of the batch;
+scored is the forward pass before the (last) update. T3A's code is `statistics=source, optimizer=adam,
+weight_decay=0, label_weight=0.1`; with `label_weight=0` instead, it is its SHOT-IM.
+
+Offline is the paper's own: `epochs` passes in random order, pseudo-labels from centroids before each, a
+decaying learning rate; batch norm as in the official code: statistics of the batch while learning, which move
+the running ones; those label and predict.
+
+Deviations: dropout is off. One learning rate for all layers, the paper's for its backbone. Where online no
+prediction is certain, the pseudo-label term is 0 (in T3A's and TTAB's code: NaN). A class that loses all its
+images to others while labels are made has no centroid (official code: no distance).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize, one_hot, pad
+from torch.nn.functional import cross_entropy
 
 from ttabench import nn as tta
-from ttabench.method import Batches, Count, Method, Needs, NonNegative, Range, SourceData, UnitInterval
+from ttabench.method import (
+    Batches,
+    Count,
+    Method,
+    Natural,
+    Needs,
+    NonNegative,
+    Range,
+    SourceData,
+    UnitInterval,
+)
 from ttabench_methods import references
+from ttabench_methods.centroids import nearest_centroid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SHOTConfig:
-    """Defaults: the paper's (lr, momentum, weight decay, β, 15 epochs), TTAB's `threshold`."""
+    """Defaults: the paper's (lr, momentum, weight decay, β, 15 epochs), TTAB's `threshold`.
 
+    statistics    of batch norm, online: "batch", or "source", the stored ones.
+    optimizer     Nesterov SGD, plain SGD or Adam (β₁ = momentum).
+    steps         updates per batch, online.
+    labellings    offline: how often, at even distances, pseudo-labels are made; 0 = before each epoch.
+    class_images  offline: classes predicted for no more images than this are given up.
+    """
+
+    statistics: Literal["batch", "source"] = "batch"
+    optimizer: Literal["adam", "sgd", "nesterov"] = "nesterov"
     lr: NonNegative = 1e-3
     momentum: Annotated[float, Range(above=0, below=1)] = 0.9
     weight_decay: NonNegative = 1e-3
+    information_weight: NonNegative = 1.0
     label_weight: NonNegative = 0.3
     threshold: UnitInterval = 0.9
+    steps: Count = 1
     epochs: Count = 15
+    labellings: Natural = 0
+    class_images: Natural = 0
 
 
-def information_maximisation(logits: Tensor) -> Tensor:
-    """L_ent + L_div (Eq. 3) of logits (B, C): predictions certain one by one, diverse together."""
-    mean = logits.softmax(dim=1).mean(dim=0)
-    return tta.entropy(logits).mean() + (mean * (mean + 1e-5).log()).sum()
+EPSILON = 1e-5  # inside logarithms, in all official codes
 
 
-def nearest_centroid(features: Tensor, p: Tensor) -> Tensor:
-    """Pseudo-labels (Eqs. 4–6) of features (n, k) with softmax outputs (n, C): (n,) int64.
+def information_maximisation(logits: Tensor, epsilon: float = 0.0) -> Tensor:
+    """L_ent + L_div (Eq. 3) of logits (B, C): predictions certain one by one, diverse together.
 
-    Centroids weighted by the softmax give first labels, centroids of those the final ones. Classes
-    that nothing is predicted as have no centroid.
+    L_ent is −Σ p log(p + ε) with an `epsilon`; L_div always has one of 10⁻⁵.
     """
-    z = normalize(pad(features, (0, 1), value=1.0), dim=1)
-    labels, share = p.argmax(dim=1), p
-    for _ in range(2):
-        centroids = (share.T @ z) / share.sum(dim=0)[:, None].clamp(min=1e-8)
-        used = torch.zeros_like(p[0], dtype=torch.bool).scatter_(0, labels, True)
-        similarity = (z @ normalize(centroids, dim=1).T).masked_fill(~used, -torch.inf)
-        labels = similarity.argmax(dim=1)
-        share = one_hot(labels, p.shape[1]).to(p.dtype)
-    return labels
+    p = logits.softmax(dim=1)
+    mean = p.mean(dim=0)
+    h = -(p * (p + epsilon).log()).sum(dim=1) if epsilon else tta.entropy(logits)
+    return h.mean() + (mean * (mean + EPSILON).log()).sum()
 
 
 class SHOT(Method[SHOTConfig]):
@@ -76,43 +97,56 @@ class SHOT(Method[SHOTConfig]):
     needs = Needs(gradient=True)
     Config = SHOTConfig
     batch_size = 64
-    deviations = "online by default, as later work runs it; batch statistics throughout; one learning rate"
+    scores_frozen = "a forward pass after all updates, offline with the statistics gathered while learning"
+    deviations = "online by default, as TTAB runs it; one learning rate for all layers; dropout is off"
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
-        tta.use_batch_statistics(self.model)
+        self.batch_norms = dict(tta.norm_modules(self.model, "batch"))
+        if cfg.statistics == "batch":
+            tta.use_batch_statistics(self.model)
         self.model.requires_grad_(True)
         self.model.linear.requires_grad_(False)
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.SGD(
-            self.parameters.values(), cfg.lr, cfg.momentum, 0, cfg.weight_decay, nesterov=True, fused=True
+        self.optimizer = tta.make_optimizer(
+            cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum, cfg.weight_decay
         )
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model(x)
-        confidence, labels = tta.widen(logits.detach()).softmax(dim=1).max(dim=1)
-        self.learn(logits, labels, confidence > self.config.threshold)
+        for _ in range(self.config.steps):
+            logits: Tensor = self.model(x)
+            confidence, labels = tta.widen(logits.detach()).softmax(dim=1).max(dim=1)
+            self.learn(logits, labels, confidence > self.config.threshold)
         return logits.detach()
 
     @torch.enable_grad()
     def fit(self, batches: Batches, epochs: int = 0) -> None:
+        for name, layer in self.batch_norms.items():
+            self.model.set_submodule(name, layer)
         epochs = epochs or self.config.epochs
         steps, done = epochs * len(batches), 0
+        every = max(1, steps // (self.config.labellings or epochs))
+        for group in self.optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
         for _ in range(epochs):
-            labels = self.label(batches)
             for positions, x in batches.shuffled():
+                if done % every == 0:
+                    labels = self.label(batches)
                 done += 1
                 for group in self.optimizer.param_groups:
-                    group["lr"] = self.config.lr * (1 + 10 * done / steps) ** -0.75
+                    group["lr"] = group["initial_lr"] * (1 + 10 * done / steps) ** -0.75
                 own = labels[positions.to(labels.device)]
-                self.learn(self.model(x), own, torch.ones_like(own, dtype=torch.bool))
+                tta.set_norm_mode(self.model, train=True)
+                self.learn(self.model(x), own, torch.ones_like(own, dtype=torch.bool), EPSILON)
+                tta.set_norm_mode(self.model, train=False)
 
-    def learn(self, logits: Tensor, labels: Tensor, certain: Tensor) -> None:
+    def learn(self, logits: Tensor, labels: Tensor, certain: Tensor, epsilon: float = 0.0) -> None:
         """One step on Eq. 7 for logits (B, C), labels (B,) and which of them count (B,)."""
         logits = tta.widen(logits)
         labelled = tta.masked_mean(cross_entropy(logits, labels, reduction="none"), certain)
-        loss = information_maximisation(logits) + self.config.label_weight * labelled
+        information = information_maximisation(logits, epsilon)
+        loss = self.config.information_weight * information + self.config.label_weight * labelled
         tta.minimise(loss, self.optimizer)
 
     @torch.no_grad()
@@ -120,7 +154,7 @@ class SHOT(Method[SHOTConfig]):
         """Pseudo-labels (n,) of all images, in stream order."""
         seen = [self.model.features_and_logits(x) for x in batches]
         features, logits = (tta.widen(torch.cat(parts)) for parts in zip(*seen, strict=True))
-        return nearest_centroid(features, logits.softmax(dim=1))
+        return nearest_centroid(features, logits.softmax(dim=1), self.config.class_images)
 
     def adapted(self) -> str:
         count = sum(p.numel() for p in self.parameters.values())

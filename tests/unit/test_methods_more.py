@@ -23,9 +23,10 @@ from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Needs
 from ttabench.models.architectures.build import build
-from ttabench.nn import AdaptiveBatchNorm, entropy
+from ttabench.nn import AdaptiveBatchNorm, entropy, set_norm_mode
 from ttabench.source import SourceImages
 from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a, views
+from ttabench_methods.centroids import nearest_centroid
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.deyo import DeYO, DeYOConfig
 from ttabench_methods.foa import FOA, FOAConfig
@@ -803,9 +804,9 @@ def test_shot_pseudo_labels_mend_mistakes_inside_a_cluster() -> None:
     p = 0.6 * one_hot(labels, 4) + 0.1
     p[::7] = 0.6 * one_hot((labels[::7] + 1) % 3, 4) + 0.1
     assert (p.argmax(1) != labels).sum() == 9
-    assert torch.equal(shot.nearest_centroid(features, p), labels)  # and never the unused class 3
+    assert torch.equal(nearest_centroid(features, p), labels)  # and never the unused class 3
     order = torch.randperm(60)
-    assert torch.equal(shot.nearest_centroid(features[order], p[order]), labels[order])
+    assert torch.equal(nearest_centroid(features[order], p[order]), labels[order])
 
 
 @pytest.mark.parametrize("offline", [False, True])
@@ -832,6 +833,127 @@ def test_shot_offline_learning_rate_falls_as_in_the_paper(tiny: dict[str, Classi
     method.prepare()
     method.fit(Target(torch.split(images(20, seed=2), 8)), 2)
     assert method.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * 11**-0.75)
+
+
+def shot_on(classifier: Classifier, **config: object) -> SHOT:
+    method = SHOT(classifier, SHOTConfig(**config))  # type: ignore[arg-type]
+    method.prepare()
+    return method
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: b.clone() for name, b in model.named_buffers() if "running" in name}
+
+
+def test_shot_offline_entropy_has_the_official_constant_in_its_logarithm() -> None:
+    logits = torch.tensor([[30.0, 0.0], [0.0, 1.0]]).double()
+    p = logits.softmax(1)
+    mean = p.mean(0)
+    diversity = (mean * (mean + 1e-5).log()).sum()
+    plain = torch.special.entr(p).sum(1).mean()
+    official = -(p * (p + 1e-5).log()).sum(1).mean()
+    assert official < plain - 1e-6
+    assert torch.isclose(shot.information_maximisation(logits), plain + diversity, atol=1e-9)
+    assert torch.isclose(shot.information_maximisation(logits, 1e-5), official + diversity, atol=1e-9)
+
+
+def test_shot_offline_learns_with_batch_statistics_and_predicts_with_the_running_ones(
+    tiny: dict[str, Classifier],
+) -> None:
+    """With a learning rate of 0 only the running statistics move, as in torch's training mode."""
+    x = images(48, seed=2, shift=0.4)
+    method = shot_on(tiny["BN CNN"], lr=0.0)
+    method.fit(Target([x]), 3)
+    twin = copy.deepcopy(tiny["BN CNN"])
+    set_norm_mode(twin, train=True)
+    with torch.no_grad():
+        for _ in range(3):
+            twin(x)
+    for name, value in buffers_of(twin).items():
+        assert torch.allclose(buffers_of(method.model)[name], value, atol=1e-4), name
+    before = buffers_of(method.model)
+    assert torch.allclose(method.predict(x), twin.eval()(x), atol=1e-3)
+    assert not torch.allclose(method.predict(x), tiny["BN CNN"](x), atol=1e-2)
+    assert torch.allclose(method.predict(x)[:5], method.predict(x[:5]), atol=1e-4)  # no batch statistics
+    assert all(torch.equal(value, before[name]) for name, value in buffers_of(method.model).items())
+
+
+@pytest.mark.parametrize("statistics", ["batch", "source"])
+def test_shot_online_statistics_are_the_batchs_or_the_sources(
+    tiny: dict[str, Classifier], statistics: str
+) -> None:
+    x = images(32, seed=2, shift=0.4)
+    method = shot_on(tiny["BN CNN"], statistics=statistics)
+    before = buffers_of(method.model)
+    logits = method.adapt(x)
+    model = copy.deepcopy(tiny["BN CNN"])
+    set_norm_mode(model, train=statistics == "batch")
+    assert torch.allclose(logits, model(x), atol=1e-3)
+    assert all(torch.equal(value, before[name]) for name, value in buffers_of(method.model).items())
+
+
+def test_shot_steps_are_adaptations_to_the_same_batch(tiny: dict[str, Classifier]) -> None:
+    x = images(32, seed=2)
+    once, twice = (shot_on(tiny["GN CNN"], optimizer="adam", lr=1e-5, steps=steps) for steps in (1, 2))
+    once.adapt(x)
+    assert torch.allclose(once.adapt(x), twice.adapt(x), atol=1e-4)
+
+
+def test_shot_weighs_information_and_labels(tiny: dict[str, Classifier]) -> None:
+    """One plain SGD step against the gradient of Eq. 7, written out."""
+    x = images(32, seed=2)
+    method = shot_on(
+        tiny["GN CNN"], optimizer="sgd", momentum=1e-9, weight_decay=0.0, lr=1e-6,
+        information_weight=0.5, label_weight=2.0, threshold=0.6,
+    )  # fmt: skip
+    twin = copy.deepcopy(tiny["GN CNN"]).requires_grad_(True)
+    logits = twin(x)
+    p = logits.softmax(1)
+    sure = p.max(1).values > 0.6
+    assert 0 < sure.sum() < 32
+    labelled = -logits.log_softmax(1).max(1).values[sure].mean()
+    loss = 0.5 * shot.information_maximisation(logits) + 2 * labelled
+    named = [(f"net.{name}", w) for name, w in twin.net.named_parameters() if not name.startswith("fc.")]
+    gradients = torch.autograd.grad(loss, [w for _, w in named])
+    method.adapt(x)
+    for (name, before), gradient in zip(named, gradients, strict=True):
+        moved = (before - method.parameters[name]).detach()
+        assert torch.allclose(moved, 1e-6 * gradient, rtol=0.05, atol=2e-7), name
+
+
+@pytest.mark.parametrize(
+    ("labellings", "expected"), [(0, [0, 3, 6, 9]), (2, [0, 6]), (5, [0, 2, 4, 6, 8, 10])]
+)
+def test_shot_offline_labels_at_even_distances(
+    tiny: dict[str, Classifier], monkeypatch: pytest.MonkeyPatch, labellings: int, expected: list[int]
+) -> None:
+    """Four passes of three batches: before each, or every ⌊12 / labellings⌋ steps."""
+    method = shot_on(tiny["GN CNN"], labellings=labellings)
+    made: list[int] = []
+    steps = 0
+    label, learn = method.label, method.learn
+
+    def counted(*arguments: object) -> None:
+        nonlocal steps
+        steps += 1
+        learn(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(method, "label", lambda batches: (made.append(steps), label(batches))[1])
+    monkeypatch.setattr(method, "learn", counted)
+    method.fit(Target(torch.split(images(24, seed=2), 8)), 4)
+    assert steps == 12
+    assert made == expected
+
+
+def test_shot_gives_up_classes_predicted_for_few_images() -> None:
+    labels = torch.tensor([0] * 20 + [1] * 20 + [2] * 3)
+    features = 4 * torch.eye(5)[labels] + 0.1 * torch.randn(43, 5)
+    p = 0.6 * one_hot(labels, 4) + 0.1
+    assert torch.equal(nearest_centroid(features, p), labels)
+    few = nearest_centroid(features, p, 3)
+    assert torch.equal(few[:40], labels[:40])
+    assert set(few.tolist()) == {0, 1}
+    assert torch.equal(nearest_centroid(features, p, 50), labels)  # none is left: predictions stay
 
 
 # ---- CMA-ES

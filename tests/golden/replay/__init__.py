@@ -4,7 +4,7 @@
 per family of methods registers them, and `verdict` compares.
 """
 
-from . import replay_align, replay_entropy, replay_field, replay_more, replay_teacher
+from . import replay_align, replay_entropy, replay_field, replay_more, replay_shot, replay_teacher
 from .registry import Replayed, Unsupported
 from .trace import Folder, Trace
 from .verdict import Verdict, judge
@@ -20,5 +20,6 @@ __all__ = [
     "replay_entropy",
     "replay_field",
     "replay_more",
+    "replay_shot",
     "replay_teacher",
 ]

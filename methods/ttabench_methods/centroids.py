@@ -1,0 +1,26 @@
+"""Pseudo-labels from class centroids, as SHOT makes them (Liang et al., ICML 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot, pad
+
+__all__ = ["nearest_centroid"]
+
+
+def nearest_centroid(features: Tensor, p: Tensor, least: int = 0) -> Tensor:
+    """Pseudo-labels (Eqs. 4–6) of features (n, k) with softmax outputs (n, C): (n,) int64.
+
+    Centroids weighted by the softmax give first labels, centroids of those the final ones. Only classes
+    that are predicted for more than `least` images have one; where none has, predictions stay.
+    """
+    z = normalize(pad(features, (0, 1), value=1.0), dim=1)
+    labels, share = p.argmax(dim=1), p
+    used = labels.bincount(minlength=p.shape[1]) > least
+    for _ in range(2 if used.any() else 0):
+        present = used & (share.sum(dim=0) > 0)
+        similarity = z @ normalize(share.T @ z, dim=1).T
+        labels = similarity.masked_fill(~present, -torch.inf).argmax(dim=1)
+        share = one_hot(labels, p.shape[1]).to(p.dtype)
+    return labels
