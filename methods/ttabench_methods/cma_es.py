@@ -3,13 +3,15 @@
 | symbol       | name       |                                                                           |
 | ------------ | ---------- | ------------------------------------------------------------------------- |
 | m, σ, C      | mean, sigma, covariance | of the Gaussian that candidates are drawn from               |
-| λ, μ_eff     | population, mass | candidates per generation; 1 / Σ w_i²                               |
-| w_i          | weights    | of the better half, log(λ/2 + ½) − log i, normalised                      |
+| λ, μ_eff     | population, mass | candidates per generation; (Σ w_i)² / Σ w_i² of the positive w_i    |
+| w_i          | weights    | log((n + 1)/2) − log i, n candidates from the fittest on; the worse half  |
+|              |            | counts negatively in C ("active"), scaled by Eqs. 50 to 53                |
 | p_σ, p_c     | path_sigma, path_c | evolution paths                                                   |
 | B D Bᵀ = C^½ | root       | renewed only every few generations, as a d × d eigenproblem is dear       |
 
-Equation numbers are those of Hansen's tutorial (arXiv 1604.00772). Only positive weights; in float64, on the
-device of the start point.
+Equation numbers are those of Hansen's tutorial (arXiv 1604.00772). In float64, on the device of the start
+point. Candidates of other origin may be told besides those drawn; their steps are held to the length of a
+long one of our own (Hansen, Injecting External Solutions Into CMA-ES, 2011).
 """
 
 from __future__ import annotations
@@ -22,26 +24,40 @@ from torch import Tensor
 __all__ = ["CMAES"]
 
 
+def strategy_weights(count: int) -> tuple[Tensor, float, float]:
+    """w_i (count,), positive ones summing to 1 and negative ones to −1, and μ_eff of both kinds (49, 8)."""
+    raw = math.log((count + 1) / 2) - torch.arange(1, count + 1).double().log()
+    masses = []
+    for own in (raw.clamp(min=0), raw.clamp(max=0)):
+        masses.append(float(own.sum().square() / own.square().sum()))
+        raw = torch.where(own != 0, own / own.sum().abs(), raw)
+    return raw, masses[0], masses[1]
+
+
 class CMAES:
     """Minimises a function of d numbers from its values alone: ask, evaluate, tell.
 
     start  m at first, (d,). sigma  σ at first, > 0. population  λ ≥ 2, or 0 for 4 + ⌊3 ln d⌋.
+    extra  how many candidates of other origin are told besides, after the λ drawn.
     """
 
-    def __init__(self, start: Tensor, sigma: float, population: int = 0) -> None:
+    def __init__(self, start: Tensor, sigma: float, population: int = 0, extra: int = 0) -> None:
         d = start.numel()
         self.mean, self.sigma = start.double(), sigma
-        self.population = population or 4 + int(3 * math.log(d))
-        half = self.population // 2
-        weights = math.log((self.population + 1) / 2) - torch.arange(1, half + 1).double().log()
-        self.weights = (weights / weights.sum()).to(start.device)
-        mass = 1 / float(self.weights.square().sum())
+        self.population, self.extra = population or 4 + int(3 * math.log(d)), extra
+        weights, mass, negative_mass = strategy_weights(self.population + extra)
         self.mass = mass
         self.c_sigma = (mass + 2) / (d + mass + 5)
         self.damping = 1 + 2 * max(0.0, math.sqrt((mass - 1) / (d + 1)) - 1) + self.c_sigma
         self.c_path = (4 + mass / d) / (d + 4 + 2 * mass / d)
         self.c_one = 2 / ((d + 1.3) ** 2 + mass)
-        self.c_mu = min(1 - self.c_one, 2 * (mass - 2 + 1 / mass) / ((d + 2) ** 2 + mass))
+        self.c_mu = min(1 - self.c_one, 2 * (0.25 + mass - 2 + 1 / mass) / ((d + 2) ** 2 + mass))
+        negative = min(
+            1 + self.c_one / self.c_mu,
+            1 + 2 * negative_mass / (mass + 2),
+            (1 - self.c_one - self.c_mu) / (d * self.c_mu),
+        )  # (50, 51, 52)
+        self.weights = torch.where(weights < 0, negative * weights, weights).to(start.device)  # (53)
         self.path_sigma, self.path_c = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
         self.covariance = torch.eye(d, dtype=torch.double, device=start.device)
         self.root = self.inverse_root = self.covariance
@@ -54,11 +70,16 @@ class CMAES:
         return self.mean + self.sigma * normal @ self.root
 
     def tell(self, candidates: Tensor, values: Tensor) -> None:
-        """Move to the better half of the candidates (λ, d), given their values (λ,)."""
+        """Move to the better half of the candidates (λ + extra, d), given their values (λ + extra,)."""
         d = len(self.mean)
-        best = candidates[values.argsort()[: len(self.weights)]]
-        steps = (best - self.mean) / self.sigma
-        step = self.weights @ steps  # (41)
+        steps = (candidates - self.mean) / self.sigma
+        lengths = (steps @ self.inverse_root).norm(dim=1)  # each is near √d
+        scale = torch.ones_like(lengths)
+        scale[self.population :] = (d**0.5 + 2 * d / (d + 2)) / lengths[self.population :].clamp(min=1e-12)
+        scale.clamp_(max=1)
+        order = values.argsort()
+        steps, lengths = (steps * scale[:, None])[order], (lengths * scale)[order]
+        step = self.weights.clamp(min=0) @ steps  # (41)
         self.mean = self.mean + self.sigma * step  # (42)
         keep = 1 - self.c_sigma
         self.path_sigma = keep * self.path_sigma + math.sqrt((1 - keep**2) * self.mass) * (
@@ -72,10 +93,12 @@ class CMAES:
         keep = 1 - self.c_path
         self.path_c = keep * self.path_c + short * math.sqrt((1 - keep**2) * self.mass) * step  # (45)
         lost = 0.0 if short else self.c_one * (1 - keep**2)
+        negative = self.weights * d / lengths.square().clamp(min=1e-12)
+        weights = torch.where(self.weights < 0, negative, self.weights)  # (46)
         self.covariance = (
-            (1 - self.c_one - self.c_mu + lost) * self.covariance
+            (1 - self.c_one - self.c_mu * float(self.weights.sum()) + lost) * self.covariance
             + self.c_one * torch.outer(self.path_c, self.path_c)
-            + self.c_mu * (steps.T * self.weights) @ steps
+            + self.c_mu * (steps.T * weights) @ steps
         )  # (47)
         if self.generation % self.every == 0:
             self.decompose()

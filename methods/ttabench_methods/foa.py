@@ -4,19 +4,23 @@
 | ------------ | ---------- | --------------------------------------------------------------------------- |
 | p            | prompts    | N_p tokens put behind the class token, before the first block               |
 | K            | population | candidates per batch, each one forward pass                                 |
-| μ_i, σ_i     | moments    | mean and deviation over the batch of the class token after block i          |
+| μ_i, σ_i     | moments    | mean and deviation (unbiased) over the batch of the class token after block |
+|              |            | i, as the next norm layer leaves it                                         |
 | μ_i^S, σ_i^S | source     | the same on `source_images` source images, without prompts                  |
 | λ            | weight     | fitness: Σ_x H(ŷ) + λ · B/64 · Σ_i ‖μ_i − μ_i^S‖ + ‖σ_i − σ_i^S‖ (Eq. 5)     |
+| τ            | sigma      | CMA-ES starts at 0 with this deviation                                      |
 | d_t, γ       | step       | logits = head(z + γ d_t), d_t = μ_N^S − μ_N(t) (Eqs. 7, 8)                  |
 | μ_N(t)       | average    | moving average of the mean feature z, new batches with weight α             |
 
-A batch costs K + 1 forward passes: with the mean of the search distribution, which moves μ_N(t), and with
-each candidate. Scored: the fittest candidate's, shifted by γ d_t. Nothing is differentiated and no weight
-changes. Offline mode searches the same way, then predicts with the mean of the search distribution.
+A batch costs K + 1 forward passes: the fittest prompts of the batch before are tried again, and CMA-ES is
+told of them (for the first batch there are random ones). The mean feature is that over all candidates.
+Scored: the fittest candidate's features, shifted by γ d_t. Nothing is differentiated and no weight changes.
+Offline mode searches the same way, then predicts with the fittest prompts of its last batch.
 
-Deviations: written from the description alone. Unverified: how the search starts (here at p = 0, with σ =
-`sigma` times the standard deviation of the tokens), how μ_N(t) does (here with the first batch), and what the
-extra pass is for. Where there is no class token, the mean over the tokens stands for it.
+Deviations: the paper leaves the search and the averages open, so they are as in the official code. With
+`official_quirks=True` so is the rest: the fitness takes squared norms, to which the published λ = 0.4 belongs
+(norms have a λ of their own, see `FOAConfig`), and μ_N(t) is without the batch at hand, so that nothing is
+shifted in the first batch. Where there is no class token, the mean over the tokens stands for it.
 """
 
 from __future__ import annotations
@@ -36,20 +40,29 @@ from ttabench_methods.prompts import Prompted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FOAConfig:
-    """Defaults: the paper's for ImageNet-C (batch size 64). population: K, 0 = 4 + ⌊3 ln(N_p d)⌋."""
+    """Defaults: the paper's for ImageNet-C (batch size 64).
+
+    population  K; 0 = 4 + ⌊3 ln(N_p d)⌋.
+    weight      λ; None = 0.4 for squared norms, the published value (0.2 for ImageNet-R), and NORM_WEIGHT for
+                norms, chosen on the extra corruptions.
+    """
 
     prompts: Count = 3
     population: Annotated[int, Range(least=2, also=0)] = 0
     sigma: Positive = 1.0
-    weight: NonNegative = 0.4
+    weight: NonNegative | None = None
     alpha: UnitInterval = 0.1
     step: NonNegative = 1.0
     source_images: Annotated[int, Range(least=2)] = 32
+    official_quirks: bool = False
+
+
+SQUARED_WEIGHT, NORM_WEIGHT = 0.4, 0.4
 
 
 def moments(summaries: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """μ_i, σ_i over the batch, block by block: (B, d) → (d,), (d,)."""
-    return [(x.mean(dim=0), x.std(dim=0, correction=0)) for x in summaries]
+    """μ_i, σ_i over the batch, block by block: (B, d) → (d,), (d,); σ_i is 0 for a single image."""
+    return [(x.mean(dim=0), x.std(dim=0, correction=min(1, len(x) - 1))) for x in summaries]
 
 
 class FOA(Method[FOAConfig]):
@@ -61,8 +74,11 @@ class FOA(Method[FOAConfig]):
     Config = FOAConfig
     batch_size = 64
     scores = "the forward pass with the fittest prompts, its features shifted towards the source"
-    scores_frozen = "a forward pass with the mean of the last prompts, its features shifted as before"
-    deviations = "start of the search and of the moving average are unverified"
+    scores_frozen = "a forward pass with the last batch's fittest prompts, its features shifted as before"
+    deviations = (
+        "search and averages as in the official code; fitness with norms (official_quirks: squared), "
+        "the batch at hand counts in the average feature (official_quirks: not)"
+    )
 
     @torch.no_grad()
     def setup(self, source: SourceData | None) -> None:
@@ -72,22 +88,35 @@ class FOA(Method[FOAConfig]):
             self.source_mean = tta.widen(self.model.features(images)).mean(dim=0)
         self.source = moments(seen.summaries)
         self.average: Tensor | None = None
-        start = torch.zeros(cfg.prompts * seen.tokens.shape[2], device=images.device)
-        self.search = CMAES(start, cfg.sigma * float(seen.tokens.std()), cfg.population)
+        width = seen.tokens.shape[2]
+        start = torch.zeros(cfg.prompts * width, dtype=torch.double, device=images.device)
+        self.best = (2 * torch.rand_like(start) - 1) * (3 / width) ** 0.5
+        self.search = CMAES(start, cfg.sigma, cfg.population, extra=1)
 
     @torch.no_grad()
     def adapt(self, x: Tensor) -> Tensor:
-        z, _ = self.look(x, self.search.mean)
-        self.average = tta.moving_average(self.average, z.mean(dim=0), 1 - self.config.alpha)
-        candidates = self.search.ask()
+        candidates = torch.cat([self.ask(), self.best[None]])
         tried = [self.look(x, candidate) for candidate in candidates]
         values = torch.stack([value for _, value in tried])
         self.search.tell(candidates, values)
-        return self.shifted(tried[int(values.argmin())][0])
+        best = int(values.argmin())
+        self.best = candidates[best]
+        average = tta.moving_average(
+            self.average, torch.stack([z.mean(dim=0) for z, _ in tried]).mean(dim=0), 1 - self.config.alpha
+        )
+        if not self.config.official_quirks:
+            self.average = average
+        logits = self.shifted(tried[best][0])
+        self.average = average
+        return logits
+
+    def ask(self) -> Tensor:
+        """The new candidates (K, N_p · d)."""
+        return self.search.ask()
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Tensor:
-        return self.shifted(self.look(x, self.search.mean)[0])
+        return self.shifted(self.look(x, self.best)[0])
 
     def look(self, x: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
         """Features (B, k) and fitness () with the prompts of one candidate (N_p · d,)."""
@@ -96,10 +125,14 @@ class FOA(Method[FOAConfig]):
         return tta.widen(z), self.fitness(logits, seen.summaries)
 
     def fitness(self, logits: Tensor, summaries: list[Tensor]) -> Tensor:
-        """Eq. 5 per image: mean entropy + λ/64 · distance of the moments, summed over the blocks."""
+        """Eq. 5 of logits (B, C) and the blocks' summaries (B, d): summed entropy + λ · B/64 · distance."""
+        power = 2 if self.config.official_quirks else 1
         found = zip(moments(summaries), self.source, strict=True)
-        apart = [(m - m0).norm() + (s - s0).norm() for (m, s), (m0, s0) in found]
-        return tta.entropy(logits).mean() + self.config.weight / 64 * torch.stack(apart).sum()
+        apart = [(m - m0).norm() ** power + (s - s0).norm() ** power for (m, s), (m0, s0) in found]
+        weight = self.config.weight
+        if weight is None:
+            weight = SQUARED_WEIGHT if self.config.official_quirks else NORM_WEIGHT
+        return tta.entropy(logits).sum() + weight * len(logits) / 64 * torch.stack(apart).sum()
 
     def shifted(self, z: Tensor) -> Tensor:
         """Logits (B, C) of features (B, k) moved by γ d_t (Eqs. 7, 8)."""

@@ -18,7 +18,7 @@ from ttabench.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
-TRACES = {"golden": 69}  # in each folder at least
+TRACES = {"golden": 69, "golden-more": 40}  # in each folder at least
 CASES = [
     (folder, file.stem) for folder in TRACES for file in sorted((SHARED / folder / "traces").glob("*.npz"))
 ]

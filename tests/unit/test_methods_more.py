@@ -25,7 +25,7 @@ from ttabench.method import Needs
 from ttabench.models.architectures.build import build
 from ttabench.nn import AdaptiveBatchNorm, entropy, set_norm_mode
 from ttabench.source import SourceImages
-from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a, views
+from ttabench_methods import augmix, colour, deyo, foa, lame, memo, roid, shot, t3a, views
 from ttabench_methods.centroids import nearest_centroid
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.deyo import DeYO, DeYOConfig
@@ -1007,8 +1007,71 @@ def test_cma_es_defaults_are_the_tutorials() -> None:
     search = CMAES(torch.zeros(2304), 1.0)
     assert search.population == 27  # the FOA paper's number for three prompts of ViT-Base
     assert search.every > 1  # a 2304 × 2304 eigenproblem is not solved in every generation
-    assert float(search.weights.sum()) == pytest.approx(1)
+    assert float(search.weights.clamp(min=0).sum()) == pytest.approx(1)
     assert CMAES(torch.zeros(2304), 1.0, population=9).ask().shape == (9, 2304)
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["short path", "long path"])
+def test_cma_es_generation_is_the_tutorials(long: bool) -> None:
+    """One generation with an extra candidate, written out with plain numbers (Eqs. 41 to 53).
+
+    Where p_σ is long, p_c stays, and C keeps the variance that this costs.
+    """
+    d, n = 4, 7
+    search = CMAES(torch.linspace(-1, 1, d), 0.7, population=6, extra=1)
+    rotation = torch.linalg.qr(torch.randn(d, d).double()).Q
+    search.covariance = (rotation * torch.tensor([0.5, 1.0, 1.5, 2.0]).double()) @ rotation.T
+    search.decompose()
+    search.path_c = torch.randn(d).double()
+    if long:
+        search.path_sigma = torch.full((d,), 9.0).double()
+    m, sigma, c = search.mean.clone(), search.sigma, search.covariance.clone()
+    p_sigma, p_c = search.path_sigma.clone(), search.path_c.clone()
+    candidates = torch.cat([search.ask(), m[None] + 0.3])
+    values = sphere(candidates)
+    search.tell(candidates, values)
+
+    raw = [math.log((n + 1) / 2) - math.log(i) for i in range(1, n + 1)]
+    better, worse = [w for w in raw if w > 0], [w for w in raw if w < 0]
+    mass = sum(better) ** 2 / sum(w * w for w in better)
+    mass_worse = sum(worse) ** 2 / sum(w * w for w in worse)
+    c_sigma = (mass + 2) / (d + mass + 5)
+    c_c = (4 + mass / d) / (d + 4 + 2 * mass / d)
+    c_1 = 2 / ((d + 1.3) ** 2 + mass)
+    c_mu = min(1 - c_1, 2 * (0.25 + mass + 1 / mass - 2) / ((d + 2) ** 2 + mass))
+    most = min(1 + c_1 / c_mu, 1 + 2 * mass_worse / (mass + 2), (1 - c_1 - c_mu) / (d * c_mu))
+    w = [x / sum(better) if x > 0 else most * x / -sum(worse) for x in raw]
+    y = ((candidates - m) / sigma)[values.argsort()]
+    inverse = rotation @ torch.diag(torch.tensor([0.5, 1.0, 1.5, 2.0]).double().rsqrt()) @ rotation.T
+    step = sum((wi * yi for wi, yi in zip(w, y, strict=True) if wi > 0), torch.zeros(d).double())
+    p_sigma = (1 - c_sigma) * p_sigma + math.sqrt(c_sigma * (2 - c_sigma) * mass) * inverse @ step
+    h = 0.0 if long else 1.0
+    p_c = (1 - c_c) * p_c + h * math.sqrt(c_c * (2 - c_c) * mass) * step
+    expected = (1 + c_1 * (1 - h) * c_c * (2 - c_c) - c_1 - c_mu * sum(w)) * c + c_1 * p_c[:, None] * p_c
+    for wi, yi in zip(w, y, strict=True):
+        scaled = wi if wi > 0 else wi * d / float((inverse @ yi).square().sum())
+        expected = expected + c_mu * scaled * yi[:, None] * yi
+    torch.testing.assert_close(search.mean, m + sigma * step)
+    torch.testing.assert_close(search.path_sigma, p_sigma)
+    torch.testing.assert_close(search.path_c, p_c)
+    torch.testing.assert_close(search.covariance, expected)
+    normal = math.sqrt(d) * (1 - 1 / (4 * d) + 1 / (21 * d * d))
+    damping = 1 + 2 * max(0, math.sqrt((mass - 1) / (d + 1)) - 1) + c_sigma
+    grown = math.exp(c_sigma / damping * (float(p_sigma.norm()) / normal - 1))
+    assert search.sigma == pytest.approx(sigma * grown)
+    assert (torch.linalg.eigvalsh(search.covariance) > 0).all()
+
+
+def test_cma_es_holds_candidates_of_other_origin_to_a_long_step_of_its_own() -> None:
+    d = 5
+    search = CMAES(torch.zeros(d), 2.0, population=4, extra=1)
+    far = torch.zeros(d).double()
+    far[0] = 1e6
+    candidates = torch.cat([torch.zeros(4, d).double(), far[None]])
+    search.tell(candidates, torch.tensor([1.0, 2.0, 3.0, 4.0, 0.0]))  # the stranger is the fittest
+    longest = 2.0 * (math.sqrt(d) + 2 * d / (d + 2))
+    assert 0 < float(search.mean[0]) <= longest
+    assert float(search.mean[0]) == pytest.approx(float(search.weights[0]) * longest)
 
 
 # ---- FOA
@@ -1036,6 +1099,98 @@ def test_foa_prompts_stand_behind_the_class_token_and_hooks_go_away(tiny: dict[s
     assert difference(before, snapshot(model)) == ""
 
 
+class Blocks(nn.Module):
+    """A transformer in outline: a class token of zeros before 4 × 4 patches, blocks, perhaps a last norm."""
+
+    def __init__(self, pre_norm: bool, last_norm: bool) -> None:
+        super().__init__()
+        self.pre_norm = pre_norm
+        self.patches = nn.Conv2d(3, 8, 4, 4)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)) for _ in range(3))
+        for block in self.blocks:
+            nn.init.normal_(block[0].weight)  # type: ignore[index]
+            nn.init.normal_(block[0].bias)  # type: ignore[index]
+        self.blocks = nn.ModuleList(Residual(block, pre_norm) for block in self.blocks)  # type: ignore[arg-type]
+        self.norm = nn.LayerNorm(8) if last_norm else nn.Identity()
+        self.fc = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([torch.zeros_like(x[:, :1]), x], 1)
+        for block in self.blocks:
+            x = block(x)
+        out: Tensor = self.fc(self.norm(x)[:, 0])
+        return out
+
+
+class Residual(nn.Module):
+    def __init__(self, layers: nn.Sequential, pre_norm: bool) -> None:
+        super().__init__()
+        self.norm, self.body = layers
+        self.pre_norm = pre_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x) if self.pre_norm else x
+        out: Tensor = x + self.body(y + y.mean(1, keepdim=True))
+        return out if self.pre_norm else self.norm(out)
+
+
+@pytest.mark.parametrize("last_norm", [False, True])
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("class_token", [False, True])
+def test_foa_reads_each_block_as_the_next_norm_layer_leaves_it(
+    pre_norm: bool, last_norm: bool, class_token: bool
+) -> None:
+    """Where norms stand elsewhere, as the block leaves it."""
+    net = Blocks(pre_norm, last_norm)
+    tags = ("transformer", "class_token") if class_token else ("transformer",)
+    model = Classifier(net, last="fc", tags=tags).eval()
+    x = torch.rand(5, 3, 16, 16)
+    with torch.no_grad():
+        tokens = net.patches(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([torch.zeros_like(tokens[:, :1]), tokens], 1)
+        expected = []
+        for i, block in enumerate(net.blocks):
+            tokens = block(tokens)
+            if i < 2:
+                read = net.blocks[i + 1].norm(tokens) if pre_norm else tokens  # type: ignore[operator]
+            else:
+                read = net.norm(tokens)
+            expected.append(read[:, 0] if class_token else read.mean(1))
+        with Prompted(model) as seen:
+            model(x)
+    assert len(seen.summaries) == 3
+    for found, right in zip(seen.summaries, expected, strict=True):
+        assert torch.allclose(found, right, atol=1e-6)
+
+
+@pytest.mark.parametrize("quirks", [False, True])
+def test_foa_fitness_is_entropy_and_weighted_distance(tiny: dict[str, Classifier], quirks: bool) -> None:
+    """Written out for two blocks: norms, or the squares of the official code."""
+    method = foa_on(tiny["LN ViT"], weight=0.7, official_quirks=quirks)
+    method.source = [(torch.randn(4), torch.rand(4)) for _ in range(2)]
+    logits, summaries = torch.randn(10, CLASSES), [torch.randn(10, 4) for _ in range(2)]
+    power = 2 if quirks else 1
+    distance = 0.0
+    for summary, (mean, deviation) in zip(summaries, method.source, strict=True):
+        centre = summary.sum(0) / 10
+        spread = ((summary - centre).square().sum(0) / 9).sqrt()
+        distance += float((centre - mean).square().sum().sqrt()) ** power
+        distance += float((spread - deviation).square().sum().sqrt()) ** power
+    expected = float(entropy(logits).sum()) + 0.7 * 10 / 64 * distance
+    assert float(method.fitness(logits, summaries)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_foa_weight_goes_with_the_kind_of_distance(tiny: dict[str, Classifier]) -> None:
+    logits, summaries = torch.zeros(8, CLASSES), [torch.randn(8, 16) for _ in blocks_of(tiny["LN ViT"])]
+    for quirks, weight in ((True, 0.4), (False, foa.NORM_WEIGHT)):
+        plain = foa_on(tiny["LN ViT"], official_quirks=quirks)
+        same = foa_on(tiny["LN ViT"], official_quirks=quirks, weight=weight)
+        same.source = plain.source
+        assert torch.equal(plain.fitness(logits, summaries), same.fitness(logits, summaries))
+    assert foa.SQUARED_WEIGHT == 0.4  # published
+
+
 def test_foa_without_prompts_the_source_is_where_the_source_is(tiny: dict[str, Classifier]) -> None:
     method = foa_on(tiny["LN ViT"], weight=1e6)
     torch.manual_seed(7)
@@ -1045,9 +1200,55 @@ def test_foa_without_prompts_the_source_is_where_the_source_is(tiny: dict[str, C
     method.prepare(Source(Needs(source_data="images")))
     with torch.no_grad(), Prompted(method.model) as seen:
         logits = method.model(x)
-    assert torch.isclose(method.fitness(logits, seen.summaries), entropy(logits).mean())
+    assert torch.isclose(method.fitness(logits, seen.summaries), entropy(logits).sum())
     shifted = [s + 1 for s in seen.summaries]
-    assert method.fitness(logits, shifted) > entropy(logits).mean() + 1
+    assert method.fitness(logits, shifted) > entropy(logits).sum() + 1
+
+
+def test_foa_tries_the_last_batchs_fittest_prompts_again_and_tells_of_them(
+    tiny: dict[str, Classifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = foa_on(tiny["LN ViT"], population=6)
+    assert method.search.sigma == 1.0  # absolute
+    assert not method.search.mean.any()
+    told: list[tuple[Tensor, Tensor]] = []
+    tell = CMAES.tell
+    monkeypatch.setattr(
+        CMAES,
+        "tell",
+        lambda self, tried, values: (told.append((tried, values)), tell(self, tried, values))[1],
+    )
+    start = method.best.clone()
+    assert start.abs().max() <= (3 / 16) ** 0.5
+    for seed in range(4):
+        method.adapt(images(16, seed=seed, shift=0.4))
+        tried, values = told[-1]
+        assert tried.shape == (7, 3 * 16)
+        assert torch.equal(tried[-1], start)
+        start = tried[values.argmin()]
+        assert torch.equal(method.best, start)
+
+
+@pytest.mark.parametrize("quirks", [False, True])
+def test_foa_average_feature_is_over_all_candidates(
+    tiny: dict[str, Classifier], quirks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch at hand counts in the shift, but in the official code only for later batches."""
+    method = foa_on(tiny["LN ViT"], population=3, alpha=0.25, official_quirks=quirks)
+    features = torch.randn(2, 4, 5, 16)  # batches, candidates, images
+    seen = iter(features.flatten(0, 1))
+    values = iter([3.0, 1.0, 2.0, 4.0, 3.0, 2.0, 4.0, 1.0])
+    monkeypatch.setattr(FOA, "look", lambda *_: (next(seen), torch.tensor(next(values))))
+    x = torch.zeros(5, 3, 16, 16)
+    means = features.mean((1, 2))
+    averages = [means[0], 0.75 * means[0] + 0.25 * means[1]]
+    fittest = [features[0, 1], features[1, 3]]
+    used = [None, averages[0]] if quirks else averages
+    for z, average, after in zip(fittest, used, averages, strict=True):
+        shift = 0 if average is None else method.source_mean - average
+        assert torch.allclose(method.adapt(x), method.model.head(z + shift), rtol=1e-4, atol=1e-3)
+        assert method.average is not None
+        assert torch.allclose(method.average, after, atol=1e-5)
 
 
 def test_foa_gets_fitter_and_changes_no_weight(tiny: dict[str, Classifier]) -> None:
@@ -1057,7 +1258,7 @@ def test_foa_gets_fitter_and_changes_no_weight(tiny: dict[str, Classifier]) -> N
 
     def fitness() -> float:
         with torch.no_grad():
-            return float(method.look(x, method.search.mean)[1])
+            return float(method.look(x, method.best)[1])
 
     first = fitness()
     for _ in range(15):

@@ -72,7 +72,10 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """`patch_embed` + `pos_embed`, `blocks`, `norm`, mean over the tokens, `head`."""
+    """`patch_embed`, `cls_token` if there is one, + `pos_embed`, `blocks`, `norm`, `head`.
+
+    The head takes the class token, or the mean over the tokens without one.
+    """
 
     def __init__(self, weights: Mapping[str, Tensor], heads: int) -> None:
         super().__init__()
@@ -80,26 +83,33 @@ class VisionTransformer(nn.Module):
         hidden = weights["blocks.0.mlp.fc1.weight"].shape[0]
         depth = len({name.split(".")[1] for name in weights if name.startswith("blocks.")})
         self.pos_embed = nn.Parameter(torch.zeros(weights["pos_embed"].shape))
+        self.cls_token = nn.Parameter(weights["cls_token"].clone()) if "cls_token" in weights else None
         self.patch_embed = nn.Conv2d(channels, width, patch, patch)
         self.blocks = nn.ModuleList(Block(width, hidden, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(*weights["head.weight"].shape[::-1])
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.patch_embed(x).flatten(2).transpose(1, 2) + self.pos_embed
+        x = self.patch_embed(x).flatten(2).transpose(1, 2)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+        x = x + self.pos_embed
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x).mean(dim=1))
+        x = self.norm(x)
+        return self.head(x.mean(dim=1) if self.cls_token is None else x[:, 0])
 
 
 def build(weights: Mapping[str, Tensor], dtype: torch.dtype, groups: int = 4, heads: int = 4) -> Classifier:
     """The net these weights belong to, as a classifier without normalisation, in eval mode."""
     net: nn.Module
+    tags: tuple[str, ...] = ()
     if "patch_embed.weight" in weights:
         net, last = VisionTransformer(weights, heads), "head"
+        tags = ("transformer", "class_token") if "cls_token" in weights else ("transformer",)
     elif "bn1.weight" in weights or "gn1.weight" in weights:
         net, last = ConvNet(weights, "bn" if "bn1.weight" in weights else "gn", groups), "fc"
     else:
         raise ValueError(f"weights of no known net: {', '.join(sorted(weights)) or 'none'}")
     net.load_state_dict(dict(weights))
-    return Classifier(net, last=last).to(dtype).eval()
+    return Classifier(net, last=last, tags=tags).to(dtype).eval()

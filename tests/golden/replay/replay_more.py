@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ttabench_methods.deyo import DeYO
+from ttabench_methods.foa import FOA
 from ttabench_methods.lame import LAME
 from ttabench_methods.memo import MEMO
 from ttabench_methods.roid import ROID
 from ttabench_methods.t3a import T3A
 
 from .registry import Replayed, parameter_norms, replays, tune
-from .replay_entropy import prepared
+from .replay_entropy import FisherImages, prepared
 from .replay_teacher import chunks, view
 from .trace import Trace, as_images
 
@@ -148,4 +149,54 @@ def memo(trace: Trace, dtype: torch.dtype) -> Replayed:
     for x in trace.batches(dtype):
         replayed.logits.append(method.adapt(x))
         replayed.norms.append(method.norms)
+    return replayed
+
+
+# ---- FOA
+
+
+class RecordedFOA(FOA):
+    """Takes the recorded candidates, and notes the fitness of each."""
+
+    recorded: Iterator[Tensor]
+    losses: list[float]
+
+    def ask(self) -> Tensor:
+        candidates = next(self.recorded)
+        if not torch.equal(candidates[-1], self.best):
+            raise ValueError("the last candidate is not the fittest of the batch before")
+        return candidates[:-1]
+
+    def fitness(self, logits: Tensor, summaries: list[Tensor]) -> Tensor:
+        value = super().fitness(logits, summaries)
+        self.losses.append(value.item())
+        return value
+
+
+@replays("foa")
+def foa(trace: Trace, dtype: torch.dtype) -> Replayed:
+    """The fitness of every candidate is part of the verdict."""
+    meta = trace.meta
+    prompts = trace.tensor("prompts", torch.float64).flatten(2)
+    config = FOA.Config(
+        prompts=meta["num_prompts"],
+        population=prompts.shape[1] - 1,
+        weight=meta["fitness_lambda"],
+        source_images=len(trace.folder.inputs["x_fisher"]),
+        official_quirks=True,
+    )
+    method = RecordedFOA(trace.classifier(dtype), config)
+    method.prepare(FisherImages(trace, dtype))
+    method.recorded, method.best = iter(prompts), prompts[0, -1]
+    replayed = Replayed(required=("losses",))
+    for x in trace.batches(dtype):
+        method.losses = []
+        replayed.add(method.adapt(x), method.model)
+        best = method.losses.index(min(method.losses))
+        found = {"losses": method.losses, "best": best, "hist_stat": method.average.tolist()}
+        for name, value in found.items():
+            replayed.decisions.setdefault(name, []).append(value)
+    means, deviations = zip(*method.source, strict=True)
+    replayed.decisions["source_mean"] = torch.cat(means).tolist()
+    replayed.decisions["source_std"] = torch.cat(deviations).tolist()
     return replayed

@@ -44,10 +44,12 @@ class Folder:
 
     @cached_property
     def weights(self) -> dict[str, dict[str, Tensor]]:
+        """By net and by name, of all files models….npz."""
         models: dict[str, dict[str, Tensor]] = {}
-        for key, value in _load(self.path / "models.npz").items():
-            model, _, name = key.partition("/")
-            models.setdefault(model, {})[name] = torch.from_numpy(value)
+        for file in sorted(self.path.glob("models*.npz")):
+            for key, value in _load(file).items():
+                model, _, name = key.partition("/")
+                models.setdefault(model, {})[name] = torch.from_numpy(value)
         return models
 
 
