@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
+RUIN = 1e-300  # what a stake that is lost leaves, which only the quirks below allow
 
 
 class CDF:
@@ -52,16 +53,16 @@ class Bettor:
         """Q(u) under the bet as it was before u; then ε and S move."""
         protected = self.bet * u * u / 2 + (1 - self.bet / 2) * u
         stake = 1 + self.bet * (u - 0.5)
-        self.log_wealth += math.log(stake)
+        self.log_wealth += math.log(max(stake, RUIN))
         self.seen += 1
-        if not (self.quirks and self.seen == 1):
-            self.learn((u - 0.5) / stake)
+        outwards = abs(self.bet) > self.clip and self.bet * (u - 0.5) > 0
+        if not outwards and not (self.quirks and self.seen == 1):
+            self.learn((u - 0.5) / (stake or RUIN))
         return protected
 
     def learn(self, gradient: float) -> None:
         """ε ← ε + γ g/√(Σ g²), within ± clip, with g the gradient of the log wealth."""
-        outwards = abs(self.bet) > self.clip and self.bet * gradient > 0
-        if outwards or not gradient:
+        if not gradient:
             return
         self.squares += gradient * gradient
         self.bet += self.gamma * gradient / math.sqrt(self.squares)

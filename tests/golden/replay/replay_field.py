@@ -128,7 +128,6 @@ def poem(trace: Trace, dtype: torch.dtype) -> Replayed:
             **optimizer_settings(meta),
             weighted=meta["weighted"],
             gamma=meta["gamma"],
-            eps_clip=meta["eps_clip"],
             delayed_start=meta["delayed_start"],
             temperature=meta["temp"],
             official_quirks=True,
@@ -136,7 +135,7 @@ def poem(trace: Trace, dtype: torch.dtype) -> Replayed:
     )
     method.prepare(TraceSource(trace, POEM, dtype))
     tune(method.optimizer, meta)
-    method.e0 = meta["e0"]
+    method.e0, method.bettor.clip = meta["e0"], meta["eps_clip"]
     replayed = Replayed()
     for x in trace.batches(dtype):
         logits = method.adapt(x)
