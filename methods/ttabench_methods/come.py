@@ -138,7 +138,8 @@ class COME(Method[COMEConfig]):
     @classmethod
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
         """K, so that every row shows it; norm layers as the hosts have them."""
-        return {"K": float(arch.num_classes), **Tent.for_architecture(arch)}
+        K = {"K": float(arch.num_classes)} if arch.num_classes else {}
+        return {**K, **Tent.for_architecture(arch)}
 
     def __init__(self, classifier: tta.Classifier, config: COMEConfig | None = None) -> None:
         super().__init__(classifier, config)

@@ -62,6 +62,14 @@ def edges(allowed: Range, kind: type) -> Iterator[tuple[str, str]]:
 
 
 SETTINGS = numeric_settings()
+WITH = {  # settings that exist only beside another one
+    ("come", key): {"host": host}
+    for host, keys in {
+        "eata": ("e0_factor", "d_margin", "fisher_alpha", "fisher_images", "fisher_batch_size"),
+        "sar": ("rho", "reset_constant"),
+    }.items()
+    for key in keys
+}
 each_setting = pytest.mark.parametrize(("name", "key", "kind"), SETTINGS)
 
 
@@ -77,11 +85,12 @@ def test_values_outside_are_refused_in_one_sentence_and_the_last_ones_inside_are
     name: str, key: str, kind: type
 ) -> None:
     cls = method(name)
+    beside = WITH.get((name, key), {})
     number = "a whole number" if kind is int else "a number"
     for inside, outside in edges(ranges(cls.Config)[key], kind):
-        assert repr(getattr(make_config(cls, {key: inside}, {}), key)) == inside
+        assert repr(getattr(make_config(cls, {**beside, key: inside}, {}), key)) == inside
         with pytest.raises(UserError) as refused:
-            make_config(cls, {key: outside}, {})
+            make_config(cls, {**beside, key: outside}, {})
         said = rf"{name}: {key} is {re.escape(outside)}; expected (0 or )?{number} [a-z0-9 .-]+[0-9]\."
         assert re.fullmatch(said, str(refused.value)), str(refused.value)
 
@@ -134,7 +143,7 @@ def net(name: str) -> Classifier:
 @pytest.mark.parametrize(("name", "key", "value"), ENDS)
 def test_at_the_ends_of_its_range_a_setting_gives_finite_logits(name: str, key: str, value: float) -> None:
     cls = method(name)
-    config = cls.Config(**{**LIGHT.get(name, {}), key: value})
+    config = cls.Config(**{**LIGHT.get(name, {}), **WITH.get((name, key), {}), key: value})
     torch.manual_seed(0)
     made: Method[Any] = cls(net("LN ViT" if "transformer" in cls.needs.tags else "BN CNN"), config)
     made.prepare(Source(cls.needs_of(config)))
