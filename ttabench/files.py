@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ttabench.errors import UserError, shortened
+from ttabench.errors import UnknownName, shortened
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -39,12 +39,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def user_path(text: Path | str) -> Path:
-    """A path that a user gave, with ``~`` expanded. Raises UserError where no file system could hold it."""
+    """A path that a user gave, with ``~`` expanded. Raises UnknownName where no file can have that path."""
     try:
         path = Path(text).expanduser()
-        path.exists()  # raises where a part is too long or holds a null character
-    except (OSError, ValueError, RuntimeError) as problem:
-        raise UserError(f"'{shortened(str(text))}' is not a usable path ({_reason(problem)}).") from None
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError, RuntimeError) as problem:  # too long, a null character, an unknown ~user
+        raise UnknownName(f"'{shortened(str(text))}' is not a usable path ({_reason(problem)}).") from None
     return path
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ttabench.data.data_root import data_root
 from ttabench.data.own.manifest import MANIFEST
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
+from ttabench.data.published.recognise import how_to_open
 from ttabench.env import cache_dir
 from ttabench.errors import UnknownName, UserError, unknown
 from ttabench.files import replace_file, user_path
@@ -49,6 +50,8 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
         return _open_own(folder)
     path = user_path(name)
     if path.is_dir():
+        if hint := how_to_open(path):
+            raise UserError(hint)
         opened = _open_own(path)
         _remember_path(opened.name, path)
         return opened

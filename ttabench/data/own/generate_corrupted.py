@@ -35,7 +35,7 @@ from ttabench.data.own.class_checks import check_class_folders, check_test_class
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.manifest import MANIFEST, SUFFIX, read_manifest
 from ttabench.data.published.facts import PUBLISHED
-from ttabench.errors import UserError
+from ttabench.errors import UserError, printable
 from ttabench.files import replacing, user_path
 from ttabench.progress import OnProgress, silent
 
@@ -132,7 +132,7 @@ def _start(
     if train is not None:
         clean_sets["train.npz"] = _read_train(train, size, source, test)
     for text in class_warnings(test, clean_sets.get("train.npz")):
-        warnings.warn(f"{source}: {text}", UserWarning, stacklevel=3)
+        warnings.warn(printable(f"{source}: {text}"), UserWarning, stacklevel=3)
     side = test.images.shape[1]
     textures = procedural_frost_textures() if frost is None else load_frost_textures(frost)
     digest = hashlib.sha256(test.images.tobytes() + test.labels.tobytes())

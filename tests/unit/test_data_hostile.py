@@ -1,0 +1,245 @@
+"""Files and names that would fill the disk or the memory, run a program, or control the terminal."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit import data_fakes as fakes
+from tests.unit.conftest import Said
+from ttabench.data import catalog
+from ttabench.data.fetch import extract
+from ttabench.data.fetch.extract import unpack
+from ttabench.data.files.array_files import open_npz
+from ttabench.data.own.clean_images import read_clean
+from ttabench.data.own.generate_corrupted import generate
+from ttabench.errors import UserError, printable
+
+MEGABYTE = 1 << 20
+
+
+def _zip(path: Path, count: int, size: int) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for i in range(count):
+            archive.writestr(f"{i}", bytes(size))
+    return path
+
+
+def _tar(path: Path, count: int, size: int) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+        for i in range(count):
+            info = tarfile.TarInfo(f"{i}")
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes(size)))
+    return path
+
+
+# ---- archives
+
+
+@pytest.mark.parametrize("make", [_zip, _tar])
+def test_a_bomb_is_refused_before_it_fills_the_disk(
+    tmp_path: Path, make: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extract, "ALWAYS_ALLOWED", 4 * MEGABYTE)
+    path = make(tmp_path / "a.archive", 20, MEGABYTE)
+    assert path.stat().st_size < MEGABYTE / 4
+    with pytest.raises(UserError, match="would unpack to more than 4,194,304 bytes"):
+        unpack(path, tmp_path / "in", lambda parts: parts)
+    assert sum(p.stat().st_size for p in tmp_path.glob("in/*")) <= 4 * MEGABYTE
+
+
+def test_a_zip_bomb_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extract, "ALWAYS_ALLOWED", 4 * MEGABYTE)
+    with pytest.raises(UserError, match="was refused"):
+        unpack(_zip(tmp_path / "a.zip", 20, MEGABYTE), tmp_path / "in", lambda parts: parts)
+    assert not (tmp_path / "in").exists()
+
+
+def test_members_that_are_left_out_count_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extract, "ALWAYS_ALLOWED", 4 * MEGABYTE)
+    with pytest.raises(UserError, match="was refused"):
+        unpack(_tar(tmp_path / "a.tar.gz", 20, MEGABYTE), tmp_path / "in", lambda parts: None)
+
+
+@pytest.mark.parametrize("make", [_zip, _tar])
+def test_too_many_files_are_refused(tmp_path: Path, make: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extract, "MAX_MEMBERS", 10)
+    unpack(make(tmp_path / "ten", 10, 1), tmp_path / "in", lambda parts: parts)
+    with pytest.raises(UserError, match="has more than 10 files and folders"):
+        unpack(make(tmp_path / "eleven", 11, 1), tmp_path / "out", lambda parts: parts)
+    assert len(list(tmp_path.glob("out/*"))) <= 10
+
+
+# ---- images and arrays
+
+
+def _png(path: Path, width: int, height: int) -> Path:
+    """A PNG of a few bytes that claims a size; its pixels are missing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("side", [9_500, 12_000, 60_000])  # Pillow itself warns of the first two only
+def test_an_image_that_would_fill_the_memory_is_not_decoded(tmp_path: Path, side: int) -> None:
+    _png(tmp_path / "x" / "a" / "1.png", side, side)
+    with pytest.raises(UserError, match=r"1\.png has .* pixels; an image may have 89 million at most"):
+        read_clean(tmp_path / "x", 32)
+
+
+def test_a_second_image_of_another_size_is_not_decoded(tmp_path: Path) -> None:
+    fakes.write_png(tmp_path / "x" / "a" / "1.png", fakes.clean_images(1)[0])
+    _png(tmp_path / "x" / "a" / "2.png", 9_000, 9_000)
+    with pytest.raises(UserError, match=r"2\.png is 9000×9000 pixels; expected 32×32"):
+        read_clean(tmp_path / "x")
+
+
+def test_an_npz_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.data.files.array_files.RATIO_COUNTS_FROM", MEGABYTE)
+    images = np.zeros((1000, 32, 32, 3), np.uint8)
+    np.savez_compressed(tmp_path / "x.npz", images=images, labels=np.zeros(1000, int))
+    with pytest.raises(UserError, match=r"images\.npy would unpack from [\d,]+ to 3,072,\d+ bytes"):
+        open_npz(tmp_path / "x.npz")
+
+
+# ---- advice that is never repeated
+
+
+OBJECTS = np.array([{}], dtype=object)
+
+
+@pytest.mark.parametrize("arrays", [{"images": OBJECTS}, {"labels": OBJECTS}])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_nobody_is_told_to_load_pickles(tmp_path: Path, arrays: dict[str, object], save: object) -> None:
+    save(tmp_path / "x.npz", **{"images": fakes.clean_images(1), "labels": np.array([0]), **arrays})
+    with pytest.raises(
+        UserError, match="never read: they may contain a program; save plain numbers"
+    ) as caught:
+        generate(tmp_path / "x.npz", root=tmp_path, workers=0)
+    assert "x.npz" in str(caught.value)
+    assert "pickle" not in str(caught.value)
+
+
+def test_nobody_is_told_to_load_a_pickle_as_an_array(tmp_path: Path) -> None:
+    root = fakes.make_cifar(tmp_path)
+    for content in (b"\x80\x04}.", b"\x93NUMPY\x01\x00", b""):
+        (root / "CIFAR-10-C" / "labels.npy").write_bytes(content)
+        np.savez(root / "CIFAR-10-C" / "test.npz", images=fakes.clean_images(20), labels=np.arange(20) % 10)
+        with pytest.raises(UserError, match=r"labels\.npy is not an array file") as caught:
+            catalog.dataset(str(root / "CIFAR-10-C")).corrupted("frost", 1)
+        assert "pickle" not in str(caught.value)
+
+
+# ---- names and paths
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize("name", [LONG, f"/tmp/{LONG}", "a/" * 2500, "x\0y", "~nobody-has-this-name/x"])
+def test_a_path_that_cannot_exist_is_one_sentence(name: str, tmp_path: Path) -> None:
+    calls = (
+        lambda: catalog.dataset(name, tmp_path),
+        lambda: catalog.data_root(name),
+        lambda: generate(name, root=tmp_path),
+    )
+    for call in calls:
+        with pytest.raises(UserError, match="is not a usable path") as caught:
+            call()
+        assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("command", ["verify", "generate", "fetch"])
+@pytest.mark.parametrize("name", [LONG, "\x1b[31mred\x07"])
+def test_no_command_shows_a_traceback_or_obeys_a_name(
+    command: str, name: str, ttabench: object, tmp_path: Path
+) -> None:
+    said: Said = ttabench("data", command, name, "--root", str(tmp_path))
+    assert said.code == 2
+    assert "\x1b" not in said.err + said.out
+    assert "\x07" not in said.err + said.out
+    assert len(said.err) < 600
+
+
+def test_findings_and_lists_show_control_characters_as_codes(ttabench: object, tmp_path: Path) -> None:
+    folder = tmp_path / "\x1b[31mred-c-local"
+    folder.mkdir()
+    np.savez(folder / "test.npz", images=fakes.clean_images(2), labels=[0, 1])
+    (folder / "ttabench.json").write_text('{"name": "\\u001b[31mred-c-local", "files": {}}')
+    for arguments in (["verify", str(folder)], ["list", "--root", str(tmp_path)]):
+        said: Said = ttabench("data", *arguments)
+        assert "\x1b" not in said.out + said.err
+        assert "\\x1b[31mred" in said.out.replace("\n", "")
+
+
+def test_printable_keeps_ordinary_text() -> None:
+    assert printable("Zürich – 猫\tx\ny") == "Zürich – 猫\tx\ny"
+    assert printable("a\x1b]0;t\x07\x9b\x00\r") == "a\\x1b]0;t\\x07\\x9b\\x00\\r"
+
+
+# ---- published folders by their path
+
+
+@pytest.mark.parametrize(
+    ("make", "folder", "name"),
+    [
+        (fakes.make_cifar, "CIFAR-10-C", "cifar10-c"),
+        (fakes.make_cifar, "cifar-10-batches-py", "cifar10-c"),
+        (fakes.make_tiny, "Tiny-ImageNet-C", "tinyimagenet-c"),
+        (fakes.make_tiny, "tiny-imagenet-200", "tinyimagenet-c"),
+        (fakes.make_imagenet, "ImageNet-C", "imagenet-c"),
+    ],
+)
+def test_a_published_folder_by_its_path_gets_its_name(
+    make: object, folder: str, name: str, tmp_path: Path
+) -> None:
+    make(tmp_path)
+    root = tmp_path.resolve()
+    with pytest.raises(
+        UserError, match=f"published dataset {name}: set TTABENCH_DATA={root} and use the name"
+    ):
+        catalog.dataset(str(tmp_path / folder))
+    with pytest.raises(
+        UserError, match=f"is a data root: set TTABENCH_DATA={tmp_path} and use the name {name}"
+    ):
+        catalog.dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize(("classes", "name"), [(10, "cifar10-c"), (100, "cifar100-c")])
+def test_a_renamed_published_folder_is_recognised_by_its_labels(
+    classes: int, name: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "corrupted"
+    folder.mkdir()
+    np.save(folder / "labels.npy", np.tile(np.arange(10_000) % classes, 5).astype(np.uint8))
+    np.save(folder / "fog.npy", np.zeros((5, 32, 32, 3), np.uint8))
+    new_name = catalog.PUBLISHED[name].corrupted_folder
+    with pytest.raises(
+        UserError, match=f"published dataset {name}: rename it to {new_name}, set TTABENCH_DATA"
+    ):
+        catalog.dataset(str(folder))
+
+
+def test_a_folder_of_tiny_imagenet_classes_is_recognised(tmp_path: Path) -> None:
+    for i in range(200):
+        (tmp_path / "c" / "fog" / "1" / f"n{i:08}").mkdir(parents=True)
+    with pytest.raises(UserError, match="published dataset tinyimagenet-c: rename it to Tiny-ImageNet-C"):
+        catalog.dataset(str(tmp_path / "c"))

@@ -1,0 +1,68 @@
+"""Single images: every kind of file becomes 8-bit RGB, or is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.unit import data_fakes as fakes
+from ttabench.data.own.clean_images import read_clean
+from ttabench.errors import UserError
+
+GREY = np.arange(256, dtype=np.uint8).repeat(4).reshape(32, 32)
+
+
+def read(folder: Path) -> np.ndarray:
+    return read_clean(folder).images[0]
+
+
+@pytest.mark.parametrize("factor", [1, 257])  # 257·v is v in 16 bits; v itself is almost black
+def test_16_bit_grey_is_scaled_to_8_bit(tmp_path: Path, factor: int) -> None:
+    path = tmp_path / "x" / "a" / "1.png"
+    path.parent.mkdir(parents=True)
+    Image.fromarray(GREY.astype(np.uint16) * factor).save(path)
+    expected = GREY if factor == 257 else np.zeros_like(GREY)
+    assert (read(tmp_path / "x") == expected[..., None]).all()
+
+
+def test_a_16_bit_image_and_its_8_bit_twin_are_equal_when_resized(tmp_path: Path) -> None:
+    for bits, pixels in (("8", GREY), ("16", GREY.astype(np.uint16) * 257)):
+        (tmp_path / bits / "a").mkdir(parents=True)
+        Image.fromarray(pixels).save(tmp_path / bits / "a" / "1.png")
+    assert (read_clean(tmp_path / "8", 64).images == read_clean(tmp_path / "16", 64).images).all()
+
+
+def test_16_bit_grey_with_a_portable_header(tmp_path: Path) -> None:
+    path = tmp_path / "x" / "a" / "1.ppm"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"P5 32 32 65535\n" + (GREY.astype(">u2") * 257).tobytes())
+    assert (read(tmp_path / "x") == GREY[..., None]).all()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_other_kinds_become_rgb(tmp_path: Path, mode: str) -> None:
+    black_and_white = np.where(GREY > 127, 255, 0).astype(np.uint8)
+    path = tmp_path / "x" / "a" / "1.png"
+    path.parent.mkdir(parents=True)
+    Image.fromarray(black_and_white).convert(mode).save(path)
+    assert (read(tmp_path / "x") == black_and_white[..., None]).all()
+
+
+def test_floating_point_values_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x" / "a" / "1.png"
+    path.parent.mkdir(parents=True)
+    Image.fromarray(GREY.astype(np.float32)).save(path, format="TIFF")
+    with pytest.raises(UserError, match=r"1\.png has floating-point values; save it again as an 8-bit image"):
+        read(tmp_path / "x")
+
+
+@pytest.mark.parametrize("keep", [0, 20, 60])
+def test_a_truncated_image_is_named(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "x" / "a" / "1.png"
+    fakes.write_png(path, fakes.clean_images(1)[0])
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UserError, match=r"1\.png cannot be decoded"):
+        read(tmp_path / "x")
