@@ -64,7 +64,10 @@ def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None
     cells.loc[cells["corruption"] == "fog", "accuracy"] += 5
     cells.to_csv(tmp_path / "better.csv", index=False)
     assert ttabench("compare", tmp_path / "better.csv", results).code == 1
-    assert ttabench("compare", tmp_path / "better.csv", results, "--max-drop", "5").code == 0
+    assert (
+        ttabench("compare", tmp_path / "better.csv", results, "--max-drop", "5", "--max-mean-drop", "5").code
+        == 0
+    )
     assert ttabench("compare", results, tmp_path / "better.csv").code == 0
     cells.iloc[:1].to_csv(tmp_path / "less.csv", index=False)
     assert ttabench("compare", results, tmp_path / "less.csv").code == 1

@@ -16,10 +16,10 @@ from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import folder, losing
 from tests.unit.test_compare_paired import draw
 from ttabench.protocol import Protocol
+from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench_reports.compare import as_json, compare, diff, github, junit
 from ttabench_reports.compare.cards import differences
-from ttabench_reports.tables import write_cells
 
 Run = Callable[..., Said]
 
@@ -92,7 +92,7 @@ def test_another_protocol_is_a_difference_not_other_cells(runs: tuple[Path, Path
 
 
 def test_a_csv_is_compared_by_what_it_holds(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    csv = write_cells(load_frame(runs[0]), tmp_path / "cells.csv")
+    csv = view("cells")(load_frame(runs[0]), tmp_path / "cells.csv")
     assert diff(runs[0], csv).differences == ()
     other = folder(tmp_path / "other", draw(), checkpoint="d" * 64)
     assert keys(diff(csv, other).differences) == {"checkpoint": ("c" * 64, "d" * 64)}

@@ -13,10 +13,10 @@ from scipy import stats
 
 from tests.unit.stored_results import Right, folder, losing
 from ttabench.errors import UserError
+from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench_reports.compare import compare
 from ttabench_reports.compare.paired import holm, mcnemar, mean_fell
-from ttabench_reports.tables import write_cells
 
 NAMES = ("fog", "snow", "frost", "contrast", "pixelate")
 
@@ -109,7 +109,7 @@ def test_tests_that_cannot_reject_do_not_weigh_on_the_others() -> None:
 def test_a_run_passes_against_its_own_csv(tmp_path: Path) -> None:
     """600 images: accuracies do not end after four decimals, where the CSV rounds them."""
     run = folder(tmp_path / "run", draw())
-    csv = write_cells(load_frame(run), tmp_path / "cells.csv")
+    csv = view("cells")(load_frame(run), tmp_path / "cells.csv")
     for pair in ((run, csv), (csv, run), (run, run), (csv, csv)):
         outcome = compare(*pair, max_drop=0, max_mean_drop=0)
         assert not outcome.failed
@@ -121,7 +121,7 @@ def test_one_image_is_not_lost_in_the_rounding(tmp_path: Path) -> None:
     right = draw(n=10_000)
     run = folder(tmp_path / "run", right)
     worse = {key: losing(bits, 1, np.random.default_rng(0)) for key, bits in right.items()}
-    csv = write_cells(load_frame(folder(tmp_path / "worse", worse)), tmp_path / "cells.csv")
+    csv = view("cells")(load_frame(folder(tmp_path / "worse", worse)), tmp_path / "cells.csv")
     assert compare(run, csv, max_drop=0).count("fell") == len(NAMES)
 
 

@@ -1,41 +1,316 @@
-"""The published numbers are the published numbers."""
+"""Published numbers are copied faithfully, and stand beside ours only where the setting is the same."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from tests.unit.conftest import Said
+from tests.unit.made_cells import cells
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
+from ttabench.registry import view
 from ttabench_reports import published
+from ttabench_reports.published.audit import Interval, audit, checked
+from ttabench_reports.published.catalog import accuracies, rows
+
+Run = Callable[..., Said]
+auditing = import_module("ttabench_reports.published.audit")
+
+
+# ---- the numbers
 
 
 def test_every_row_is_whole_and_its_printed_mean_is_its_mean() -> None:
-    known = published.load()
+    known = published.load("quantile2026", "eata2022", "tent2021")
     assert tuple(known.columns) == published.COLUMNS
     for key, row in known.groupby(["publication", "dataset", "severity", "arch", "method"]):
         values = row.set_index("corruption")["accuracy"]
+        if set(values.index) == {"mean"}:
+            continue
         assert set(values.index) == {*CORRUPTIONS, "mean"}, key
         assert len(values) == 16, key
         assert values[list(CORRUPTIONS)].mean() == pytest.approx(values["mean"], abs=0.1), key
 
 
-def test_the_papers_appendix_is_copied_faithfully(shared: Path) -> None:
-    theirs = pd.read_csv(shared / "paper/appendix_tables.csv").rename(
-        columns={"accuracy_percent": "accuracy"}
-    )
-    ours = published.load("quantile2026").drop(columns="publication")
-    pd.testing.assert_frame_equal(ours, theirs)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "renamed"),
+    [
+        ("quantile2026", "appendix_tables", {"accuracy_percent": "accuracy"}),
+        ("quantile2026_increase", "appendix_increase_rows", {"printed_increase_points": "increase"}),
+        ("quantile2026_summary", "summary_table", {}),
+        ("quantile2026_drop", "drop_table", {}),
+        ("quantile2026_ablation", "ablation_table", {}),
+        ("quantile2026_severity", "severity_figure", {}),
+    ],
+)
+def test_the_papers_tables_are_copied_faithfully(
+    shared: Path, ours: str, theirs: str, renamed: dict[str, str]
+) -> None:
+    original = pd.read_csv(shared / f"paper/{theirs}.csv", dtype=str, keep_default_na=False)
+    pd.testing.assert_frame_equal(pd.DataFrame(rows(ours)), original.rename(columns=renamed))
+
+
+def test_rows_of_official_readmes_are_copied_faithfully(shared: Path) -> None:
+    """methods.md prints them as ``- tent 24.8 23.5 … | **18.6**``."""
+    text = (shared / "methods.md").read_text()
+    found = re.findall(r"^- (\w+)((?: \d+\.\d){15}) \| \**(\d+\.\d)", text, re.MULTILINE)
+    assert len(found) == 6
+    ours = {
+        (name, row["method"], row["corruption"]): row["error"]
+        for name in ("tent2021", "eata2022")
+        for row in rows(name)
+        if row["arch"] in ("robustbench/Standard", "resnet50")
+    }
+    names = {
+        "source": "source",
+        "norm": "bn_stats",
+        "tent": "tent",
+        "Tent": "tent",
+        "ETA": "eta",
+        "EATA": "eata",
+    }
+    for name, values, mean in found:
+        publication = "tent2021" if name in ("source", "norm", "tent") else "eata2022"
+        printed = dict(zip(CORRUPTIONS, values.split(), strict=True)) | {"mean": mean}
+        assert printed == {c: ours[publication, names.get(name, name.lower()), c] for c in printed}, name
+
+
+@pytest.mark.parametrize("name", published.publications())
+def test_every_entry_fits_its_file(name: str) -> None:
+    publication = published.catalog()[name]
+    lines = rows(name)
+    assert {"accuracy", "error", "mce"} & lines[0].keys()
+    for column, keys in (
+        ("arch", publication.archs),
+        ("method", publication.methods),
+        ("dataset", publication.datasets),
+    ):
+        assert set(keys) <= {line[column] for line in lines}, column
+    assert len(
+        {tuple(line[c] for c in ("dataset", "arch", "method", "corruption")) for line in lines}
+    ) == len(lines)
+    values = accuracies(name)["accuracy"].dropna()
+    assert values.between(0, 100).all()
+
+
+def test_errors_become_accuracies() -> None:
+    tent = published.load("tent2021").set_index(["arch", "method", "corruption"])["accuracy"]
+    assert tent["robustbench/Standard", "tent", "mean"] == 81.4
 
 
 def test_an_unknown_publication_is_named() -> None:
-    assert published.publications() == ["quantile2026", "tent2021"]
     with pytest.raises(UserError, match="did you mean 'tent2021'"):
         published.load("tent2012")
+
+
+# ---- misprints
+
+
+def test_the_misprints_are_found_and_no_others() -> None:
+    """Each was read in the paper's source: these values are printed there."""
+    found = {(one.table, one.row, one.column): (one.printed, f"{one.computed:.1f}") for one in audit()}
+    assert found == {
+        ("quantile2026, cifar10-c", "cvt increase", "motion_blur"): ("10.3", "13.2"),
+        ("quantile2026, cifar10-c", "cvt increase", "zoom_blur"): ("7.2", "12.1"),
+        ("quantile2026, cifar100-c", "cvt increase", "shot_noise"): ("21.6", "21.4"),
+        ("quantile2026, drop table", "quantile-resnet18 on cifar10", "corrupted"): ("79.9", "79.4"),
+        ("quantile2026, drop table", "quantile-resnet18 on cifar100", "drop"): ("23.1", "22.6"),
+        (
+            "quantile2026, severity figure", "cifar10-c resnet18 quantile", "gaussian_noise, severity 5"
+        ): ("79.2", "76.9"),
+        ("quantile2026, text", "cifar100-c resnet18 quantile", "mean"): ("49.5", "49.9"),
+    }  # fmt: skip
+    assert checked() > 290
+
+
+def test_the_misprints_stand_in_the_papers_source(shared: Path) -> None:
+    tex = (shared / "paper/paper.tex").read_text()
+    appendix = tex[tex.index(r"\caption{CIFAR10C - Comparison") :]
+    for row in ("+34.7 +32.6 +43.2 +18.9 +8.1 +10.3 +7.2 +7.5", "+19.0 +21.6 +20.2 +5.4"):
+        cells_of_row = r"[^+\n]*\n[^+\n]*".join(re.escape(value) for value in row.split())
+        assert re.search(cells_of_row, appendix), row
+    assert r"Quantile-ResNet18 & 92.0\% & 79.9\% & 12.1\% & 72.5\% & 49.9\% & 23.1\%" in tex
+    assert r"\node{88.4}; & \node{85.7}; & \node{82.2}; & \node{81.0}; & \node{79.2}" in tex
+    assert r"$49.5\%$ vs.\ $60.5\%$" in tex
+
+
+def test_an_interval_is_what_rounds_to_the_number() -> None:
+    assert Interval.of("76.9") == Interval(Fraction("76.85"), Fraction("76.95"))
+    assert Interval.of("+0.5") == Interval(Fraction("0.45"), Fraction("0.55"))
+    assert Interval.of("12") == Interval(Fraction("11.5"), Fraction("12.5"))
+    assert Interval.of("3.0").meets(Interval.of("3.1"))  # 3.05 may be either
+    assert not Interval.of("3.0").meets(Interval.of("3.2"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_only_rounded_is_never_a_misprint(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """A paper whose every number is right but for the rounding of each by itself."""
+    rng = np.random.default_rng(seed)
+    true: dict[tuple[str, ...], float] = {}
+    table, increase = [], []
+    for arch in ("resnet18", "cct"):
+        for method in ("source", "quantile"):
+            values = rng.uniform(0, 100, 15)
+            for name, value in zip((*CORRUPTIONS, "mean"), (*values, values.mean()), strict=True):
+                true[arch, method, name] = value
+                where = {"dataset": "cifar10-c", "severity": "5", "arch": arch, "method": method}
+                table.append({**where, "corruption": name, "accuracy": f"{value:.1f}"})
+        for name in (*CORRUPTIONS, "mean"):
+            points = true[arch, "quantile", name] - true[arch, "source", name]
+            increase.append(
+                {"dataset": "cifar10-c", "arch": arch, "corruption": name, "increase": f"{points:+.1f}"}
+            )
+    files = {"quantile2026": table, "quantile2026_increase": increase}
+    monkeypatch.setattr(auditing, "rows", lambda name: files.get(name, []))
+    assert checked() == 4 + 32
+    assert audit() == []
+    cell = next(row for row in increase if row["corruption"] == "fog")
+    cell["increase"] = f"{float(cell['increase']) + 0.3:+.1f}"
+    assert [one.column for one in audit()] == ["fog"]
+    mean = next(row for row in table if row["corruption"] == "mean")
+    mean["accuracy"] = f"{float(mean['accuracy']) + 0.3:.1f}"
+    assert {one.column for one in audit()} >= {"fog", "mean"}
+
+
+# ---- beside ours
+
+
+def result(**changed: Any) -> dict[str, Any]:
+    """TENT on the model and in the setting of its README."""
+    return {
+        "dataset": "cifar10-c", "severity": 5, "arch": "robustbench/Standard", "method": "tent",
+        "base": "tent", "config": '{"lr": 0.001}', "corruption": "mean", "accuracy": 81.0, "mode": "online",
+        "reset": "per_corruption", "order": "iid", "batch_size": 200, "epochs": 0, "precision": "float32",
+        "contamination": "", "held_out": 0.0, "limit": 0, "n_images": 10_000, **changed,
+    }  # fmt: skip
+
+
+def one(**changed: Any) -> dict[str, Any]:
+    (row,) = published.beside(pd.DataFrame([result(**changed)])).to_dict("records")
+    return {str(key): value for key, value in row.items()}
+
+
+def test_the_same_setting_stands_beside_ours() -> None:
+    row = one()
+    assert (row["publication"], row["published"], row["why_not"]) == ("tent2021", 81.4, "")
+    assert row["difference"] == pytest.approx(-0.4)
+    row = one(corruption="gaussian_noise", accuracy=75.2)
+    assert (row["published"], row["difference"]) == pytest.approx((75.2, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why_not"),
+    [
+        ({"batch_size": 64}, "published for batch size 200, ours is 64"),
+        ({"mode": "offline"}, "published for mode online, ours is offline"),
+        ({"order": "dirichlet(0.1)"}, "published for order iid, ours is dirichlet(0.1)"),
+        ({"n_images": 1000}, "published on 10,000 images, ours on 1,000"),
+        ({"contamination": "noise(0.2)"}, "ours has contamination noise(0.2)"),
+        ({"held_out": 0.5}, "ours has held out 0.5"),
+        ({"precision": "bfloat16"}, "ours has precision bfloat16"),
+        ({"method": "tent[lr=0.01]", "config": '{"lr": 0.01}'}, "ours has lr=0.01"),
+        ({"dataset": "digits-c"}, "nothing is published on digits-c"),
+        ({"severity": 3}, "nothing is published on cifar10-c at severity 3"),
+        ({"base": "sotta", "method": "sotta", "dataset": "tinyimagenet-c"}, "nothing is published of sotta"),
+        ({"arch": "cvt"}, "ours is cvt"),
+        ({"arch": "robustbench/Hendrycks2020AugMix_WRN", "corruption": "fog"}, "only the mean is published"),
+        ({"dataset": "imagenet-c", "arch": "robustbench/Standard_R50", "batch_size": 64, "limit": 5000,
+          "n_images": 5000, "base": "lame", "method": "lame"},
+         "ours has the first 5,000 images, the published number all"),
+        ({"dataset": "imagenet-c", "arch": "robustbench/Standard_R50", "batch_size": 64, "limit": 5000,
+          "n_images": 5000, "base": "eta", "method": "eta"}, "published on 50,000 images, ours on 5,000"),
+        ({"dataset": "imagenet-c", "arch": "robustbench/Standard_R50", "batch_size": 64, "limit": 5000,
+          "n_images": 5000, "reset": "continual"}, "images are RobustBench's list, ours the first 5,000"),
+    ],
+)  # fmt: skip
+def test_another_setting_says_why_not(changed: dict[str, Any], why_not: str) -> None:
+    row = one(**changed)
+    assert why_not in row["why_not"]
+    assert np.isnan(row["published"])
+    assert np.isnan(row["difference"])
+    assert row["remark"] == ""
+
+
+def test_continual_results_stand_beside_continual_ones() -> None:
+    row = one(reset="continual", method="tent[norms=all]", config='{"norms": "all"}')
+    assert (row["publication"], row["published"], row["why_not"]) == ("doebler2023", 80.0, "")
+    assert one(reset="continual")["publication"] == "doebler2023"
+
+
+def test_source_is_the_same_whatever_the_stream() -> None:
+    row = one(
+        base="source", method="source", config="{}", batch_size=1, reset="continual", order="dirichlet(1)"
+    )
+    assert (row["published"], row["why_not"]) == (56.5, "")
+
+
+def test_other_weights_are_a_remark() -> None:
+    row = one(
+        arch="resnet18", base="quantile", method="quantile", mode="offline", batch_size=512, config="{}"
+    )
+    assert (row["publication"], row["published"]) == ("quantile2026", 79.4)
+    assert row["remark"].startswith("weights: trained by the authors")
+
+
+def test_every_publication_that_has_the_number_can_be_asked_for() -> None:
+    found = published.beside(pd.DataFrame([result()]), every=True)
+    assert found["publication"].tolist() == ["tent2021", "doebler2023"]
+    assert found["why_not"].tolist()[0] == ""
+    assert "published for reset continual, ours is per corruption" in found["why_not"].tolist()[1]
+    assert found.index.tolist() == [0, 0]
+
+
+def test_a_frame_without_a_protocol_is_matched_by_what_it_has() -> None:
+    bare = pd.DataFrame([result()])[["dataset", "severity", "arch", "method", "corruption", "accuracy"]]
+    assert published.beside(bare)["published"].tolist() == [81.4]
+    with pytest.raises(UserError, match="no column accuracy"):
+        published.beside(bare.drop(columns="accuracy"))
+
+
+def test_the_report_format(tmp_path: Path) -> None:
+    frame = cells(
+        ("source", "tent"), ("robustbench/Standard", "cvt_2"), datasets=("cifar10-c",), n_images=10_000,
+        accuracy=lambda row: 80.0, seeds=(0, 1),
+    )  # fmt: skip
+    paths = published.write(frame, tmp_path)
+    assert [path.name for path in paths] == ["published.csv", "published.md", "published.tex"]
+    table = pd.read_csv(paths[0])
+    mean = table[(table["method"] == "tent") & (table["corruption"] == "mean")].set_index("publication")
+    assert mean.loc["tent2021", "published"] == 81.4
+    assert mean.loc["tent2021", "difference"] == pytest.approx(-1.4)
+    assert mean.loc["tent2021", "seeds"] == 2
+    markdown = paths[1].read_text()
+    assert "| cifar10-c | robustbench/Standard | tent | 80.0 | 81.4 | -1.4 | tent2021 |" in markdown
+    assert "ours is cvt_2" in markdown
+    tex = paths[2].read_text()
+    assert tex.count("\\\\\n") == 1 + 2 + 1  # the head, and the means that match
+    assert r"robustbench/Standard & tent & 80.0 & 81.4" in tex
+
+
+def test_a_mean_is_over_fifteen_or_not_there(tmp_path: Path) -> None:
+    frame = cells(("tent",), ("robustbench/Standard",), datasets=("cifar10-c",), n_images=10_000)
+    table = pd.read_csv(published.write(frame[frame["corruption"] != "fog"], tmp_path)[0])
+    assert "mean" not in set(table["corruption"])
+    assert len(table[table["publication"] == "tent2021"]) == 14
+
+
+def test_the_command(ttabench: Run, tmp_path: Path) -> None:
+    said = ttabench("report", "--audit-published")
+    assert said.code == 0
+    assert "printed 10.3, but 73.4 − 60.2 is 13.2" in said.out
+    assert "7 misprints among" in said.out
+    assert ttabench("report").code == 2
 
 
 def test_reports_import_light_and_never_torch() -> None:
@@ -48,3 +323,4 @@ import ttabench_reports.published, ttabench_reports.tables, ttabench_reports.ter
 assert not {"torch", "scipy", "seaborn", "matplotlib.pyplot"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+    assert view("published") is published

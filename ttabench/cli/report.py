@@ -17,12 +17,21 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
+    results: Annotated[Path | None, Argument(metavar="[DIR]", help="A results folder.")] = None,
     format_: Annotated[
         str | None,
-        Option("--format", help="csv, latex, plots, ablation, or several. [each that the results allow]"),
+        Option(
+            "--format",
+            help="csv, latex, plots, ablation, published, or several. [each that the results allow]",
+        ),
     ] = None,
     to: Annotated[Path | None, Option(help="Where to write. [DIR/report]")] = None,
+    published: Annotated[
+        bool, Option("--published", help="Put published numbers of the same setting beside ours.")
+    ] = False,
+    audit_published: Annotated[
+        bool, Option("--audit-published", help="List the misprints of the published numbers; needs no DIR.")
+    ] = False,
 ) -> None:
     """Write cells.csv, and the tables and plots made from it.
 
@@ -34,7 +43,16 @@ def report(
     from ttabench.registry import view
     from ttabench.store import load_frame
 
-    writers = {name: find(name) for name in split_list(format_ or FORMATS)}
+    if audit_published:
+        from rich.console import Console
+
+        Console(highlight=False, soft_wrap=True).print(view("published").render_audit())
+        if results is None:
+            return
+    if results is None:
+        raise UserError("which results? Name a results folder: ttabench report DIR.")
+    names = [*split_list(format_ or FORMATS), *(["published"] if published else [])]
+    writers = {name: find(name) for name in names}
     cells = load_frame(results)
     if cells.empty:
         raise UserError(f"{results} holds no results yet; run its sweep first.")

@@ -1,0 +1,187 @@
+"""Published numbers beside ours, where the setting is the same; where it is not, why not."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ttabench.errors import UserError
+from ttabench_reports.published.catalog import Publication, accuracies, catalog
+
+NEEDED = ("dataset", "severity", "arch", "method", "corruption", "accuracy")
+GIVEN = ("publication", "published", "difference", "why_not", "remark")
+# Columns of a result that a published setting may fix, and how a sentence names them.
+_PROTOCOL = {
+    "mode": "mode",
+    "reset": "reset",
+    "order": "order",
+    "batch_size": "batch size",
+    "epochs": "epochs",
+    "precision": "precision",
+}
+# What none of the publications does; a result that does it is another setting.
+_USUAL = {"contamination": "", "held_out": 0.0, "precision": "float32"}
+_NOT_A_SETTING = frozenset((*_PROTOCOL, "images", "chosen", "only", "source"))
+# Source neither adapts nor sees more than one image at a time.
+_NO_MATTER_TO_SOURCE = frozenset(("mode", "reset", "order", "batch_size", "epochs"))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A published number for one result: why it does not stand beside it ("" if it does), and a remark."""
+
+    publication: str
+    published: float
+    why_not: tuple[str, ...]
+    remark: str
+
+
+def beside(frame: pd.DataFrame, *, every: bool = False) -> pd.DataFrame:
+    """`frame` with the columns publication, published, difference (ours − published), why_not, remark.
+
+    frame   results, one row each: dataset, severity, arch, method, corruption (or ``mean``) and accuracy in
+            percent; of ``base``, ``config`` (JSON), ``n_images`` and the columns of the protocol, those that
+            are there are held against the published setting.
+    every   a row per publication that has the number, instead of only the best one.
+
+    `published` (percent) and `difference` are NaN where no published number has the same setting; `why_not`
+    says why. The index is kept. Raises UserError for a frame without the columns it needs.
+    """
+    if missing := [name for name in NEEDED if name not in frame.columns]:
+        raise UserError(f"results have no column {', '.join(missing)}; expected {', '.join(NEEDED)}.")
+    about = [
+        c for c in (*NEEDED[:-1], "base", "config", "n_images", "limit", *_PROTOCOL, *_USUAL) if c in frame
+    ]
+    about = list(dict.fromkeys(about))
+    known: dict[tuple[Any, ...], list[Candidate]] = {}
+    rows: list[int] = []
+    found: list[Candidate] = []
+    for position, values in enumerate(frame[about].itertuples(index=False, name=None)):
+        if values not in known:
+            known[values] = _candidates(dict(zip(about, values, strict=True)))
+        chosen = known[values] if every else known[values][:1]
+        rows += [position] * len(chosen)
+        found += chosen
+    result = frame.iloc[rows].copy()
+    matched = [not one.why_not for one in found]
+    result["publication"] = [one.publication for one in found]
+    result["published"] = [one.published if ok else math.nan for one, ok in zip(found, matched, strict=True)]
+    result["difference"] = result["accuracy"] - result["published"]
+    result["why_not"] = ["; ".join(one.why_not) for one in found]
+    result["remark"] = [one.remark if ok else "" for one, ok in zip(found, matched, strict=True)]
+    return result
+
+
+def _candidates(ours: dict[str, Any]) -> list[Candidate]:
+    """What is published of a result, the best match first; never empty."""
+    base = str(ours.get("base") or ours["method"].partition("[")[0])
+    candidates = [
+        candidate for publication in catalog().values() for candidate in _of(publication, ours, base)
+    ]
+    if candidates:
+        return sorted(candidates, key=lambda one: len(one.why_not))
+    return [Candidate("", math.nan, (_nothing(ours, base),), "")]
+
+
+def _of(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[Candidate]:
+    numbers = accuracies(publication.name)
+    here = numbers[
+        (numbers["dataset"] == ours["dataset"])
+        & numbers["method"].isin({base, ours["method"]})
+        & (numbers["corruption"] == ours["corruption"])
+        & (numbers["severity"].isin({ours["severity"], 0}))
+    ]
+    for row in here.itertuples():
+        if ours["arch"] in publication.names(str(row.arch)):
+            why_not = tuple(_differences(publication, ours, base))
+            remark = "; ".join(_remarks(publication, ours, base))
+            yield Candidate(publication.name, float(row.accuracy), why_not, remark)
+
+
+def _differences(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[str]:
+    """What the two settings do not share."""
+    theirs = publication.setting_of(base, ours["dataset"])
+    if "only" in theirs:
+        yield f"published for {theirs['only']}"
+    for name, word in _PROTOCOL.items():
+        if base == "source" and name in _NO_MATTER_TO_SOURCE:
+            continue
+        if name in theirs and name in ours and not _same(theirs[name], ours[name]):
+            yield f"published for {word} {_spelled(theirs[name])}, ours is {_spelled(ours[name])}"
+    for name, usual in _USUAL.items():
+        if name in ours and name not in theirs and not _same(usual, ours[name]):
+            yield f"ours has {name.replace('_', ' ')} {ours[name]}, the published number has none"
+    if "images" in theirs and ours.get("n_images") and not _same(theirs["images"], ours["n_images"]):
+        yield f"published on {theirs['images']:,} images, ours on {int(ours['n_images']):,}"
+    elif "chosen" in theirs and ours.get("limit"):
+        yield f"the published images are {theirs['chosen']}, ours the first {int(ours['limit']):,}"
+    elif "images" not in theirs and ours.get("limit"):
+        yield f"ours has the first {int(ours['limit']):,} images, the published number all"
+    yield from _settings(theirs, ours, base)
+
+
+def _remarks(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[str]:
+    """What may differ all the same."""
+    if publication.weights:
+        yield f"weights: {publication.weights}"
+    theirs = publication.setting_of(base, ours["dataset"])
+    needed = ("mode", "reset", "order", "batch_size", "images")
+    matters = [name for name in needed if base != "source" or name not in _NO_MATTER_TO_SOURCE]
+    if unknown := [_PROTOCOL.get(name, name) for name in matters if name not in theirs]:
+        yield f"not stated there: {', '.join(unknown)}"
+
+
+def _settings(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterator[str]:
+    """The method's own settings: those published, and those that our label says are not the defaults."""
+    config = _parsed(ours.get("config"))
+    wanted = {key: value for key, value in theirs.items() if key not in _NOT_A_SETTING}
+    for key, value in wanted.items():
+        if key in config and not _same(value, config[key]):
+            yield f"published with {key}={_spelled(value)}, ours has {_spelled(config[key])}"
+    for key, value in re.findall(r"([A-Za-z_]\w*)=([^,\]]+)", ours["method"].partition("[")[2]):
+        if key not in wanted:
+            yield f"ours has {key}={value}, the published number has {base}'s usual settings"
+
+
+def _nothing(ours: dict[str, Any], base: str) -> str:
+    """The first thing of a result that no publication has."""
+    numbers = pd.concat([accuracies(name) for name in catalog()])
+    where = numbers[numbers["dataset"] == ours["dataset"]]
+    if where.empty:
+        return f"nothing is published on {ours['dataset']}"
+    where = where[where["severity"].isin({ours["severity"], 0})]
+    if where.empty:
+        return f"nothing is published on {ours['dataset']} at severity {ours['severity']}"
+    where = where[where["method"].isin({base, ours["method"]})]
+    if where.empty:
+        return f"nothing is published of {base} on {ours['dataset']}"
+    archs = sorted({(row.publication, row.arch) for row in where.itertuples()})
+    names = [name for publication, arch in archs for name in catalog()[publication].names(arch)[:1]]
+    if not any(ours["arch"] in catalog()[publication].names(arch) for publication, arch in archs):
+        return f"published of {base} with {', '.join(dict.fromkeys(names))}, ours is {ours['arch']}"
+    return f"only the mean is published of {base} with {ours['arch']} on {ours['dataset']}"
+
+
+def _parsed(config: Any) -> dict[str, Any]:
+    if isinstance(config, dict):
+        return config
+    try:
+        return dict(json.loads(config or "{}"))
+    except (ValueError, TypeError):
+        return {}
+
+
+def _same(theirs: Any, ours: Any) -> bool:
+    if isinstance(theirs, bool | str) or isinstance(ours, bool | str):
+        return str(theirs) == str(ours)
+    return math.isclose(float(theirs), float(ours), rel_tol=1e-9)
+
+
+def _spelled(value: Any) -> str:
+    return str(value).replace("_", " ") if isinstance(value, str) else f"{value:g}"

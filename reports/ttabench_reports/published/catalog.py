@@ -1,0 +1,89 @@
+"""The publications: where each is from, under which setting its numbers were measured, and the numbers."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+
+from ttabench.errors import unknown
+
+COLUMNS = ("publication", "dataset", "severity", "arch", "method", "corruption", "accuracy")
+PACKAGE = "ttabench_reports.published"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One entry of ``sources.toml``; its comments say what the fields mean."""
+
+    name: str
+    source: str
+    where: str
+    url: str = ""
+    weights: str = ""
+    setting: dict[str, Any] = field(default_factory=dict)
+    methods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    datasets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    archs: dict[str, list[str]] = field(default_factory=dict)
+
+    def setting_of(self, method: str, dataset: str) -> dict[str, Any]:
+        """The setting of a number: the publication's, the data set's, the method's; the last wins."""
+        return {**self.setting, **self.datasets.get(dataset, {}), **self.methods.get(method, {})}
+
+    def names(self, arch: str) -> list[str]:
+        """What a published architecture is called here."""
+        return self.archs.get(arch, [arch])
+
+
+@cache
+def catalog() -> dict[str, Publication]:
+    """All publications by name, in the order of ``sources.toml``."""
+    entries = tomllib.loads((files(PACKAGE) / "sources.toml").read_text(encoding="utf-8"))
+    return {name: Publication(name=name, **entry) for name, entry in entries.items()}
+
+
+def publications() -> list[str]:
+    """The names that :func:`load` knows."""
+    return sorted(catalog())
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """The lines of a file of this folder, every value as it is printed."""
+    with (files(PACKAGE) / f"{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def load(*names: str) -> pd.DataFrame:
+    """Published accuracies (percent) of some publications; columns :data:`COLUMNS`.
+
+    Errors are turned into accuracies. The corruption ``mean`` is the mean as printed. Without a name: the
+    publications that give a number per corruption. Raises UserError for an unknown publication.
+    """
+    for name in names:
+        if name not in catalog():
+            raise unknown("publication", name, publications())
+    frames = []
+    for name in names or catalog():
+        frame = accuracies(name)
+        if names or set(frame["corruption"]) - {"mean", "mixed"}:
+            frames.append(frame)
+    return pd.concat(frames, ignore_index=True)[list(COLUMNS)]
+
+
+@cache
+def accuracies(name: str) -> pd.DataFrame:
+    """The numbers of one publication as accuracies; NaN where it prints something else."""
+    frame = pd.DataFrame(rows(name))
+    if "accuracy" in frame:
+        values = frame["accuracy"].astype(float)
+    elif "error" in frame:
+        values = (100 - frame["error"].astype(float)).round(6)
+    else:
+        values = pd.Series(float("nan"), frame.index)
+    severity = pd.to_numeric(frame["severity"], errors="coerce").fillna(0).astype(int)
+    return frame.assign(publication=name, accuracy=values, severity=severity)[list(COLUMNS)]
