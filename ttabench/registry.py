@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import os
 import warnings
 from collections.abc import Callable
-from functools import cache
 from importlib import metadata
-from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,48 +108,3 @@ def figure(name: str) -> Callable[..., Figure]:
 def figure_names() -> list[str]:
     """Registered names, sorted; nothing is imported."""
     return sorted(entry_points(FIGURES))
-
-
-@cache
-def source_hash(name: str) -> str:
-    """SHA-256 (hex) over the Python files a method is made of; the method is not imported.
-
-    These are its own module or package, what it imports from its own distribution, and the
-    mechanics in ``ttabench.nn``; not a distribution's ``references``, which change no number.
-    """
-    points = entry_points(METHODS)
-    if name not in points:
-        return ""
-    top = points[name].module.split(".")[0]
-    seen: dict[str, Path] = {}
-    queue = [points[name].module, "ttabench.nn"]
-    while queue:
-        module = queue.pop()
-        try:
-            spec = find_spec(module)
-        except (ImportError, ValueError):
-            continue
-        if spec is None or spec.origin is None or module in seen or module == f"{top}.references":
-            continue
-        seen[module] = Path(spec.origin)
-        if module.startswith(top + "."):
-            queue += [found for found in _imports(seen[module], module) if found.startswith(top + ".")]
-    digest = hashlib.sha256()
-    for module in sorted(seen):
-        digest.update(module.encode() + b"\0" + seen[module].read_bytes())
-    return digest.hexdigest()
-
-
-def _imports(file: Path, module: str) -> set[str]:
-    """Absolute names of the modules `file` may import."""
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = resolve_name("." * node.level + base, package)
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-    return found

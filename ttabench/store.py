@@ -11,31 +11,37 @@ import errno
 import json
 import os
 import socket
+import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ttabench.cell import Result, canonical
+from ttabench.env import machine, versions
 from ttabench.errors import UserError
-from ttabench.registry import source_hash
+from ttabench.files import replace_file
+from ttabench.provenance import changes, combined, current_modules
+from ttabench.records import Damaged, decode, encode, is_first_format
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
 FORMAT = "ttabench-results"
-VERSION = 1
+VERSION = 2
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scores", "restores",
-    "source_data", "alarm", "warning", "stale", "checkpoint", "fingerprint", "cell_id", "written",
+    "source_data", "alarm", "warning", "stale", "stale_because", "device", "threads", "versions",
+    "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
 DETAILS = ("adapted", "scores", "restores", "source_data", "alarm")  # columns that are details of a result
@@ -43,16 +49,47 @@ DETAILS = ("adapted", "scores", "restores", "source_data", "alarm")  # columns t
 
 @dataclass(frozen=True)
 class Record:
-    """A stored result, when it was written (unix seconds) and with which method source (SHA-256)."""
+    """A stored result and how it came about.
+
+    written      unix seconds.
+    source       SHA-256 of the code that the number went through.
+    modules      module → hash of that code, see `provenance`; {} where unknown.
+    environment  versions of libraries, machine, device and threads.
+    place        file and line, for messages.
+    """
 
     result: Result
     written: float
     source: str
+    modules: Modules
+    environment: Mapping[str, Any]
+    place: str = ""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What of that code is not as it was, e.g. ``ttabench/nn/updates.py changed``; () where all is."""
+        cell = self.result.cell
+        if self.result.status == "n/a":
+            return ()
+        if not self.modules:
+            return ("it was stored by a version that did not record its code",)
+        return _changes(self.source, cell.method, cell.dataset, cell.corruption == "mixed", self.modules)
 
     @property
     def stale(self) -> bool:
-        """Made with another version of the method's code than the one installed now."""
-        return self.source != source_hash(self.result.cell.method)
+        """Made with other code than what is installed now."""
+        return bool(self.changes)
+
+
+class Modules(dict[str, str]):
+    """Module → hash; hashed by identity, so that thousands of records that share one are compared once."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@lru_cache(maxsize=4096)
+def _changes(source: str, method: str, dataset: str, mixed: bool, modules: Modules) -> tuple[str, ...]:
+    return tuple(changes(modules, current_modules(method, dataset, mixed)))
 
 
 class Store:
@@ -96,9 +133,8 @@ class Store:
                     f"{root} exists and is not a results folder of ttabench; choose another with --out."
                 )
             store.cells.mkdir(parents=True, exist_ok=True)
-            part = store.manifest.with_suffix(f".{os.getpid()}.part")
-            part.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-            part.replace(store.manifest)
+            text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+            replace_file(store.manifest, text.encode())
         except OSError as problem:
             raise UserError(
                 f"{root} cannot be written ({problem.strerror}); choose another folder with --out."
@@ -127,33 +163,33 @@ class Store:
         sweep: dict[str, Any] = manifest["sweep"]
         return sweep
 
-    def writer(self) -> Writer:
-        """A new shard of one's own. One per process."""
-        return Writer(self.cells)
+    def writer(self, device: str = "cpu") -> Writer:
+        """A new shard of one's own. One per process; `device` is where its numbers are computed."""
+        return Writer(self.cells, device)
 
     def records(self) -> Iterator[Record]:
-        """Everything ever written, shard by shard."""
-        for shard in sorted(self.cells.glob("*.jsonl")):
-            *lines, _torn = shard.read_bytes().split(b"\n")
-            for number, line in enumerate(lines, start=1):
-                try:
-                    data = json.loads(line)
-                    if data["kind"] == "result":
-                        yield Record(Result.from_json(data), float(data["written"]), data["source"])
-                except (ValueError, KeyError, TypeError, AttributeError):
-                    raise UserError(
-                        f"{shard}, line {number}, is not a record of ttabench; "
-                        "restore the file or move it out of the folder."
-                    ) from None
+        """Everything ever written, shard by shard. Raises UserError at a record that was damaged."""
+        for shard in self._shards():
+            yield from _read_shard(shard)
 
     def latest(self) -> dict[str, Record]:
-        """The last record of each cell, by cell id."""
+        """The last record of each cell, by cell id.
+
+        Within a shard the later line is the later record. Between shards the generation decides: a writer's
+        is one more than any that was there when it began. Between writers that ran side by side, the clock.
+        """
         last: dict[str, Record] = {}
-        for record in self.records():
-            key = record.result.cell.cell_id
-            if key not in last or record.written >= last[key].written:
-                last[key] = record
+        order: dict[str, tuple[int, float]] = {}
+        for shard in self._shards():
+            generation = _generation(shard)
+            own: dict[str, Record] = {record.result.cell.cell_id: record for record in _read_shard(shard)}
+            for key, record in own.items():
+                if key not in last or (generation, record.written) >= order[key]:
+                    last[key], order[key] = record, (generation, record.written)
         return last
+
+    def _shards(self) -> list[Path]:
+        return sorted(self.cells.glob("*.jsonl"))
 
     def correct(self, cell_id: str) -> NDArray[np.bool_]:
         """Which images of a cell were right, in the order of the test set."""
@@ -171,24 +207,42 @@ class Store:
 class Writer:
     """Appends results to one shard of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
         name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
         self.path = folder / name
+        self._device = device
         self._file: int | None = None
+        self._known: set[str] = set()
 
     def append(self, result: Result) -> None:
         """Durable when this returns. Raises UserError on a full disk; what was stored before stays."""
-        from ttabench.env import machine, versions
-
         if self._file is None:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-            self._write({"kind": "environment", "versions": versions(), "machine": machine()})
-        source = source_hash(result.cell.method)
+            self._open()
+        cell = result.cell
+        modules = current_modules(cell.method, cell.dataset, cell.corruption == "mixed")
+        source = combined(modules)
+        if source and source not in self._known:
+            self._write({"kind": "code", "source": source, "modules": dict(modules)})
+            self._known.add(source)
         self._write({"kind": "result", "written": time.time(), "source": source, **result.to_json()})
+
+    def _open(self) -> None:
+        folder = self.path.parent
+        generation = 1 + max(map(_generation, folder.glob("*.jsonl")), default=0)
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except OSError as problem:
+            raise UserError(
+                f"{folder} cannot be written ({problem.strerror}); choose another folder with --out."
+            ) from None
+        self._write(
+            {"kind": "environment", "generation": generation, "device": self._device,
+             "threads": _threads(), "versions": versions(), "machine": machine()}
+        )  # fmt: skip
 
     def _write(self, record: dict[str, Any]) -> None:
         assert self._file is not None
-        line = canonical(record).encode() + b"\n"
+        line = encode(record)
         before = os.fstat(self._file).st_size
         try:
             if os.write(self._file, line) != len(line):
@@ -207,6 +261,55 @@ class Writer:
             self._file = None
 
 
+UNKNOWN = Modules()
+
+
+def _threads() -> int:
+    """The threads of torch in this process; 0 where it is not imported."""
+    torch = sys.modules.get("torch")
+    return 0 if torch is None else int(torch.get_num_threads())
+
+
+def _generation(shard: Path) -> int:
+    """Of a shard's writer, from its first line; 0 for shards of the first format, and for unfinished ones."""
+    with shard.open("rb") as file:
+        line = file.readline()
+    try:
+        return int(decode(line.removesuffix(b"\n"), first_format=True).get("generation", 0))
+    except (Damaged, ValueError, TypeError):
+        return 0
+
+
+def _read_shard(shard: Path) -> Iterator[Record]:
+    *lines, _torn = shard.read_bytes().split(b"\n")
+    environment: dict[str, Any] = {}
+    code: dict[str, Modules] = {}
+    old = bool(lines) and is_first_format(lines[0])
+    for number, line in enumerate(lines, start=1):
+        place = f"{shard}, line {number}"
+        try:
+            data = decode(line, first_format=old)
+            if data["kind"] == "environment":
+                environment = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
+            elif data["kind"] == "code":
+                code[data["source"]] = Modules(data["modules"])
+            elif data["kind"] == "result":
+                result = Result.from_json(data)
+                if result.cell.cell_id != data["id"]:
+                    raise Damaged("its id is not that of its cell")
+                modules = code.get(data["source"], UNKNOWN)
+                yield Record(result, float(data["written"]), data["source"], modules, environment, place)
+        except Damaged as problem:
+            raise UserError(
+                f"{place}, is not what ttabench wrote: {problem}; restore the file or move it out of "
+                "the folder."
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(
+                f"{place}, is not a record of ttabench; restore the file or move it out of the folder."
+            ) from None
+
+
 def row(record: Record) -> dict[str, Any]:
     """A record as one row of the cells table."""
     result, cell = record.result, record.result.cell
@@ -222,7 +325,10 @@ def row(record: Record) -> dict[str, Any]:
         "n_images": result.n_images, "clean_accuracy": result.clean_accuracy, "accuracy": result.accuracy,
         "seconds": result.seconds, "status": result.status, "reason": result.reason,
         **{name: result.details.get(name, "") for name in DETAILS},
-        "warning": result.details.get("source_warning", ""), "stale": record.stale,
+        "warning": result.details.get("source_warning", ""),
+        "stale": bool(record.changes), "stale_because": "; ".join(record.changes),
+        "device": record.environment.get("device", ""), "threads": record.environment.get("threads", 0),
+        "versions": " ".join(f"{k} {v}" for k, v in record.environment.get("versions", {}).items()),
         "checkpoint": cell.checkpoint, "fingerprint": cell.fingerprint, "cell_id": cell.cell_id,
         "written": record.written,
     }  # fmt: skip

@@ -183,7 +183,9 @@ class Worker:
         return self.state.keep("dataset", name, lambda: open_dataset(name), limit=4)
 
     def writer(self) -> Writer:
-        return self.state.keep("writer", self.results, lambda: Store.at(self.results).writer(), limit=1)
+        return self.state.keep(
+            "writer", (self.results, self.device), lambda: Store.at(self.results).writer(self.device), limit=1
+        )
 
     def _place(self, cell: Cell) -> tuple[str, ...]:
         return cell.arch, cell.dataset, cell.checkpoint, self.device

@@ -159,37 +159,6 @@ def test_two_packages_may_not_claim_one_name(monkeypatch: pytest.MonkeyPatch) ->
         registry.entry_points(registry.METHODS)
 
 
-def test_the_source_hash_sees_the_code_a_method_is_made_of() -> None:
-    hashes = {name: registry.source_hash(name) for name in ("source", "tent", "quantile")}
-    assert len(set(hashes.values())) == 3
-    assert registry.source_hash("nobody") == ""
-
-
-def test_the_source_hash_leaves_out_references(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    package = tmp_path / "some_methods"
-    package.mkdir()
-    for name, code in (
-        ("__init__", ""),
-        ("mine", "from some_methods import helper, references"),
-        ("helper", ""),
-    ):
-        (package / f"{name}.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(
-        registry, "entry_points", lambda group: {"mine": Point("mine", "some_methods.mine:Mine", "some")}
-    )
-
-    def source_hash_with(file: str, code: str) -> str:
-        (package / file).write_text(code)
-        registry.source_hash.cache_clear()
-        return registry.source_hash("mine")
-
-    first = source_hash_with("references.py", "A = 1")
-    assert source_hash_with("references.py", "A = 2") == first
-    assert source_hash_with("helper.py", "A = 2") != first
-    registry.source_hash.cache_clear()
-
-
 def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     said = ttabench("cite", "--methods", "tent,sar,tent[norms=all]")
     assert said.out.count("@") == 2

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttabench.cell import Result
+from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
-from ttabench.store import COLUMNS, Store, load_frame
+from ttabench.provenance import combined, current_modules
+from ttabench.records import decode, encode
+from ttabench.store import COLUMNS, Store, _changes, load_frame
 
 SWEEP = {"methods": ["tent"], "limit": 0}
 
@@ -63,7 +66,7 @@ def test_a_torn_last_line_is_ignored_and_nothing_else(
 def test_a_foreign_line_is_named(store: Store, result: Result, line: bytes) -> None:
     path = fill(store, result)
     path.write_bytes(line + b"\n" + path.read_bytes())
-    with pytest.raises(UserError, match=rf"{path.name}, line 1, is not a record"):
+    with pytest.raises(UserError, match=rf"{path.name}, line 1, is not"):
         store.latest()
 
 
@@ -214,10 +217,107 @@ def test_frame_and_bitmap(store: Store, result: Result, other: Result) -> None:
     assert 100 * correct.mean() == result.accuracy
 
 
-def test_results_made_with_other_code_are_stale(store: Store, result: Result) -> None:
+def test_every_flipped_bit_is_noticed(store: Store, result: Result, other: Result) -> None:
+    path = fill(store, result, other)
+    whole = path.read_bytes()
+    draw = np.random.default_rng(0)
+    for place in draw.choice(len(whole) - 1, 400, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(draw.integers(8))
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(UserError, match=rf"{path.name}, line \d+, is not"):
+            store.latest()
+    path.write_bytes(whole)
+    assert len(store.latest()) == 2
+
+
+def test_a_record_that_was_edited_by_hand_is_refused_with_its_place(store: Store, result: Result) -> None:
+    path = fill(store, result)
+    path.write_text(path.read_text().replace('"accuracy":62.5', '"accuracy":92.5'))
+    with pytest.raises(UserError, match=rf"{path.name}, line 3, .* checksum is not that of its content"):
+        store.frame()
+
+
+def test_an_id_of_another_cell_is_refused_even_with_a_checksum(store: Store, result: Result) -> None:
+    path = fill(store, result)
+    *head, line = path.read_bytes().splitlines()
+    data = decode(line)
+    data.pop("sum")
+    data["cell"]["seed"] = 7
+    path.write_bytes(b"\n".join([*head, encode(data)]))
+    with pytest.raises(UserError, match="its id is not that of its cell"):
+        store.latest()
+
+
+def test_a_line_without_its_checksum_is_refused_in_a_shard_of_this_format(
+    store: Store, result: Result
+) -> None:
+    path = fill(store, result)
+    text = re.sub(r',"sum":"\w+"\}\n$', "}\n", path.read_text())
+    path.write_text(text)
+    with pytest.raises(UserError, match="it has no checksum"):
+        store.latest()
+
+
+def test_a_clock_that_went_back_pins_no_old_result(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour, accuracy in ((3, 10.0), (2, 20.0), (1, 30.0)):
+        monkeypatch.setattr("ttabench.store.time.time", lambda hour=hour: 3600.0 * hour)
+        fill(store, replace(result, accuracy=accuracy), replace(result, accuracy=accuracy + 1))
+        assert store.latest()[result.cell.cell_id].result.accuracy == accuracy + 1
+
+
+def test_between_writers_side_by_side_the_later_result_wins(
+    store: Store, result: Result, other: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first_hour in (1, 3):
+        one, two = store.writer(), store.writer()
+        one.append(other)
+        two.append(other)  # both are open: of one generation, or neighbours
+        monkeypatch.setattr("ttabench.store._generation", lambda shard: 1)
+        for writer, hour, accuracy in ((one, first_hour, 1.0), (two, 2, 2.0)):
+            monkeypatch.setattr("ttabench.store.time.time", lambda hour=hour: 3600.0 * hour)
+            writer.append(replace(result, accuracy=accuracy))
+            writer.close()
+        winner = store.latest()[result.cell.cell_id].result.accuracy
+        assert winner == (2.0 if first_hour < 2 else 1.0)
+        for shard in store.cells.glob("*.jsonl"):
+            shard.unlink()
+
+
+def test_records_know_code_versions_device_and_threads(store: Store, result: Result) -> None:
     fill(store, result)
-    assert not store.frame()["stale"].any()
-    path = next(store.cells.glob("*.jsonl"))
-    record = store.latest()[result.cell.cell_id]
-    path.write_bytes(path.read_bytes().replace(record.source.encode(), b"0" * 64))
-    assert store.frame()["stale"].all()
+    (record,) = store.records()
+    assert record.modules["ttabench_methods.tent"]
+    assert record.source == combined(record.modules)
+    assert record.environment["versions"]["numpy"] == np.__version__
+    assert record.environment["device"] == "cpu"
+    assert not record.stale
+
+
+def test_a_record_of_other_code_is_stale_and_says_what_changed(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = dict(current_modules("tent", "digits-c"))
+    then = {**now, "ttabench.nn.batch_norm": "0" * 16}
+    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
+    fill(store, result)
+    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: now)
+    _changes.cache_clear()
+    (row,) = store.frame().to_dict("records")
+    _changes.cache_clear()
+    assert row["stale"]
+    assert row["stale_because"] == "ttabench/nn/batch_norm.py changed"
+
+
+def test_results_of_the_first_format_still_load_and_are_stale(store: Store, result: Result) -> None:
+    lines = [
+        {"kind": "environment", "versions": {"python": "3.11.7"}, "machine": "Linux x86_64"},
+        {"kind": "result", "written": 1.0, "source": "e" * 64, **result.to_json()},
+    ]
+    text = "".join(canonical(line) + "\n" for line in lines)
+    (store.cells / "old.jsonl").write_text(text)
+    (record,) = store.records()
+    assert record.result == result
+    assert record.changes == ("it was stored by a version that did not record its code",)

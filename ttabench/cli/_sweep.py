@@ -105,7 +105,16 @@ def _counts(agenda: Agenda) -> str:
         rows = {(p.cell.label, p.cell.arch, p.unmet) for p in agenda.not_applicable}
         why = "; ".join(f"{label} on {arch}: {unmet}" for label, arch, unmet in sorted(rows))
         parts.append(f"{len(agenda.not_applicable)} n/a ({why})")
-    return ", ".join(parts) + "."
+    text = ", ".join(parts) + "."
+    for method, changes in sorted(agenda.stale.items()):
+        text += f"\nStale, computed again: {method}: {_first(sorted(changes), 3)}."
+    return text
+
+
+def _first(texts: list[str], count: int) -> str:
+    """The first texts, and how many more there are."""
+    more = len(texts) - count
+    return ", ".join(texts[:count]) + (f" and {more} more" if more > 0 else "")
 
 
 def _show(display: Display, event: CellProgress) -> None:

@@ -27,8 +27,8 @@ def status(results: Annotated[Path, Argument(metavar="DIR", help="A results fold
     counts = cells["status"].value_counts()
     done = ", ".join(f"{counts.get(s, 0)} {s}" for s in ("ok", "failed", "n/a"))
     print(f"{'stored':<13} {done}")
-    if stale := int(cells["stale"].sum()):
-        print(f"{'stale':<13} {stale} cells were made with other code of their method than what is installed")
+    for (base, why), stale in cells[cells["stale"]].groupby(["base", "stale_because"]):
+        print(f"{'stale':<13} {len(stale)} cells of {base} were made with other code: {why}")
     if len(failed := cells[cells["status"] == "failed"]):
         print()
         columns(failed[["method", "arch", "dataset", "corruption", "severity", "seed", "reason"]])

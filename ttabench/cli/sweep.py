@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "out": "results",
     "workers": "auto",
     "device": "auto",
-    "overwrite": "failed",
+    "overwrite": "stale",
     "set": [],
 }
 
@@ -90,7 +90,8 @@ def sweep(
     config: Annotated[Path | None, Option(help="A TOML file with these options.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="List the cells and run nothing.")] = False,
     overwrite: Annotated[
-        str | None, Option(help="Recompute: never, failed (cells only) or always. [failed]")
+        str | None,
+        Option(help="Compute again: never, failed, stale (failed, or made with other code), always. [stale]"),
     ] = None,
     extend: Annotated[bool, Option("--extend", help="Add to a results folder of another sweep.")] = False,
     fail_fast: Annotated[bool, Option("--fail-fast", help="Stop at the first failed cell.")] = False,

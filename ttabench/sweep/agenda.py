@@ -11,7 +11,8 @@ from ttabench.store import Store
 from ttabench.sweep.plan import Planned
 from ttabench.worker import Job
 
-OVERWRITE = ("never", "failed", "always")
+OVERWRITE = ("never", "failed", "stale", "always")
+"""What is computed again: nothing, failed cells, these and cells made with other code, or everything."""
 
 
 @dataclass
@@ -22,29 +23,33 @@ class Agenda:
     done: list[Cell] = field(default_factory=list)
     failed: list[Cell] = field(default_factory=list)  # recorded as failed, and left so
     not_applicable: list[Planned] = field(default_factory=list)
+    stale: dict[str, set[str]] = field(default_factory=dict)  # method → what changed; its cells are in `todo`
 
     @property
     def total(self) -> int:
         return len(self.todo) + len(self.done) + len(self.failed) + len(self.not_applicable)
 
 
-def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "failed") -> Agenda:
+def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "stale") -> Agenda:
     """Sort cells by what the store already holds. `overwrite` is one of :data:`OVERWRITE`."""
     held = {} if store is None or overwrite == "always" else store.latest()
-    sorted_out = Agenda()
+    agenda = Agenda()
     for item in planned:
         record = held.get(item.cell.cell_id) if item.cell.checkpoint else None
         if item.unmet:
-            sorted_out.not_applicable.append(item)
+            agenda.not_applicable.append(item)
         elif record is None or record.result.status == "n/a":
-            sorted_out.todo.append(item.cell)
+            agenda.todo.append(item.cell)
+        elif overwrite == "stale" and record.changes:
+            agenda.todo.append(item.cell)
+            agenda.stale.setdefault(item.cell.method, set()).update(record.changes)
         elif record.result.status == "ok":
-            sorted_out.done.append(item.cell)
-        elif overwrite == "failed":
-            sorted_out.todo.append(item.cell)
+            agenda.done.append(item.cell)
+        elif overwrite in ("failed", "stale"):
+            agenda.todo.append(item.cell)
         else:
-            sorted_out.failed.append(item.cell)
-    return sorted_out
+            agenda.failed.append(item.cell)
+    return agenda
 
 
 def make_jobs(todo: Sequence[Cell], planned: Sequence[Planned], store: Store, device: str) -> list[Job]:

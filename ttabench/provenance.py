@@ -1,0 +1,187 @@
+"""The code that a number went through: which modules, and a hash of each. Imports no torch.
+
+A module's hash is that of its syntax tree without docstrings: comments, layout and documentation change
+nothing. Which modules belong to a number is found by following imports from the places below.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+
+from ttabench.registry import METHODS, entry_points
+
+__all__ = ["changes", "combined", "current_modules"]
+
+# What every number goes through. `ttabench.worker` is looked at, but its imports are not followed: it also
+# stores, resolves names and loads weights, which are in the identity of the cell.
+SCORING = (
+    "ttabench.classifier",
+    "ttabench.evaluate",
+    "ttabench.method",
+    "ttabench.nn",
+    "ttabench.source",
+    "ttabench.stream",
+)
+ALONE = ("ttabench.worker",)
+# What changes no number: messages, file names, progress, paths, papers, the settings' ranges, and the ways to
+# open data by name (the data themselves have a fingerprint; how they are read is in `READERS`).
+NEUTRAL = (
+    "ttabench.cell",
+    "ttabench.collapse",
+    "ttabench.cores",
+    "ttabench.data.catalog",
+    "ttabench.data.fetch",
+    "ttabench.data.files.fingerprint",
+    "ttabench.data.verify",
+    "ttabench.env",
+    "ttabench.errors",
+    "ttabench.figure",
+    "ttabench.files",
+    "ttabench.progress",
+    "ttabench.ranges",
+    "ttabench.registry",
+)
+READERS = {
+    "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),  # corrupted here, on first use
+    "cifar": ("ttabench.data.published.cifar",),
+    "own": ("ttabench.data.own.own_dataset",),
+    "folders": ("ttabench.data.published.imagenet",),
+}
+NETWORKS = "ttabench.models.architectures.build"
+
+
+@cache
+def current_modules(method: str, dataset: str, mixed: bool = False) -> Mapping[str, str]:
+    """Module → hash of its code, for a method on a dataset; {} for a method not installed."""
+    points = entry_points(METHODS)
+    if method not in points:
+        return {}
+    own = points[method].module
+    roots = [own, *SCORING, *_readers(dataset), NETWORKS]
+    if mixed:
+        roots.append("ttabench.data.mixed")
+    followed = _follow(roots, (own.partition(".")[0], "ttabench"))
+    return {name: module_hash(name) for name in sorted({*followed, *ALONE})}
+
+
+def combined(modules: Mapping[str, str]) -> str:
+    """SHA-256 (hex) over names and hashes; "" of nothing."""
+    if not modules:
+        return ""
+    text = "".join(f"{name}\0{modules[name]}\n" for name in sorted(modules))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between the modules of a stored number and today's: ``ttabench/nn/updates.py changed``."""
+    texts = []
+    for name in sorted({*then, *now}):
+        if name not in now:
+            texts.append(f"{_path(name)} is gone")
+        elif name not in then:
+            texts.append(f"{_path(name)} is new")
+        elif then[name] != now[name]:
+            texts.append(f"{_path(name)} changed")
+    return texts
+
+
+def _readers(dataset: str) -> tuple[str, ...]:
+    """The modules that read, or make, the images of a dataset."""
+    if dataset.endswith("-local"):
+        return READERS["own"]
+    family = next((name for name in READERS if dataset.startswith(name)), "folders")
+    return READERS[family]
+
+
+@cache
+def module_hash(name: str) -> str:
+    """16 hex digits of the SHA-256 of a module's code, see `code_hash`; "" where there is no file."""
+    file = _file(name)
+    return "" if file is None else code_hash(file.read_bytes())
+
+
+def code_hash(source: bytes) -> str:
+    """16 hex digits of the SHA-256 of a syntax tree without docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                node.body = node.body[1:] or [ast.Pass()]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+def _follow(roots: Iterable[str], tops: tuple[str, ...]) -> set[str]:
+    """The roots and all modules below `tops` that they import, directly or not, but for the neutral ones."""
+    seen: set[str] = set()
+    queue = list(roots)
+    while queue:
+        name = queue.pop()
+        if name in seen or _is_neutral(name) or (file := _file(name)) is None:
+            continue
+        seen.add(name)
+        queue += [found for found in _imports(file, name) if found.partition(".")[0] in tops]
+    return seen
+
+
+def _is_neutral(name: str) -> bool:
+    top, dot, _ = name.partition(".")
+    if not dot:  # the top package of a distribution, which holds no code of a number
+        return top == "ttabench"
+    if top != "ttabench":
+        return name.endswith(".references")
+    return any(name == neutral or name.startswith(f"{neutral}.") for neutral in NEUTRAL)
+
+
+@cache
+def _imports(file: Path, module: str) -> frozenset[str]:
+    """Absolute names of the modules that `file` may import, in functions too, but not for types only."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    found: set[str] = set()
+    queue: list[ast.AST] = [ast.parse(file.read_bytes())]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            queue += node.orelse
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = resolve_name("." * node.level + base, package)
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+        else:
+            queue += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+@cache
+def _file(name: str) -> Path | None:
+    """The Python file of a module, found without importing anything but its top package."""
+    top, *rest = name.split(".")
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    if not rest:
+        return Path(spec.origin)
+    for folder in spec.submodule_search_locations or ():
+        path = Path(folder).joinpath(*rest)
+        for file in (path / "__init__.py", path.with_suffix(".py")):
+            if file.is_file():
+                return file
+    return None
+
+
+def _path(name: str) -> str:
+    file = _file(name)
+    suffix = "/__init__.py" if file is not None and file.name == "__init__.py" else ".py"
+    return name.replace(".", "/") + suffix
