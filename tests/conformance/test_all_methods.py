@@ -17,6 +17,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "memo": {"views": "2"},
     "quantile": {"size": "small", "quantiles_per_class": "20"},
     "quantile_paper": {"size": "small", "quantiles_per_class": "20"},
+    "stack": {"second": "tent"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
 

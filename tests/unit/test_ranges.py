@@ -166,7 +166,7 @@ def test_more_patches_than_pixels_are_refused() -> None:
 
 def test_settings_of_quantile_matching_that_do_not_go_together() -> None:
     with pytest.raises(UserError, match=r"^quantile: bank is 'optimal', .* use step or epoch\.$"):
-        make_config(method("quantile"), {"bank": "optimal", "per_class": "1"}, {})
+        make_config(method("quantile"), {"bank": "optimal"}, {})
 
 
 # ---- the mechanism

@@ -42,13 +42,17 @@ class QuantileConfig:
     confident: Annotated[float, Range(above=0, most=1)] = 0.5  # part of each class that points are from
     standardise: bool = True  # features in units of the source's standard deviation; False in the paper
     source_features: Annotated[int, Range(least=2)] = 10_000  # paper, runtime and memory analysis
-    per_class: NonNegative = 0.0  # weight of the indices within each predicted class; 0 in the paper
-    information: NonNegative = 0.0  # weight of information maximisation (SHOT's) besides; 0 in the paper
+    per_class: NonNegative = 1.0  # weight of the indices within each predicted class; 0 in the paper; chosen
+    information: NonNegative = 0.1  # weight of information maximisation (SHOT's); 0 in the paper; chosen
 
     # The bank. Its mean is re-based with every update (step), or at an epoch's end as in the paper (epoch;
     # optimal: and with β* of the appendix). none: no bank, the crude estimator.
     bank: Literal["step", "epoch", "optimal", "none"] = "step"
     bank_on_cpu: bool = False  # paper: on the CPU
+
+    # Offline, predictions are means over views of the decorrupted image: a pixel off in four directions, and
+    # mirrored where that is a symmetry; the paper: the image alone; chosen
+    views: bool = True
 
     # Online, which the paper does not treat
     online_lr: Positive = 3e-4  # of Adam; chosen

@@ -57,8 +57,11 @@ class Matching:
         """SHOT's information maximisation on the predictions of features (b, k), as a variant."""
         if not self.config.information:
             return 0.0
-        logits = self.model.head((features * self.unit).to(self.model.linear.weight.dtype))
-        return self.config.information * information_maximisation(widen(logits))
+        return self.config.information * information_maximisation(self.logits(features))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Of features in units (b, k): (b, C)."""
+        return widen(self.model.head((features * self.unit).to(self.model.linear.weight.dtype)))
 
     def bank(self, features: Tensor) -> Bank:
         """A bank of all target features (n, k) at the start."""

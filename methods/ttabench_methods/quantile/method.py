@@ -12,7 +12,18 @@ Transformers and Convolutional Networks Alike.
 | u_r^θ  | estimate    | the same among the features of decorrupted images, from a batch and the memory bank |
 | N      | epochs      |                                                                                    |
 
-Scored: offline, the frozen decorruptor and classifier after all epochs; online, the pass after the update.
+Loss, with what the paper does not have in brackets:
+mean_r ‖u_r − u_r^θ‖² [+ `per_class` · the same within each predicted class, see `sampling.ByClass`
++ `information` · (mean entropy of predictions − entropy of the mean prediction)
++ `proximity` · mean (T_θ(x) − T_θ₀(x))²] + `regulariser` · (‖mean − mean_source‖² + ‖std − std_source‖²).
+
+Scored: offline, the frozen decorruptor and classifier after all epochs, log-probabilities averaged over the
+views of `same_views`; online, the pass after the update.
+
+The loss compares parameters of one setting: it chooses the start and what is kept. It does not compare
+settings: other points, units or weights change its scale, and a lower value can go with a lower accuracy,
+where features are matched to those of other classes. That leaves a trace which needs no labels: views of an
+image then get different classes, for which there is an alarm.
 """
 
 from __future__ import annotations
@@ -34,11 +45,14 @@ from .config import QuantileConfig
 from .decorruptor import Decorruptor
 from .matching import Matching
 from .regulariser import channel_penalty
+from .same_views import Views
 from .stopping import EarlyStopping
 
 # Part of the epochs before the loss looks at predictions (`per_class`, `information`): first, they must be
 # worth it.
 PLAIN = 1 / 3
+# Share of images that get the class of a view that shows the same, below which there is an alarm.
+AGREE = 0.7
 # Images whose channel statistics are worth starting from, in a stream.
 ENOUGH = 50
 
@@ -55,12 +69,13 @@ class Quantile(Method[QuantileConfig]):
     batch_size = 512
     online_batch_size = ENOUGH
     deviations = (
-        "features are divided by the source's standard deviation (standardise=false: the paper); training "
-        "starts from the source's channel statistics where that has the lower loss (start=identity: the "
-        "paper) and is held near its start (proximity=0: the paper)"
+        "the paper's form is quantile_paper; here features are divided by the source's standard deviation, "
+        "indices are matched within predicted classes too, with information maximisation besides, training "
+        "starts from the source's channel statistics where that has the lower loss and stays near its start, "
+        "and predictions are means over views of an image"
     )
     scores = "a forward pass after the update"
-    scores_frozen = "a forward pass after all epochs"
+    scores_frozen = "after all epochs, the mean over an image's views (views=false: a forward pass)"
 
     @classmethod
     def needs_of(cls, config: QuantileConfig) -> Needs:
@@ -69,7 +84,7 @@ class Quantile(Method[QuantileConfig]):
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         # Means of the extra corruptions: resnet18 99.4, cct 96.7; six epochs, 99.5 and 97.0, cost twice.
-        small = {"size": "small", "epochs": 3, "minibatch": 20}
+        small = {"size": "small", "epochs": 3, "minibatch": 20, "views": False}
         return {**cls.points_for(num_classes), **(small if dataset == "digits-c" else {})}
 
     @staticmethod
@@ -87,6 +102,7 @@ class Quantile(Method[QuantileConfig]):
         self.optimizer = torch.optim.Adam(self.decorruptor.parameters(), self.config.online_lr)
         self.stream = self.matching.stream()
         self.losses: list[float] = []
+        self.views: Views | None = None
         self.too_few = 0  # images of a stream's first batch that does not do to start from
 
     @torch.enable_grad()
@@ -108,6 +124,8 @@ class Quantile(Method[QuantileConfig]):
             if stopping.stop(self.losses[-1]):
                 break
         self.kept = stopping.settle(lambda: self.matching.loss_of(self._all_features(batches)))
+        with torch.no_grad():
+            self.views = Views(self.matching, self.decorruptor(next(iter(batches))))
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -124,9 +142,15 @@ class Quantile(Method[QuantileConfig]):
         return logits
 
     def predict(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            logits: Tensor = self.model(self.decorruptor(x))
-        return logits
+        return self.predict_with(self.model, x)
+
+    @torch.no_grad()
+    def predict_with(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Logits (B, C) of decorrupted images by `model`; offline, means over their views."""
+        decorrupted = self.decorruptor(x)
+        return (
+            self.views.average(model, decorrupted) if self.views and self.config.views else model(decorrupted)
+        )
 
     def adapted(self) -> str:
         number = sum(p.numel() for p in self.decorruptor.parameters())
@@ -140,9 +164,22 @@ class Quantile(Method[QuantileConfig]):
                 "alarm": f"batch_norm=target did nothing: the first batch has {self.too_few} images, and "
                 f"statistics are worth estimating from {ENOUGH}"
             }
-        if not self.losses:
+        if not self.views:
             return {}
-        return {"quantile_loss": [round(loss, 6) for loss in self.losses], "kept_loss": round(self.kept, 6)}
+        return {
+            "quantile_loss": [round(loss, 6) for loss in self.losses],
+            "kept_loss": round(self.kept, 6),
+            "agreement": round(self.views.agreement, 4),
+            "alarm": self._doubt(self.views.agreement),
+        }
+
+    def _doubt(self, agreement: float) -> str:
+        if agreement >= AGREE:
+            return ""
+        return (
+            f"only {agreement:.0%} of the images get the class of a view that shows the same; a low quantile "
+            "loss does not say that features are matched to their own class"
+        )
 
     @torch.no_grad()
     def _all_features(self, batches: Iterable[Tensor]) -> Tensor:

@@ -29,6 +29,7 @@ class QuantilePaperConfig(QuantileConfig):
     standardise: bool = False
     per_class: NonNegative = 0.0
     information: NonNegative = 0.0
+    views: bool = False
     bank: Literal["step", "epoch", "optimal", "none"] = "epoch"
     bank_on_cpu: bool = True
 
@@ -38,6 +39,7 @@ class QuantilePaper(Quantile):
 
     name = "quantile_paper"
     Config = QuantilePaperConfig
+    scores_frozen = "a forward pass after all epochs"
     deviations = (
         "the paper leaves open the learning rate and its schedule, the epochs, the weight of the regulariser "
         "and the layout of the decorruptor: the first three are chosen on the four extra corruptions"

@@ -1,0 +1,60 @@
+"""Views that show the same: an image a pixel off, and mirrored where that is a symmetry of the data.
+
+Predictions are averaged over them, and how often two of them get the same class says what the loss cannot:
+matched features that are other classes' have as low a loss, but change class from view to view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ttabench.nn import widen
+
+from .matching import Matching
+
+__all__ = ["Views", "shifted"]
+
+STEPS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # pixels down and right
+# Mirrored images are a symmetry up to so many times the quantile loss of the images. On clean and corrupted
+# CIFAR-10 it is 0.9 to 1.4 times, on digits 4 to 36 times.
+SYMMETRIC = 2.0
+
+
+def shifted(x: Tensor, down: int, right: int) -> Tensor:
+    """x (B, 3, H, W), moved by at most a pixel; what comes in is its reflection."""
+    height, width = x.shape[-2:]
+    padded = pad(x, (1, 1, 1, 1), mode="reflect")
+    return padded[..., 1 - down : 1 - down + height, 1 - right : 1 - right + width]
+
+
+class Views:
+    """Which views there are, found on decorrupted images x (B, 3, H, W).
+
+    mirror     the mirror is a symmetry: mirrored features are about as near to the source's.
+    agreement  share of the images that get the class of their mirror image, or else of one a pixel off.
+    """
+
+    @torch.no_grad()
+    def __init__(self, matching: Matching, x: Tensor) -> None:
+        z, mirrored = matching.features(x), matching.features(x.flip(-1))
+        self.mirror = matching.loss_of(mirrored) <= SYMMETRIC * matching.loss_of(z)
+        view = mirrored if self.mirror else matching.features(shifted(x, 0, 1))
+        same = matching.logits(z).argmax(1) == matching.logits(view).argmax(1)
+        self.agreement = float(same.float().mean())
+
+    def of(self, x: Tensor) -> Iterator[Tensor]:
+        """5 or 10 views, each (B, 3, H, W)."""
+        for down, right in STEPS:
+            view = shifted(x, down, right)
+            yield view
+            if self.mirror:
+                yield view.flip(-1)
+
+    def average(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Mean log-probabilities (B, C) of the views of x."""
+        found = [widen(model(view)).log_softmax(1) for view in self.of(x)]
+        return torch.stack(found).mean(0)
