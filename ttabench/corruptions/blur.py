@@ -26,7 +26,7 @@ def gaussian_blur(images: Images, draws: None, severity: int) -> Images:
 
 
 def defocus_blur(images: Images, draws: None, severity: int) -> Images:
-    """Correlation with a disc whose edge is smoothed; border mirrored about the edge pixel."""
+    """Correlation with a disc with a smoothed edge; the border is mirrored about the edge pixel."""
     n = images.shape[1]
     rings = _rings(at(constants.DEFOCUS_BLUR, n, severity))
     reach = max(abs(shift) for _, shifts in rings for pair in shifts for shift in pair)
@@ -44,7 +44,7 @@ def defocus_blur(images: Images, draws: None, severity: int) -> Images:
 
 @lru_cache(maxsize=16)
 def _rings(disc: constants.Disc) -> tuple[tuple[float, tuple[tuple[int, int], ...]], ...]:
-    """The kernel as (weight, shifts of that weight): sums of equal weights stay exact integers."""
+    """The kernel as (weight, shifts with this weight): sums of equally weighted pixels are exact integers."""
     grid = np.arange(-8, 9)
     kernel = (grid[:, None] ** 2 + grid**2 <= disc.radius**2).astype(np.float32)
     kernel /= kernel.sum()
@@ -56,7 +56,7 @@ def _rings(disc: constants.Disc) -> tuple[tuple[float, tuple[tuple[int, int], ..
 
 
 def zoom_blur(images: Images, draws: None, severity: int) -> Images:
-    """Mean of the image and its central zooms by 1, 1.01, … (so it counts twice itself), in float32."""
+    """Mean, in float32, of the image and its central zooms by 1, 1.01, …: the image counts twice."""
     n, count = images.shape[1], len(images)
     factors = np.arange(1, constants.ZOOM_BLUR_STOP[severity - 1], 0.01)
     x = unit_images(images, np.float32).reshape(n * n, 3 * count)

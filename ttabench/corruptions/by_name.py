@@ -1,4 +1,4 @@
-"""Every corruption as a pair: its draws, and a deterministic function of images and draws."""
+"""Every corruption as two functions: its random draws, and a deterministic function of images and draws."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Corruption(Generic[D]):
 
 
 def no_draws(rng: Generator, count: int, size: int, severity: int) -> None:
-    """For the corruptions that depend on the image alone."""
+    """No draws: the corruption depends on the image alone."""
 
 
 DETERMINISTIC: dict[str, Corruption[None]] = {
@@ -56,7 +56,7 @@ RANDOM: dict[str, Corruption[Any]] = {
 
 
 def get(name: str, frost_textures: FrostTextures | None = None) -> Corruption[Any]:
-    """The corruption of that name; frost is made with the given pictures, else with the built-in ones."""
+    """The corruption of that name; frost uses the given pictures, or else the built-in ones."""
     if name == "frost":
         textures = frost_textures or procedural_frost_textures()
         return Corruption(

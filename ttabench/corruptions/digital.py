@@ -22,7 +22,7 @@ def contrast(images: Images, draws: None, severity: int) -> Images:
 
 
 def pixelate(images: Images, draws: None, severity: int) -> Images:
-    """Shrink by averaging whole pixels, columns first, rounding half up; enlarge to nearest neighbours."""
+    """Shrink by averaging whole pixels, columns first, rounding half up; enlarge by nearest neighbour."""
     n = images.shape[1]
     k = at(constants.PIXELATE, n, severity)
     first, last = _box(n, k)
@@ -48,11 +48,11 @@ def _average(a: Images, b: Images) -> Images:
 
 
 def jpeg_compression(images: Images, draws: None, severity: int) -> Images:
-    """Baseline JPEG, chroma at half resolution, there and back through OpenCV's libjpeg-turbo.
+    """Encode as baseline JPEG with chroma at half resolution and decode, both with OpenCV's libjpeg-turbo.
 
-    Bit for bit what Pillow with libjpeg-turbo gives, at a fifth of its time. IJG's libjpeg 9, which the
-    published CIFAR-10-C was probably made with, scales chroma differently: a third of the values differ,
-    mostly by a few levels.
+    The result equals that of Pillow with libjpeg-turbo bit for bit and takes a fifth of the time. The
+    published CIFAR-10-C was probably made with IJG's libjpeg 9, which scales chroma differently: a third of
+    the values differ, mostly by a few levels.
     """
     options = [cv2.IMWRITE_JPEG_QUALITY, at(constants.JPEG_QUALITY, images.shape[1], severity)]
     bgr = np.ascontiguousarray(images[..., ::-1])

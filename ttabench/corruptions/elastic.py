@@ -39,8 +39,8 @@ def draw_bends(rng: Generator, count: int, size: int, severity: int) -> Bends:
 def elastic_transform(images: Images, bends: Bends, severity: int, mirror: Mirror = "scipy1.5") -> Images:
     """Affine map, then displacement by smoothed fields, both bilinear, in float32.
 
-    `mirror` is how the second step reads beyond the border: as SciPy before 1.6 did (which the published
-    files were most probably made with) or as it has done since. About 4 % of the values differ.
+    `mirror` selects how the second step reads beyond the border: as SciPy before 1.6, most probably used for
+    the published files, or as SciPy since 1.6. About 4 % of the values differ.
     """
     n = images.shape[1]
     c = at(constants.ELASTIC, n, severity)
@@ -92,7 +92,7 @@ def _warp_affine(images: Images, inverse: NDArray[np.float64]) -> Float:
 def _displace(planes: Float, rows: Float, columns: Float, mirror: Mirror) -> Float:
     """Bilinear samples at (row, column), each (N, n, n), computed in float64."""
     n = planes.shape[-1]
-    if mirror == "scipy1.5":  # mirrors the position with the edge repeated, then the pixels without
+    if mirror == "scipy1.5":  # positions are mirrored with the edge repeated, pixels without
         rows, columns = _fold(rows, n), _fold(columns, n)
     top, left = np.floor(rows), np.floor(columns)
     i, j = top.astype(np.intp), left.astype(np.intp)
@@ -103,7 +103,7 @@ def _displace(planes: Float, rows: Float, columns: Float, mirror: Mirror) -> Flo
 
 
 def _fold(position: Float, n: int) -> Float:
-    """Mirror positions once, with repetition of the edge pixel."""
+    """Mirror positions once; the edge pixel is repeated."""
     return np.where(position < 0, -position - 1, np.where(position >= n, 2 * n - 1 - position, position))
 
 

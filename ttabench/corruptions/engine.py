@@ -1,4 +1,4 @@
-"""Corrupt a batch of any length: blocks of fixed size, each with its own random stream, on threads."""
+"""Corrupt a batch of any length in blocks of fixed size, each with its own random numbers, on threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ttabench.corruptions.names import ALL_CORRUPTIONS, IMAGE_SIZES, SEVERITIES
 from ttabench.errors import UserError, unknown
 
 BLOCK = 32
-"""Images per random stream. Part of what the pixels depend on, as are the names' positions."""
+"""Images per stream of random numbers. The pixels depend on it, and on the order of the names."""
 
 
 def corrupt(
@@ -45,17 +45,17 @@ def corrupt(
     end = start + len(images)
 
     def corrupt_block(block: int) -> None:
-        # Always a whole block, filled up with black images: then neither the draws nor the rounding of
-        # matrix products can depend on how many images there are.
-        lo, hi = max(start, block * BLOCK), min(end, (block + 1) * BLOCK)
-        place = slice(lo - block * BLOCK, hi - block * BLOCK)
-        whole = images[lo - start : hi - start]
-        if len(whole) < BLOCK:
+        # A block is always full: missing images are black. The draws and the rounding of matrix products
+        # then do not depend on the number of images.
+        first, last = max(start, block * BLOCK), min(end, (block + 1) * BLOCK)
+        rows = slice(first - block * BLOCK, last - block * BLOCK)
+        full = images[first - start : last - start]
+        if len(full) < BLOCK:
             padded = np.zeros((BLOCK, *images.shape[1:]), dtype=np.uint8)
-            padded[place] = whole
-            whole = padded
+            padded[rows] = full
+            full = padded
         draws = corruption.draw(stream(name, severity, seed, block), BLOCK, size, severity)
-        result[lo - start : hi - start] = corruption.apply(whole, draws, severity)[place]
+        result[first - start : last - start] = corruption.apply(full, draws, severity)[rows]
 
     blocks = range(start // BLOCK, -(-end // BLOCK)) if len(images) else range(0)
     workers = workers or available_cores()
@@ -98,9 +98,9 @@ def _check_images(images: Images) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what is freed instead of returning it to the kernel after every step.
+    """Make glibc keep freed memory instead of returning it to the kernel after every step.
 
-    It does so up to the size of the largest block freed so far (32 MiB at most). Without this the page
-    faults of the temporaries cost more than the corruptions.
+    glibc keeps blocks up to the size of the largest block freed so far, 32 MiB at most. Without this, the
+    page faults of temporary arrays take more time than the corruptions.
     """
     np.empty(31 << 20, dtype=np.uint8)

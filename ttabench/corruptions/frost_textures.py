@@ -1,4 +1,4 @@
-"""The pictures of ice that frost is made of: the published ones from a folder, or our own."""
+"""The pictures of ice for frost: the published ones from a folder, or the built-in ones."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def draw_shifts(rng: Generator, count: int, size: int, severity: int) -> NDArray
 def glass_blur(images: Images, shifts: NDArray[np.integer], severity: int) -> Images:
     """Blur, copy every pixel from a random near one, blur again.
 
-    Each pass visits rows n−d … d+1 and, in each, columns n−d … d+1, and overwrites each pixel with the one
-    (dx, dy) away, which may have been overwritten before.
+    Each pass visits rows n−d … d+1 and, in each row, columns n−d … d+1. It overwrites each pixel with the
+    pixel (dx, dy) away, which an earlier visit may have overwritten.
     """
     n, count = images.shape[1], len(images)
     sigma, d, passes = at(constants.GLASS_BLUR, n, severity)
@@ -40,10 +40,10 @@ def glass_blur(images: Images, shifts: NDArray[np.integer], severity: int) -> Im
 
 
 def _sources(shifts: NDArray[np.integer], n: int, d: int) -> NDArray[np.intp]:
-    """(N, n²): for each pixel after a pass, the index of the pixel before the pass that it shows.
+    """(N, n²): for each pixel after a pass, the index of the pixel before the pass that it is a copy of.
 
-    A pixel copied from a later-visited one shows that pixel as it was. A pixel copied from an
-    earlier-visited one shows what that one showed; these chains are followed by pointer doubling.
+    Where the source of a pixel is visited later, the pixel gets the source's old value. Where the source was
+    visited earlier, the pixel gets its new value: such chains are resolved by pointer doubling.
     """
     count = len(shifts)
     steps = shifts[:, ::-1, ::-1].astype(np.intp)  # now in reading order

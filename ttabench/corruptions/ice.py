@@ -1,4 +1,4 @@
-"""Our own pictures of ice, for frost without a download: feathered crystals on mottled glass.
+"""The built-in pictures of ice, for frost without a download: feathered crystals on mottled glass.
 
 Each picture is a mosaic of crystals. A crystal has a spine in a random direction and barbs that leave it to
 both sides at 60 degrees, as needles of ice do; clouds and grain lie over all of them. Size, mean colour,

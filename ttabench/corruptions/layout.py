@@ -1,7 +1,8 @@
 """Array layouts and casts shared by the corruptions.
 
-Images travel as (N, n, n, 3). Where neighbouring pixels are combined, the work is done "batch last",
-(n, n, 3, N): shifting rows or columns is then a slice, and every operation runs along contiguous memory.
+Functions take and return images as (N, n, n, 3). Operations that combine neighbouring pixels use the layout
+"batch last", (n, n, 3, N): a shift of rows or columns is a slice, and every operation runs along contiguous
+memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UNIT = np.arange(256) / 255
 
 
 def batch_last(array: NDArray[Any]) -> NDArray[Any]:
-    """(N, …) → (…, N), contiguous; free where `array` is such a view already."""
+    """(N, …) → (…, N), contiguous; no copy where `array` is already such a view."""
     moved: NDArray[Any] = np.moveaxis(array, 0, -1)
     if moved.flags.c_contiguous:
         return moved
@@ -40,7 +41,7 @@ def unit_images(images: Images, dtype: type[np.floating[Any]] = np.float64) -> F
 
 
 def select(mask: NDArray[np.bool_], chosen: Images, other: Images) -> Images:
-    """`np.where` for bytes, without a branch per byte (random masks make it ten times faster)."""
+    """`np.where` for bytes, without a branch per byte: ten times faster where the mask is random."""
     return other ^ ((chosen ^ other) & -mask.view(np.uint8))
 
 

@@ -19,17 +19,17 @@ CORRUPTIONS: tuple[str, ...] = (
     "pixelate",
     "jpeg_compression",
 )
-"""The fifteen that are reported."""
+"""The fifteen that papers report."""
 
 EXTRA_CORRUPTIONS: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-"""The four held out for choosing hyper-parameters."""
+"""The four for choosing hyper-parameters; they are never reported."""
 
 ALL_CORRUPTIONS: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS
 
 SEVERITIES: tuple[int, ...] = (1, 2, 3, 4, 5)
 
 IMAGE_SIZES: tuple[int, ...] = (32, 64)
-"""Sides, in pixels, that have published constants (CIFAR-10-C, Tiny-ImageNet-C)."""
+"""Image sides, in pixels, with published constants (CIFAR-10-C, Tiny-ImageNet-C)."""
 
 VERSION = "1"
 """Raised whenever the pixels of any corruption change; part of every dataset's fingerprint."""

@@ -48,14 +48,14 @@ class Impulses(NamedTuple):
 
 
 def draw_impulses(rng: Generator, count: int, size: int, severity: int) -> Impulses:
-    """One 32-bit number per value: the lowest bit chooses black or white, the others whether to replace."""
+    """One 32-bit number per value: the lowest bit selects black or white, all bits whether to replace."""
     amount = at(constants.IMPULSE_NOISE, size, severity)
     bits = draw_bits(rng, count, size, severity)
     return Impulses(replaced=bits < np.uint32(amount * 2**32), white=(bits & 1).astype(bool))
 
 
 def impulse_noise(images: Images, impulses: Impulses, severity: int) -> Images:
-    """Each value, channels apart, becomes 0 or 255 where an impulse hits it."""
+    """A value becomes 0 or 255 where an impulse hits it; each channel has its own impulses."""
     return select(impulses.replaced, -impulses.white.view(np.uint8), images)
 
 
@@ -109,7 +109,9 @@ def _alias_tables(rate: float) -> tuple[NDArray[np.uint32], Images]:
     threshold = np.full((256, 256), 2**24, dtype=np.uint32)
     alias = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
     row = np.arange(256)
-    for _ in range(255):  # in every row at once, the richest column fills up the poorest, which is then done
+    for _ in range(
+        255
+    ):  # in every row, the largest mass fills the column of the smallest, which is then complete
         poor, rich = mass.argmin(axis=1), mass.argmax(axis=1)
         share = mass[row, poor]
         threshold[row, poor] = np.rint(share * 2**24)

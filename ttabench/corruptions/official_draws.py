@@ -1,6 +1,6 @@
 """The draws of the published generator scripts: NumPy's legacy stream, consumed image by image.
 
-With a generator seeded as the golden files say, `apply` then gives the published functions' pixels.
+With a generator seeded as in the golden files, `apply` then returns the pixels of the published functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ttabench.corruptions.weather import Flakes
 def official_draws(
     name: str, images: Images, severity: int, state: RandomState, textures: FrostTextures | None = None
 ) -> Any:
-    """What `apply` of `name` takes, for images (N, n, n, 3) in order; None for a deterministic corruption.
+    """The draws for images (N, n, n, 3) in order, as `apply` of `name` takes them; None for no draws.
 
     For shot noise these are the Poisson counts themselves, for ``noise.shot_noise_of_counts``.
     """

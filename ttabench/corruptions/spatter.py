@@ -35,7 +35,7 @@ def spatter(images: Images, field: Float, severity: int) -> Images:
         x *= (1 - mask)[:, :, None]
         x += mask[:, :, None] * MUD[:, None]
         return to_images(x)
-    # An eighth bit overflows as it does in the cast of C: 256 → 0.
+    # The cast to uint8 overflows as in C: 256 becomes 0.
     levels = batch_first((liquid * 255).astype(np.int32).astype(np.uint8))
     mask = batch_last(levels * np.stack([_highlights(level) for level in levels]))
     peak = mask.max(axis=(0, 1))

@@ -59,7 +59,7 @@ def snow(images: Images, flakes: Flakes, severity: int) -> Images:
 
 
 def draw_turbulence(rng: Generator, count: int, size: int, severity: int) -> Float:
-    """(count, size² − 1) uniform in −1 … 1: the displacements of the diamond–square field, coarse to fine."""
+    """(count, size² − 1) uniform in −1 … 1: displacements of the diamond–square field, coarse to fine."""
     uniform = rng.random((size * size - 1, count), dtype=np.float32)
     uniform *= 2
     uniform -= 1
