@@ -189,6 +189,13 @@ def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: fl
     )
 
 
+def mean_test(values: ArrayLike) -> float:
+    """The p-value of :func:`two_levels` alone."""
+    x = np.asarray(values, dtype=float)
+    error_images, _, error_seeds = _errors(x)
+    return _p_value(abs(float(x.mean())), error_images, x.shape[1] - 1, error_seeds, x.shape[0] - 1)
+
+
 def _errors(x: NDArray[np.float64]) -> tuple[float, float, float]:
     """Standard errors of the mean of (seeds, n): (of images, its share of the plain one, of seeds)."""
     seeds, n = x.shape

@@ -6,7 +6,7 @@ thing was measured (weights, method, configuration). Nothing else is ever averag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -32,8 +32,11 @@ ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
           "contamination", "precision", "history", "status", "reason", "adapted", "alarm",
-          "warning", "checkpoint", "fingerprint", "cell_id")  # fmt: skip
+          "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "chosen",
+          "deviations")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images")
+CORRECT = "correct"
+"""The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
 _REAL = ("held_out", "accuracy", "clean_accuracy", "seconds", "written")
 
 
@@ -66,6 +69,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         filled[name] = values if name in _REAL else values.fillna(0).astype(int)
     stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
     filled["stale"] = stale.astype(str).str.lower().eq("true")
+    if CORRECT not in frame:
+        filled[CORRECT] = pd.Series([b""] * len(frame), index=frame.index, dtype=object)
     frame = frame.assign(**filled)
     frame["base"] = frame["base"].where(frame["base"] != "", frame["method"].str.partition("[")[0])
     ok = frame["status"] == "ok"
@@ -115,6 +120,11 @@ def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str])
             for i, text in zip(group.index, spelled, strict=True):
                 said[i].append(text)
     return pd.Series([", ".join(filter(None, said[i])) for i in index], index=rows.index, dtype=object)
+
+
+def differences_in(common: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """The fields that are not as in `common`, in words; "" where all are."""
+    return ", ".join(_spell(name, value) for name, value in fields.items() if value != common[name])
 
 
 def _spell(name: str, value: Any) -> str:

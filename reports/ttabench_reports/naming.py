@@ -35,6 +35,53 @@ _NAMES = {
 """Column → (three letters, as the papers head it)."""
 
 
+_METHODS = {
+    "source": "Source", "bn_stats": "BNStats", "tent": "TENT", "eata": "EATA", "eta": "ETA", "sar": "SAR",
+    "cotta": "CoTTA", "rotta": "RoTTA", "sotta": "SoTTA", "medbn": "MedBN", "lame": "LAME", "t3a": "T3A",
+    "deyo": "DeYO", "memo": "MEMO", "roid": "ROID", "shot": "SHOT", "foa": "FOA", "note": "NOTE",
+    "rmt": "RMT", "adacontrast": "AdaContrast", "quantile": "Quantile", "quantile_paper": "Quantile (paper)",
+}  # fmt: skip
+_ARCHS = {"resnet": "ResNet", "cct": "CCT", "cvt": "CVT", "vit_lite": "ViT-Lite", "wrn": "WRN", "vit": "ViT"}
+_DATASETS = {
+    "digits": "Digits", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "tinyimagenet": "TinyImageNet",
+    "imagenet": "ImageNet",
+}  # fmt: skip
+
+
+def method(label: str) -> str:
+    """A method and its variant as papers write them: ``tent[norms=all,lr=1]`` → ``TENT [norms=all, lr=1]``.
+
+    ``a+b`` is two methods; an unknown identifier stays as it is.
+    """
+    name, bracket, rest = label.partition("[")
+    words = re.split(r"([^A-Za-z0-9_]+)", name)
+    known = "".join(_METHODS.get(word, word) for word in words)
+    inside, _, after = rest.rpartition("]")
+    return f"{known} [{re.sub(r',(?! )', ', ', inside)}]{after}" if bracket else known
+
+
+def arch(name: str) -> str:
+    """``resnet18`` → ``ResNet18``, ``vit_lite_7`` → ``ViT-Lite-7``; an unknown identifier stays as it is."""
+    match = re.fullmatch(r"(resnet|cct|cvt|vit_lite|vit|wrn)(?:_?(\d\w*))?", name)
+    if match is None:
+        return name
+    family, size = match.groups()
+    parts = (size or "").split("_")
+    join = "" if family == "resnet" or not size else "-"
+    return _ARCHS[family] + join + parts[0] + "".join(f"/{part}" for part in parts[1:])
+
+
+def dataset(name: str) -> str:
+    """``cifar10-c`` → ``CIFAR10-C``; an unknown identifier stays as it is."""
+    base, corrupted = (name[:-2], "-C") if name.endswith("-c") else (name, "")
+    return _DATASETS[base] + corrupted if base in _DATASETS else name
+
+
+def clean(name: str) -> str:
+    """The clean counterpart of a corrupted dataset: ``cifar10-c`` → ``CIFAR10``."""
+    return dataset(name.removesuffix("-c")) if name.endswith("-c") else f"{dataset(name)}, clean"
+
+
 def short(column: str) -> str:
     """A corruption in three letters (``gau``), or ``mean``; foreign names are cut."""
     return _NAMES[column][0] if column in _NAMES else column[:3]

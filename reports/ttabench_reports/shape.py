@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import string
-import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
-from ttabench_reports import naming
+from ttabench_reports import evidence, naming
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.notes import Notes
 
 Kind = Literal["source", "method", "increase", "published"]
 OFFLINE, STALE, PUBLISHED = "†", "‡", "§"
 LEGEND = {
     OFFLINE: "offline: sees all unlabelled test images before any is scored",
     STALE: "stale: measured with another version of the method's code than the one installed",
-    PUBLISHED: "published numbers, not measured here",
+    PUBLISHED: "published, not measured here; the setting may be another",
 }
 LABEL = ""  # the "column" of a row's label, for footnotes that are about the whole row
 
@@ -26,13 +26,17 @@ LABEL = ""  # the "column" of a row's label, for footnotes that are about the wh
 class Row:
     """One printed line.
 
-    values   percent, or points in an increase row, by column; absent or NaN where there is no number.
-    sd       standard deviation over seeds (ddof 1), by column; only where there are several.
-    words    what stands in place of a number, by column: ``n/a``, ``failed`` or a dash.
-    letters  footnotes by column; :data:`LABEL` for those about the whole row.
-    flags    keys of :data:`LEGEND`.
-    partial  columns whose number is over some of the seeds only.
-    about    what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
+    values    percent, or points in an increase row, by column; absent or NaN where there is no number.
+    sd        standard deviation over seeds (ddof 1), by column; only where there are several.
+    words     what stands in place of a number, by column: ``n/a``, ``failed`` or a dash.
+    remarks   what a footnote says, by column; :data:`LABEL` for those about the whole row.
+    letters   the footnotes of these remarks, by column.
+    flags     keys of :data:`LEGEND`.
+    partial   columns whose number is over some of the seeds only.
+    about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
+    correct   packed per-image correctness by corruption and seed, where it is known.
+    baseline  the Source row beside it, of the same weights.
+    of        of an increase row: the method's row.
     """
 
     arch: str
@@ -41,45 +45,47 @@ class Row:
     values: dict[str, float]
     sd: dict[str, float] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
     letters: dict[str, str] = field(default_factory=dict)
     flags: str = ""
     partial: frozenset[str] = frozenset()
     about: dict[str, Any] = field(default_factory=dict)
+    correct: dict[str, dict[int, bytes]] = field(default_factory=dict)
     baseline: Row | None = None
+    of: Row | None = None
 
     @property
     def measured(self) -> bool:
         return self.kind in ("source", "method")
 
+    @property
+    def name(self) -> str:
+        """The method and its variant as papers write them."""
+        return naming.method(self.method)
+
+    @property
+    def offline(self) -> bool:
+        return self.about.get("mode") == "offline"
+
     def value(self, column: str) -> float:
         return self.values.get(column, math.nan)
+
+    def printed(self, column: str, decimals: int = 1) -> float:
+        """The number as it is printed. An increase is the difference of two printed numbers."""
+        if math.isnan(value := self.value(column)):
+            return value
+        if self.of is not None and self.baseline is not None:
+            rise = self.of.printed(column, decimals) - self.baseline.printed(column, decimals)
+            return round(rise, decimals) + 0.0
+        return float(f"{value:.{decimals}f}")
 
     def raised(self, column: str) -> str:
         """The footnotes of one column as superscripts."""
         return naming.raised(self.letters.get(column, ""))
 
-    def note(self, column: str, letter: str) -> None:
-        if letter not in self.letters.get(column, ""):
-            self.letters[column] = self.letters.get(column, "") + letter
-
-
-@dataclass
-class Notes:
-    """Footnotes by letter, each text once; when the letters run out, one note for the rest."""
-
-    texts: list[str] = field(default_factory=list)
-
-    def letter(self, text: str) -> str:
-        text = textwrap.shorten(text, 160, placeholder=" …")
-        if text not in self.texts:
-            if len(self.texts) >= len(string.ascii_lowercase) - 1:
-                text = "other reasons; cells.csv has them all"
-            if text not in self.texts:
-                self.texts.append(text)
-        return string.ascii_lowercase[self.texts.index(text)]
-
-    def text(self, letter: str) -> str:
-        return self.texts[string.ascii_lowercase.index(letter)]
+    def remark(self, column: str, text: str) -> None:
+        if text not in self.remarks.setdefault(column, []):
+            self.remarks[column].append(text)
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class Table:
     """One dataset at one severity on one stream; rows as in the paper.
 
     key      what all its cells share (:data:`frames.TABLE`).
-    title    ``digits-c, severity 5``, and what tells it from its siblings.
+    apart    what tells it from its siblings of the same dataset and severity, or "".
     protocol in full; of each method where they differ.
     seeds    how many, e.g. ``3`` or ``1 to 3``; "" for one.
     remarks  what else a reader must know; sentences.
@@ -96,7 +102,7 @@ class Table:
     """
 
     key: dict[str, Any]
-    title: str
+    apart: str
     protocol: str
     seeds: str
     remarks: tuple[str, ...]
@@ -104,6 +110,20 @@ class Table:
     extra: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: Notes
+
+    @property
+    def title(self) -> str:
+        """``digits-c, severity 5``, and what tells it from its siblings."""
+        return f"{self.key['dataset']}, severity {self.key['severity']}" + self._apart
+
+    @property
+    def heading(self) -> str:
+        """:attr:`title` with the dataset as papers write it."""
+        return f"{naming.dataset(self.key['dataset'])}, severity {self.key['severity']}" + self._apart
+
+    @property
+    def _apart(self) -> str:
+        return f" ({self.apart})" if self.apart else ""
 
     @property
     def measured(self) -> str:
@@ -117,11 +137,15 @@ class Table:
 
     @property
     def caption(self) -> str:
-        return f"Accuracy (%) on {self.title}. {self.measured}"
+        return f"Accuracy (%) on {self.heading}. {self.measured}"
 
     @property
     def columns(self) -> tuple[str, ...]:
         return (*self.main, MEAN, *self.extra, *([MEAN_EXTRA] if self.extra else []))
+
+    def over(self, column: str) -> tuple[str, ...]:
+        """The corruptions that a column is over."""
+        return {MEAN: self.main, MEAN_EXTRA: self.extra}.get(column, (column,))
 
     def archs(self) -> dict[str, list[Row]]:
         """The rows of each architecture, in order."""
@@ -130,28 +154,23 @@ class Table:
             found.setdefault(row.arch, []).append(row)
         return found
 
-    def legend(self, columns: Iterable[str]) -> list[tuple[str, str]]:
-        """(mark, meaning) of every mark that shows in a table of these columns."""
+    def legend(self, columns: Iterable[str], rows: Iterable[Row] | None = None) -> list[tuple[str, str]]:
+        """(mark, meaning) of every mark that shows in a table of these columns and rows."""
         shown = {LABEL, *columns}
-        flags = {flag for row in self.rows for flag in row.flags}
+        chosen = list(self.rows if rows is None else rows)
+        flags = {flag for row in chosen for flag in row.flags}
         used = {
-            x
-            for row in self.rows
-            for column, letters in row.letters.items()
-            if column in shown
-            for x in letters
+            x for row in chosen for column, letters in row.letters.items() if column in shown for x in letters
         }
         return [(flag, text) for flag, text in LEGEND.items() if flag in flags] + [
             (letter, self.notes.text(letter)) for letter in sorted(used)
         ]
 
-    def best(self, decimals: int = 1) -> set[tuple[int, str]]:
-        """(id of row, column) of the highest accuracies per column and architecture; ties as printed."""
-        found = set()
-        for rows in self.archs().values():
-            ours = [row for row in rows if row.measured]
-            for column in self.columns if len(ours) > 1 else ():
-                rounded = {id(row): round(row.value(column), decimals) for row in ours}
-                top = max((v for v in rounded.values() if not math.isnan(v)), default=math.inf)
-                found |= {(i, column) for i, v in rounded.items() if v == top}
-        return found
+    @cached_property
+    def standing(self) -> dict[tuple[int, str], evidence.Place]:
+        """(id of row, column) → whether it is best or second; see :func:`evidence.standing`."""
+        return evidence.standing(self)
+
+    def best(self) -> set[tuple[int, str]]:
+        """(id of row, column) of what is best, ties included; offline and online rows apart."""
+        return {key for key, place in self.standing.items() if place == "best"}

@@ -1,4 +1,4 @@
-"""The paper's tables from a table of cells: per corruption, summary, drop.
+"""The paper's tables from a table of cells: which rows, which numbers, and what is said beside them.
 
 A mean is given over a complete set of corruptions and seeds or not at all; what is not a number
 says why; what was not measured the same way is never averaged.
@@ -7,21 +7,21 @@ says why; what was not measured the same way is never averaged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.protocol import Protocol
-from ttabench_reports import naming
-from ttabench_reports.files import write_text
-from ttabench_reports.frames import PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports import naming, protocols
+from ttabench_reports.frames import CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
-from ttabench_reports.shape import LABEL, LEGEND, OFFLINE, PUBLISHED, STALE, Notes, Row, Table
+from ttabench_reports.notes import Notes, kind
+from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
+SAID = ("source_data", "source_used", "chosen", "deviations")
+"""What results say of their method beside the number; cells that failed may lack it."""
 
 
 def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[Table]:
@@ -35,6 +35,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     rows = by_row.agg(
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
+        **{name: (name, "max") for name in SAID},
     ).reset_index()  # fmt: skip
     telling = ("checkpoint", "mode", "batch_size", "epochs", "config")
     rows["row"] = range(len(rows))
@@ -66,6 +67,11 @@ class _Numbers:
         self.sd = _nested(grouped.std())
         self.measured = _nested(grouped.count())
         self.seeds: dict[Any, int] = seeds.to_dict()
+        self.seed_names = {row: tuple(sorted(set(own))) for row, own in frame.groupby("row")["seed"]}
+        self.correct: dict[int, dict[str, dict[int, bytes]]] = {}
+        bits = frame.loc[frame[CORRECT].map(len) > 0, ["row", "corruption", "seed", CORRECT]]
+        for row, corruption, seed, packed in bits.itertuples(index=False, name=None):
+            self.correct.setdefault(row, {}).setdefault(corruption, {})[seed] = packed
         self.troubles: dict[int, list[Any]] = {}
         odd = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(ok=frame["accuracy"].notna())
         for cell in odd[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]].itertuples(
@@ -106,18 +112,19 @@ def _build(
 ) -> Table:  # fmt: skip
     swept = {c for member in members for c in numbers.measured[member["row"]]}
     main, extra = map(tuple, naming.split(swept))
-    notes = Notes()
     rows: list[Row] = []
     for arch in sorted({m["arch"] for m in members}, key=naming.arch_key):
         ours = sorted((m for m in members if m["arch"] == arch), key=_place)
-        lines = [_row(m, numbers, main, extra, notes) for m in ours]
+        lines = [_row({**key, **m}, numbers, main, extra) for m in ours]
         for line in lines:
             rows.append(line)
             if line.kind == "method" and (baseline := _baseline(line, lines)):
                 line.baseline = baseline
                 rows.extend(_increase(line, baseline))
         rows.extend(_published(published, key, arch))
-    title = f"{key['dataset']}, severity {key['severity']}" + (f" ({apart})" if apart else "")
+    notes = Notes()
+    for row in rows:
+        row.letters = {c: "".join(sorted(set(map(notes.letter, texts)))) for c, texts in row.remarks.items()}
     seeds = sorted({member["seeds"] for member in members})
     several = "" if seeds[-1] == 1 else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     remarks = []
@@ -126,18 +133,27 @@ def _build(
         remarks.append(f"The mean is over {these} of the 15 corruptions.")
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
-    protocol = _protocols(key, members)
-    return Table(key, title, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
+    protocol = protocols.words(fields(key, members))
+    return Table(key, apart, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
+
+
+def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protocols.Item]:
+    """Each method and its protocol; Source only where nothing else is, since it adapts to no batch."""
+    used = [member for member in members if member["measured"]] or members
+    adapted = [member for member in used if member["base"] != "source"] or used
+    return [
+        (naming.method(m["method"]), {name: key.get(name, m.get(name)) for name in PROTOCOL})
+        for m in sorted(adapted, key=_place)
+    ]
 
 
 def _place(member: dict[str, Any]) -> tuple[object, ...]:
-    label = naming.method_key(member["base"], member["method"])
-    return member["checkpoint"], *label, naming.natural(member["apart"])
+    base, label = member["base"], member["method"]
+    offline = member["mode"] == "offline" and base != "source"
+    return member["checkpoint"], offline, *naming.method_key(base, label), naming.natural(member["apart"])
 
 
-def _row(
-    member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra: tuple[str, ...], notes: Notes
-) -> Row:
+def _row(member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> Row:
     number, source = member["row"], member["base"] == "source"
     row = Row(
         member["arch"],
@@ -145,21 +161,20 @@ def _row(
         "source" if source else "method",
         dict(numbers.values[number]),
         dict(numbers.sd[number]),
-        about=member,
+        about={**member, "seed_names": numbers.seed_names[number]},
+        correct=numbers.correct.get(number, {}),
     )
     offline = member["mode"] == "offline" and member["measured"] and not source
     row.flags = (OFFLINE if offline else "") + (STALE if member["stale"] else "")
     for name, over in ((MEAN, main), (MEAN_EXTRA, extra)):
         if over:
             row.values[name], row.sd[name] = numbers.mean(number, over)
-    _explain(row, numbers, main, extra, notes)
+    _explain(row, numbers, main, extra)
     return row
 
 
-def _explain(
-    row: Row, numbers: _Numbers, main: tuple[str, ...], extra: tuple[str, ...], notes: Notes
-) -> None:
-    """Words in place of numbers, and footnotes."""
+def _explain(row: Row, numbers: _Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> None:
+    """Words in place of numbers, and what footnotes say."""
     number = row.about["row"]
     gaps = [c for c in (*main, *extra) if not numbers.complete(number, c)]
     row.words = {column: DASH for column in gaps if math.isnan(row.value(column))}
@@ -167,16 +182,18 @@ def _explain(
         column, status = cell.corruption, "n/a" if cell.status == "n/a" else "failed"
         reason = f"{status}: {cell.reason or 'no reason stored'}"
         if cell.ok:
-            row.note(column, notes.letter(f"alarm: {cell.alarm}"))
+            row.remark(column, f"alarm: {cell.alarm}")
         elif column in row.words:
             row.words[column] = status if row.words[column] in (DASH, status) else "failed"
-            row.note(column, notes.letter(reason))
+            row.remark(column, reason)
         else:
-            row.note(column, notes.letter(f"seed {cell.seed} {reason}; the other seeds' mean is shown"))
+            row.remark(column, f"seed {cell.seed} {reason}; the other seeds' mean is shown")
     row.partial = frozenset(gaps) - row.words.keys()
     for column in gaps:
-        if column in row.partial and column not in row.letters:
-            row.note(column, notes.letter("not measured in every seed; the mean of the others is shown"))
+        if column in row.partial and column not in row.remarks:
+            row.remark(column, "not measured in every seed; the mean of the others is shown")
+        elif column in row.words and row.words[column] == DASH:
+            row.remark(column, "not measured")
     for name, over in ((MEAN, main), (MEAN_EXTRA, extra)):
         if over and math.isnan(row.value(name)):
             words = {row.words.get(column, "") for column in over}
@@ -184,11 +201,18 @@ def _explain(
             if words not in ({"n/a"}, {"failed"}):
                 whole = sum(column not in gaps for column in over)
                 unit = "corruptions" if numbers.seeds[number] == 1 else "corruptions in every seed"
-                row.note(name, notes.letter(f"no mean: {whole} of {len(over)} {unit}"))
-    for letter in sorted(set.intersection(*(set(row.letters.get(c, "")) for c in (*main, *extra)))):
-        row.note(LABEL, letter)  # said once for the whole row
-        for column in (*main, *extra):
-            row.letters[column] = row.letters[column].replace(letter, "")
+                row.remark(name, f"no mean: {whole} of {len(over)} {unit}")
+    _say_once(row, (*main, *extra))
+
+
+def _say_once(row: Row, columns: tuple[str, ...]) -> None:
+    """What is remarked of every column is remarked of the row."""
+    kinds = [{kind(text) for text in row.remarks.get(column, ())} for column in columns]
+    common = set.intersection(*kinds)
+    for column in columns if common else ():
+        for text in [text for text in row.remarks[column] if kind(text) in common]:
+            row.remark(LABEL, text)
+            row.remarks[column].remove(text)
 
 
 def _baseline(row: Row, lines: list[Row]) -> Row | None:
@@ -214,7 +238,7 @@ def _increase(row: Row, baseline: Row) -> Iterator[Row]:
     partial = row.partial | baseline.partial
     change = {c: row.value(c) - baseline.value(c) for c in row.values if c not in partial}
     if not all(map(math.isnan, change.values())):
-        yield Row(row.arch, row.method, "increase", change)
+        yield Row(row.arch, row.method, "increase", change, about=row.about, baseline=baseline, of=row)
 
 
 def _published(known: pd.DataFrame | None, key: dict[str, Any], arch: str) -> Iterator[Row]:
@@ -226,144 +250,3 @@ def _published(known: pd.DataFrame | None, key: dict[str, Any], arch: str) -> It
     ):
         values = {str(c): float(v) for c, v in zip(group["corruption"], group["accuracy"], strict=True)}
         yield Row(arch, f"{method} ({publication})", "published", values, flags=PUBLISHED)
-
-
-def _protocols(key: dict[str, Any], members: list[dict[str, Any]]) -> str:
-    """The protocol of every row, said once where all share it."""
-    said: dict[str, list[str]] = {}
-    used = [member for member in members if member["measured"]] or members
-    for member in sorted(used, key=_place):
-        protocol = Protocol(**{name: key.get(name, member[name]) for name in PROTOCOL})
-        said.setdefault(protocol.caption(), []).append(member["method"])
-    if len(said) == 1:
-        return next(iter(said))
-    return "; ".join(f"{', '.join(dict.fromkeys(labels))} — {caption}" for caption, labels in said.items())
-
-
-# ---- as plain frames
-
-
-def per_corruption(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> pd.DataFrame:
-    """All per-corruption tables below each other: a line per architecture × method, and its Increase and sd.
-
-    Column `row` is accuracy, sd (over seeds), increase (points above Source) or published. NaN where
-    there is no number; `notes` says why.
-    """
-    return _per_corruption(tables(cells, published))
-
-
-def _per_corruption(built: Sequence[Table], *, words: bool = False) -> pd.DataFrame:
-    """With `words`, "n/a" stands where it belongs (pandas reads it back as NaN)."""
-    main, extra = naming.split({c for table in built for c in (*table.main, *table.extra)})
-    numbers = [*main, MEAN, *extra, *([MEAN_EXTRA] if any(table.extra for table in built) else [])]
-    about = ("mode", "batch_size", "epochs", "seeds", "n_images", "checkpoint", "stale")
-    lines: list[dict[str, Any]] = []
-    for table in built:
-        for row in table.rows:
-            kind = "accuracy" if row.measured else row.kind
-            head = {**table.key, "arch": row.arch, "method": row.method, "row": kind}
-            head |= {name: row.about.get(name) for name in about}
-            values: dict[str, Any] = {column: row.value(column) for column in table.columns}
-            if words:
-                values |= {column: word for column, word in row.words.items() if word == "n/a"}
-            lines.append({**head, **values, "notes": _notes(table, row)})
-            if any(not math.isnan(sd) for sd in row.sd.values()):
-                lines.append({**head, "row": "sd", **row.sd, "notes": ""})
-    frame = pd.DataFrame(lines)
-    whole = dict.fromkeys(("batch_size", "epochs", "seeds", "n_images"), "Int64")
-    first = ["dataset", "severity", "arch", "method", "row", *numbers, "notes"]
-    return frame[[*first, *(c for c in frame if c not in first)]].astype(whole)
-
-
-def _notes(table: Table, row: Row) -> str:
-    """The footnotes of one row in words, each with the columns it is about."""
-    about: dict[str, list[str]] = {}
-    for column, letters in row.letters.items():
-        for letter in letters:
-            about.setdefault(table.notes.text(letter), []).append(column)
-    said = [LEGEND[flag] for flag in row.flags]
-    for text, columns in about.items():
-        said.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(columns)})")
-    return "; ".join(said)
-
-
-def summary(cells: pd.DataFrame) -> pd.DataFrame:
-    """Means over the corruptions per dataset × severity × arch × method: baseline, accuracy, increase."""
-    return means(tables(cells))
-
-
-def means(built: Sequence[Table]) -> pd.DataFrame:
-    """:func:`summary` of tables that are there already; `word` stands where there is no mean."""
-    lines = []
-    for table in built:
-        for row in filter(lambda row: row.measured, table.rows):
-            mean, clean = row.value(MEAN), row.about["clean_accuracy"]
-            source = row if row.kind == "source" else row.baseline
-            baseline = math.nan if source is None else source.value(MEAN)
-            lines.append({
-                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
-                "arch": row.arch, "method": row.method, "flags": row.flags, "baseline": baseline,
-                "accuracy": mean, "sd": row.sd[MEAN],
-                "increase": math.nan if source is row else mean - baseline,
-                "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
-                "seeds": row.about["seeds"], "n_images": row.about["n_images"],
-                "seconds_per_cell": row.about["seconds"], "word": row.words.get(MEAN, ""),
-                "notes": _notes(table, row),
-            })  # fmt: skip
-    return pd.DataFrame(lines)
-
-
-def drop(cells: pd.DataFrame) -> pd.DataFrame:
-    """How far each method falls below the source classifier on clean images: clean, corrupted, drop."""
-    return _drop(means(tables(cells)))
-
-
-def _drop(means: pd.DataFrame) -> pd.DataFrame:
-    columns = [
-        "dataset",
-        "severity",
-        "arch",
-        "method",
-        "clean",
-        "accuracy",
-        "drop",
-        "word",
-        "notes",
-        "table",
-        "flags",
-    ]
-    return means[columns].rename(columns={"accuracy": "corrupted"})
-
-
-# ---- as files
-
-
-def write_cells(cells: pd.DataFrame, path: Path) -> Path:
-    """``cells.csv``: one row per cell, accuracies in percent to 4 decimals, in an order that never varies."""
-    frame = checked(cells)
-    frame["_place"] = frame["corruption"].map(naming.corruption_key)
-    by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
-    frame = frame.sort_values(by)[[c for c in cells.columns if c in frame]]
-    return write_csv(path, frame.round({"seconds": 3, "written": 3}))
-
-
-def write(cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None) -> list[Path]:
-    """``per_corruption.csv``, ``summary.csv`` and ``drop.csv`` in the folder `to`; their paths."""
-    built = tables(cells, published)
-    averages = means(built)
-    return [
-        write_csv(Path(to) / "per_corruption.csv", _per_corruption(built, words=True)),
-        write_csv(Path(to) / "summary.csv", averages.drop(columns=["word", "flags"])),
-        write_csv(Path(to) / "drop.csv", _drop(averages).drop(columns=["word", "flags"])),
-    ]
-
-
-def write_csv(path: Path, frame: pd.DataFrame) -> Path:
-    """`frame` with numbers to 4 decimals."""
-
-    def rounded(value: Any) -> Any:
-        return round(value, 4) if isinstance(value, float) else value
-
-    mixed = [column for column in frame if frame[column].dtype == object]
-    frame = frame.assign(**{str(c): frame[c].map(rounded) for c in mixed}).round(4)
-    return write_text(path, frame.to_csv(index=False, lineterminator="\n"))

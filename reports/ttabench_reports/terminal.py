@@ -15,9 +15,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ttabench_reports import naming
+from ttabench_reports.csv_files import means as means_of
+from ttabench_reports.given import given
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.shape import LABEL, Row, Table
-from ttabench_reports.tables import summary, tables
+from ttabench_reports.tables import tables
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -31,18 +33,31 @@ def render(cells: pd.DataFrame) -> RenderableType:
     """What a sweep shows at its end: per-corruption tables, or where those are many, only their means."""
     built = tables(cells)
     if sum(len(table.rows) for table in built) > MOST_ROWS:
-        return means(summary(cells))
+        return means(means_of(built))
     return Group(*(part for table in built for part in _parts(table)))
 
 
 def _parts(table: Table) -> Iterator[RenderableType]:
-    yield Text(f"{table.title}: accuracy in %", style="bold")
+    yield Text(f"{table.heading}: accuracy in %", style="bold")
     yield Fitted(table, (*table.main, MEAN))
     if table.extra:
         yield Fitted(table, (*table.extra, MEAN_EXTRA))
     for mark, text in table.legend(table.columns):
         yield Text(f"{naming.raised(mark)} {text}")
-    yield Text(f"{table.measured}\n", style="dim")
+    yield Text(f"{table.measured} {_had(table)}\n", style="dim")
+
+
+def _had(table: Table) -> str:
+    """What methods were given of the source data, and offline ones of the test images."""
+    said: dict[str, list[str]] = {}
+    for row in table.rows:
+        if row.kind == "method" and row.about["measured"]:
+            own = given(row.about)
+            epochs = f"{own.epochs} epoch{'s' * (own.epochs != 1)}" if own.epochs else ""
+            text = ", ".join(filter(None, (own.source if own.source != "nothing" else "", epochs)))
+            said.setdefault(text, []).append(row.name)
+    texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in said.items() if text]
+    return f"Given besides the test images as they come: {'; '.join(texts) or 'nothing'}."
 
 
 @dataclass(frozen=True)
@@ -72,54 +87,59 @@ class Fitted:
 
     def grid(self, columns: Sequence[str], accuracy: int, increase: int) -> Grid:
         grid = Grid(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
-        grid.add_column("", overflow="fold", max_width=26)
+        grid.add_column("", overflow="fold", max_width=30)
         for column in columns:
             grid.add_column(naming.short(column), justify="right", no_wrap=True)
-        best = self.table.best()
+        styles = {"best": "bold", "second": "underline"}
         for arch, rows in self.table.archs().items():
-            grid.add_row(Text(arch, style="bold"), *[""] * len(columns))
+            grid.add_row(Text(naming.arch(arch), style="bold"), *[""] * len(columns))
             for row in rows:
                 rise = row.kind == "increase"
-                label = "  increase" if rise else f" {row.method}{row.flags}{row.raised(LABEL)}"
+                label = "  Increase" if rise else f" {row.name}{row.flags}{row.raised(LABEL)}"
+                places = [self.table.standing.get((id(row), c), "") for c in columns]
                 texts = [
-                    Text(
-                        _text(row, c, increase if rise else accuracy), "bold" if (id(row), c) in best else ""
-                    )
-                    for c in columns
+                    Text(_text(row, c, accuracy, increase), styles.get(place, ""))
+                    for c, place in zip(columns, places, strict=True)
                 ]
                 grid.add_row(Text(label), *texts, style="dim" if rise else "")
             grid.add_section()
         return grid
 
 
-def _text(row: Row, column: str, decimals: int) -> str:
+def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
     value, sd = row.value(column), row.sd.get(column, math.nan)
-    decimals = 1 if column in (MEAN, MEAN_EXTRA) else decimals
+    if column in (MEAN, MEAN_EXTRA):
+        accuracy = increase = 1
     if math.isnan(value):
         word = row.words.get(column, "")
         return ("fail" if word == "failed" else word) + row.raised(column)
     if row.kind == "increase":
-        return naming.points(value, decimals)
+        return naming.points(row.printed(column, accuracy), increase)
     spread = f"±{sd:.1f}" if column in (MEAN, MEAN_EXTRA) and not math.isnan(sd) else ""
-    return naming.number(value, decimals) + spread + row.raised(column)
+    return naming.number(value, accuracy) + spread + row.raised(column)
 
 
 def means(summary: pd.DataFrame, columns: Sequence[str] = ("accuracy", "increase", "drop")) -> Grid:
-    """One line per dataset × severity × architecture × method (see :func:`tables.summary`)."""
+    """One line per dataset × severity × architecture × method (see :func:`csv_files.summary`)."""
     grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
     for name in ("table", "arch", "method", *columns):
         grid.add_column(name, justify="right" if name in columns else "left", overflow="fold")
     last = ("", "")
     for row in summary.to_dict("records"):
         here = (row["table"], row["arch"])
-        table = row["table"] if here[0] != last[0] else ""
+        table = _heading(row) if here[0] != last[0] else ""
         if table and last[0]:
             grid.add_section()
-        arch = row["arch"] if here != last else ""
-        label = Text(f"{row['method']}{row['flags']}")
+        arch = naming.arch(row["arch"]) if here != last else ""
+        label = Text(f"{naming.method(row['method'])}{row['flags']}")
         grid.add_row(Text(table), Text(arch), label, *(_mean(row, name) for name in columns))
         last = here
     return grid
+
+
+def _heading(row: Mapping[Any, Any]) -> str:
+    dataset: str = row["dataset"]
+    return naming.dataset(dataset) + str(row["table"]).removeprefix(dataset)
 
 
 def _mean(row: Mapping[Any, Any], name: str) -> str:
@@ -128,4 +148,7 @@ def _mean(row: Mapping[Any, Any], name: str) -> str:
         return str(row["word"]) if name == "accuracy" else ""
     if name == "accuracy":
         return naming.number(value) + ("" if math.isnan(row["sd"]) else f" ±{row['sd']:.1f}")
-    return naming.points(value) if name == "increase" else f"{value:.1f}"
+    accuracy = float(f"{row['accuracy']:.1f}")  # differences are those of the printed numbers
+    if name == "increase":
+        return naming.points(accuracy - float(f"{row['baseline']:.1f}"))
+    return naming.number(round(row["clean"], 1) - accuracy)

@@ -41,7 +41,8 @@ def cells(
             "batch_size": 128 if base in OFFLINE else 200, "epochs": 0, "reset": "per_corruption",
             "contamination": "", "held_out": 0.0, "limit": 0, "precision": "float32", "history": "",
             "n_images": 360, "clean_accuracy": 98.0, "accuracy": float(rng.normal(80, 5)), "seconds": 1.5,
-            "status": "ok", "reason": "", "adapted": "", "alarm": "", "warning": "", "stale": False,
+            "status": "ok", "reason": "", "adapted": "", "scores": "", "restores": "",
+            "source_data": "features" if base in OFFLINE else "", "alarm": "", "warning": "", "stale": False,
             "checkpoint": f"weights-of-{arch}", "fingerprint": f"data-of-{dataset}", "written": 1.7e9,
         } | fixed  # fmt: skip
         row["cell_id"] = f"{len(rows):064x}"
@@ -65,3 +66,22 @@ def spoil(frame: pd.DataFrame, status: str, reason: str, **values: Any) -> pd.Da
     frame.loc[mask, ["status", "reason"]] = [status, reason]
     frame.loc[mask, "accuracy"] = np.nan
     return frame
+
+
+def with_correctness(
+    frame: pd.DataFrame, images: int, better: dict[str, float] | None = None
+) -> pd.DataFrame:
+    """`frame` with drawn per-image correctness, and the accuracies that follow from it.
+
+    The same images are hard for all methods; `better` (by label, default 0) shifts a method.
+    """
+    rng = np.random.default_rng(8)
+    hard = rng.standard_normal(images)
+    own = {corruption: rng.standard_normal(images) for corruption in sorted(set(frame["corruption"]))}
+    packed, accuracies = [], []
+    for method, corruption in frame[["method", "corruption"]].itertuples(index=False):
+        shift = 0.5 + (better or {}).get(method, 0.0)
+        right = hard + own[corruption] + 0.3 * rng.standard_normal(images) + shift > 0
+        packed.append(np.packbits(right).tobytes())
+        accuracies.append(100 * float(right.mean()))
+    return frame.assign(correct=packed, accuracy=accuracies, n_images=images)

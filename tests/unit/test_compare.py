@@ -15,7 +15,7 @@ from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import Store
 from ttabench_reports.compare import compare, load, render
-from ttabench_reports.tables import write_cells
+from ttabench_reports.csv_files import write_cells
 
 
 def shifted(frame: pd.DataFrame, points: float, **values: object) -> pd.DataFrame:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,13 @@ import pytest
 
 from tests.unit.conftest import Said
 from tests.unit.made_cells import cells, spoil
+from tests.unit.tex import compiled
 from ttabench.cell import Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import NothingToReport
 from ttabench.store import Store
 from ttabench_reports import ablation
+from ttabench_reports.latex.floats import printed
 
 BATCHES, POINTS = (50, 128, 1000), (10, 20)
 
@@ -95,7 +95,7 @@ def test_seeds_are_averaged_and_their_spread_is_told() -> None:
     first = ablation.lines(made).iloc[0]
     assert first["accuracy"] == pytest.approx(expected(50, 10, seeds=1.0))
     assert first["sd"] == pytest.approx(2**0.5)
-    assert "Mean and standard deviation over 2 seeds." in made.caption
+    assert "Mean and standard deviation over 2 seeds." in ablation.sheets.paper(made, "x").caption
 
 
 def test_absent_and_failed_combinations_say_so_and_are_never_filled() -> None:
@@ -107,21 +107,22 @@ def test_absent_and_failed_combinations_say_so_and_are_never_filled() -> None:
     assert lines.loc[("1000", "20"), "notes"] == "not run"
     assert "out of memory" in str(lines.loc[("50", "10"), "notes"])
     assert lines["accuracy"].isna().sum() == 2
-    text = ablation.paper_float(made).render("x")
-    assert "out of memory" in text
-    rows = [line for line in text.splitlines() if line.endswith(r"\\")][1:]
-    accuracies = (row.split("&")[-1].removesuffix(r"\\").strip() for row in rows)
-    shown = [re.sub(r"\\textbf{(.*)}|\$.*", r"\1", accuracy) for accuracy in accuracies]
+    sheet = ablation.sheets.paper(made, "x")
+    assert "out of memory" in printed(sheet, "page").text
     measured = [(128, 10), (1000, 10), (50, 20), (128, 20)]
-    assert shown == ["--", *(f"{expected(*pair):.1f}" for pair in measured), "--"]
+    shown = [line[-1].text for line in sheet.groups[0].lines]
+    assert shown == ["–", *(f"{expected(*pair):.1f}" for pair in measured), "–"]
 
 
 def test_the_best_is_bold_and_the_caption_tells_source_and_protocol() -> None:
     made = only(grid())
-    for float_ in (ablation.paper_float(made), ablation.crossed_float(made)):
-        text = float_.render("x")
+    for sheet in (ablation.sheets.paper(made, "x"), ablation.sheets.cross(made, "x")):
+        text = printed(sheet, "page").text
         assert re.findall(r"\\textbf{(.*?)}", text) == [f"{expected(1000, 20):.1f}"]
+        assert re.findall(r"\\underline{(.*?)}", text) == [f"{expected(1000, 10):.1f}"]
         assert "Source: 30.0." in text
+        assert "of Quantile on CCT, Digits-C" in text
+        assert "Given of the source data: features of source images" in text
         assert "offline, batch size 128, iid order" in text
         assert "by minibatch and quantiles per class" in text
 
@@ -193,29 +194,14 @@ def test_files_are_well_formed_and_compile(tmp_path: Path) -> None:
     frame = spoil(grid(datasets=("my_data%", "cifar10-c")), "failed", "50% of {x_y", corruption="fog",
                   method="quantile[variant 0]")  # fmt: skip
     paths = ablation.write(frame, tmp_path)
-    assert len(paths) == len(set(paths)) == 2 * 4 + 1
-    for path in paths[:-1]:
-        text = path.read_text()
+    assert len(paths) == len(set(paths)) == 2 * (2 + 4) + 2
+    for path in paths:
         if path.suffix == ".csv":
             assert pd.read_csv(path).shape == ((3, 3) if path.stem.endswith("_crossed") else (6, 12))
-            continue
-        (align,) = re.findall(r"\\begin{tabular}{([lr]+)}", text)
-        rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-        assert len(rows) == (4 if path.stem.endswith("_crossed") else 7)
-        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(align) - 1}
-        assert all(f"\\{rule}" in text for rule in ("toprule", "midrule", "bottomrule"))
-    labels = re.findall(r"\\label{(.*?)}", "".join(p.read_text() for p in paths if p.suffix == ".tex"))
-    assert len(set(labels)) == len(labels) == 4
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed")
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", paths[-1].name],
-        cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False,
-    )  # fmt: skip
-    if "booktabs.sty' not found" in done.stdout:
-        pytest.skip("this TeX has no booktabs")
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "Overfull" not in done.stdout
+    for document in ("ablations", "ablations_column"):
+        assert "50% of" in compiled(tmp_path, document)
+    log = (tmp_path / "ablations.log").read_text(errors="replace")
+    assert "(1 page" in log or "(2 pages" in log  # four small tables share pages
 
 
 @pytest.mark.usefixtures("classifiers")

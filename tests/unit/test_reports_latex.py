@@ -1,11 +1,9 @@
-"""The LaTeX compiles as it stands, whatever the labels and reasons hold."""
+"""The LaTeX compiles as it stands, fits its page, and prints what was measured."""
 
 from __future__ import annotations
 
 import ast
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -16,15 +14,26 @@ from hypothesis import strategies as st
 
 import ttabench
 import ttabench_methods
-from tests.unit.made_cells import cells, spoil
+from tests.unit.made_cells import cells, spoil, where, with_correctness
+from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
-from ttabench_reports import latex, published, tables
+from ttabench_reports import latex, published
+from ttabench_reports.latex import pages
+from ttabench_reports.latex.escape import SPECIAL
+from ttabench_reports.latex.floats import printed
+from ttabench_reports.report import Report
+from ttabench_reports.sheets import every, means, methods, per_corruption
+from ttabench_reports.sheets.sheet import Sheet
 
 NASTY = r"50% of batch_5 & {δ} \ ~^#$ <a> [b] “ü” → ∞ 中 x̂ ½ 10⁻⁵ Αλέξης ‖θ₀‖"
+MANY = ("source", "bn_stats", "tent", "eata", "eta", "sar", "cotta", "rotta", "sotta", "medbn", "lame", "t3a",
+        "deyo", "memo", "roid", "shot", "foa", "tent[norms=all,lr=0.0005]", "quantile",
+        "quantile[per_class=1,information=0.1,start=identity]")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
+    """Two datasets, all kinds of trouble, several seeds."""
     frame = cells(
         ("source", "tent", "tent[norms=all,lr=0.0005]", "quantile"),
         datasets=("my_data%", "cifar10-c"),
@@ -35,15 +44,34 @@ def frame() -> pd.DataFrame:
     return spoil(frame, "failed", NASTY, arch="cct", method="quantile", corruption="fog")
 
 
+@pytest.fixture(scope="module")
+def many() -> pd.DataFrame:
+    """Twenty methods with alarms, as a sweep of everything has them, at two severities."""
+    frame = cells(MANY, ("resnet18", "cct_2", "vit_lite_7"), datasets=("cifar10-c",), severities=(3, 5))
+    frame = with_correctness(frame, 80)
+    frame = spoil(frame, "n/a", "no batch norm", arch="cct_2", method="bn_stats")
+    for k, corruption in enumerate(("fog", "snow", "frost", "contrast")):
+        mask = where(frame, corruption=corruption, arch="cct_2") & frame["base"].isin(["tent", "sar", "eata"])
+        frame.loc[mask, "alarm"] = f"collapse: predictions use {1 + k}.5 classes where 10.0 are there"
+    return frame
+
+
+def sheets(frame: pd.DataFrame, **kwargs: bool) -> dict[str, Sheet]:
+    return {sheet.name: sheet for sheet in every.sheets(Report(frame), **kwargs)}
+
+
+# ---- signs
+
+
 def unescaped(text: str) -> str:
     """`text` without what LaTeX escapes or what starts a command."""
-    return re.sub(r"\\[\\%&#_{}$]|\\[A-Za-z]+", "", text)
+    return re.sub(r"\\[\\%&#_{}$,]|\\[A-Za-z]+", "", text)
 
 
 @settings(deadline=None)  # busy machines
 @given(st.text())
 def test_escaped_text_has_no_special_left(text: str) -> None:
-    left = unescaped(latex.escape(text))
+    left = unescaped(latex.escape(text.replace("\u00a0", " ")))
     plain = re.sub(r"\$[^$]*\$", "", left)  # carets belong in formulas
     assert not set(plain) & set("%&#_~^$\\")
     assert left.count("{") == left.count("}")
@@ -53,6 +81,7 @@ def test_escaping_keeps_plain_words() -> None:
     assert latex.escape("quantile, batch size 128.") == "quantile, batch size 128."
     assert latex.escape("lr=0.1_a") == r"lr=0.1\_a"
     assert latex.escape("δ = é") == r"$\delta$ = é"
+    assert latex.escape("5\u00a0%") == r"5~\%"
 
 
 @pytest.mark.parametrize(
@@ -84,71 +113,193 @@ def test_all_signs_of_our_own_sentences_are_printed(package: ModuleType) -> None
                 assert "U+" not in latex.escape(node.value.replace("U+", "")), (file.name, node.value)
 
 
-def test_environments_close_and_every_row_has_every_column(frame: pd.DataFrame, tmp_path: Path) -> None:
-    for path in latex.write(frame, tmp_path):
-        text = path.read_text()
+# ---- shape
+
+
+@pytest.mark.parametrize("form", ["page", "column"])
+def test_environments_close_and_every_row_has_every_column(
+    frame: pd.DataFrame, many: pd.DataFrame, form: pages.Form
+) -> None:
+    for sheet in (*sheets(frame).values(), *sheets(many).values()):
+        text = printed(sheet, form).text
         opened, closed = (re.findall(rf"\\{word}{{([a-z*]+)}}", text) for word in ("begin", "end"))
         assert sorted(opened) == sorted(closed)
         assert unescaped(text).count("{") == unescaped(text).count("}")
-        for align, body in re.findall(r"\\begin{tabular}{([lr]+)}(.*?)\\end{tabular}", text, re.DOTALL):
+        for align, body in re.findall(r"\\begin{tabular}{@{}([lr]+)@{}}(.*?)\\end{tabular}", text, re.DOTALL):
             rows = [line for line in body.splitlines() if line.endswith(r"\\")]
             assert rows
             for row in rows:
-                assert len(re.findall(r"(?<!\\)&", row)) == len(align) - 1, row
+                spans = [int(n) - 1 for n in re.findall(r"\\multicolumn{(\d+)}", row)]
+                assert len(re.findall(r"(?<!\\)&", row)) + sum(spans) == len(align) - 1, row
             for rule in ("toprule", "midrule", "bottomrule"):
                 assert f"\\{rule}" in body
 
 
-def test_all_tex_inputs_every_fragment_and_labels_are_unique(frame: pd.DataFrame, tmp_path: Path) -> None:
-    *fragments, document = latex.write(frame, tmp_path)
-    assert document.name == "all.tex"
-    assert re.findall(r"\\input{(.*?)}", document.read_text()) == [path.name for path in fragments]
-    labels = re.findall(r"\\label{(.*?)}", "".join(path.read_text() for path in fragments))
-    assert len(set(labels)) == len(labels) >= len(fragments)
+def test_documents_input_every_fragment_and_labels_are_unique(frame: pd.DataFrame, tmp_path: Path) -> None:
+    paths = latex.write(frame, tmp_path)
+    text = ""
+    for document in ("all.tex", "all_column.tex"):
+        inputs = re.findall(r"\\input{(.*?)}", (tmp_path / document).read_text())
+        assert inputs
+        text += "".join((tmp_path / name).read_text() for name in inputs)
+    assert sorted(paths) == sorted(tmp_path.glob("*.tex"))
+    labels = re.findall(r"\\label{(.*?)}", text)
+    assert len(set(labels)) == len(labels) >= len(paths) - 2
 
 
-def test_the_best_of_an_architecture_is_bold_and_the_caption_is_the_protocol() -> None:
-    values = {"source": 61.5, "tent": 72.5, "quantile": 93.5}
-    (table,) = tables.tables(cells(archs=("resnet18",), accuracy=lambda row: values[row["base"]]))
-    (piece,) = latex.per_corruption(table)
-    text = piece.render("x")
-    assert text.count(r"\textbf{93.5}") == len(CORRUPTIONS) + 1
-    assert text.count(r"\textbf") == len(CORRUPTIONS) + 1
-    assert "+32.0" in text
-    assert "online, batch size 200, iid order, reset per corruption, all images" in text
+def test_best_is_bold_second_underlined_and_the_caption_is_the_protocol() -> None:
+    values = {"source": 61.5, "tent": 72.5, "eata": 73.5}
+    frame = cells(tuple(values), ("resnet18",), accuracy=lambda row: values[row["base"]])
+    (sheet,) = per_corruption.sheets(Report(frame).tables[0])
+    text = printed(sheet, "page").text
+    assert text.count(r"\textbf{73.5}") == text.count(r"\textbf") == len(CORRUPTIONS) + 1
+    assert text.count(r"\underline{72.5}") == text.count(r"\underline") == len(CORRUPTIONS) + 1
+    assert "+12.0" in text
+    assert "online, batch size 200, iid order, reset per corruption, all images" in sheet.caption
+    assert "ties as printed" in sheet.footer  # there is no correctness to test
+
+
+def test_offline_and_online_rows_have_a_best_each() -> None:
+    values = {"source": 61.5, "tent": 72.5, "eata": 71.5, "quantile": 93.5, "quantile[size=paper]": 90.0}
+    frame = cells(tuple(values), ("resnet18",), accuracy=lambda row: values[row["method"]])
+    (sheet,) = per_corruption.sheets(Report(frame).tables[0])
+    text = printed(sheet, "page").text
+    assert text.count(r"\textbf{72.5}") == text.count(r"\textbf{93.5}") == len(CORRUPTIONS) + 1
+    assert text.count(r"\underline{71.5}") == text.count(r"\underline{90.0}") == len(CORRUPTIONS) + 1
+    assert "Online and offline rows (†) are ranked apart." in sheet.footer
+    assert text.index("\nEATA") < text.index("\nQuantile")
 
 
 def test_falls_have_a_proper_minus() -> None:
-    (table,) = tables.tables(cells(("source", "tent"), accuracy=lambda r: 50.0 - 3 * (r["base"] == "tent")))
-    (piece,) = latex.per_corruption(table)
-    assert "$-$3.0" in piece.render("x")
+    frame = cells(("source", "tent"), accuracy=lambda r: 50.0 - 3 * (r["base"] == "tent"))
+    (sheet,) = per_corruption.sheets(Report(frame).tables[0])
+    assert "$-$3.0" in printed(sheet, "page").text
 
 
-def test_long_tables_continue_on_the_next_page(tmp_path: Path) -> None:
-    methods = ("source", *(f"tent[lr={n}]" for n in range(60)))
-    (table,) = tables.tables(cells(methods, corruptions=("fog",)))
-    (piece,) = latex.per_corruption(table)
-    text = piece.render("x")
-    bodies = re.findall(r"\\midrule(.*?)\\bottomrule", text, re.DOTALL)
-    rows = [body.count(r"\\") - body.count(r"\\_") for body in bodies]
-    assert max(rows) <= latex.MOST_ROWS
-    assert sum(rows) == len(table.rows)
-    assert text.count(r"\begin{table*}") == len(bodies) > 1
+def test_increase_rows_can_be_left_out(many: pd.DataFrame) -> None:
+    name = "per_corruption_cifar10-c-severity-5"
+    whole, folded = (sheets(many, increase=each)[name] for each in (True, False))
+    count = [sum(len(group.lines) for group in sheet.groups) for sheet in (whole, folded)]
+    assert count[0] - count[1] == 3 * (len(MANY) - 1) - 1  # one method is n/a on one architecture
+    assert "Increase" not in printed(folded, "page").text
 
 
-def test_it_compiles(frame: pd.DataFrame, tmp_path: Path) -> None:
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed")
-    latex.write(frame, tmp_path, published.load())
-    signs = latex.escape(" ".join(latex._SPECIAL))
-    document = tmp_path / "all.tex"
-    document.write_text(document.read_text().replace(r"\end{document}", signs + "\n" + r"\end{document}"))
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False
+def test_what_a_method_was_given_is_in_every_table(many: pd.DataFrame) -> None:
+    frame = many.assign(config='{"epochs": 9, "source_features": 2000}')
+    for name, sheet in sheets(frame).items():
+        text = printed(sheet, "page").text
+        if name == "given":
+            assert "features of 2000 source images" in text
+            assert "Differs from paper or official code" in text
+            assert "eval mode" in text  # one of TENT's
+        else:
+            assert "F 2k, 9 ep." in text, name
+            assert "Given: what a method sees of the source data" in text, name
+
+
+def test_long_tables_break_and_each_part_has_its_own_footnotes(many: pd.DataFrame) -> None:
+    sheet = sheets(many)["per_corruption_cifar10-c-severity-5"]
+    text = printed(sheet, "page").text
+    parts = text.split(r"\begin{table*}")[1:]
+    assert len(parts) > 1
+    assert printed(sheet, "page").height <= pages.TALLEST
+    lines = [
+        line for page, _ in pages.pages_of(sheet, "page") for group in page.groups for line in group.lines
+    ]
+    assert lines == [line for group in sheet.groups for line in group.lines]  # none lost, none twice
+    for part in parts:
+        marks = set(re.findall(r"\\textsuperscript{(\w)}", part.split(r"\bottomrule")[0]))
+        noted = set(re.findall(r"\\textsuperscript{(\w)}", part.split(r"\bottomrule")[-1]))
+        assert marks == noted
+    assert text.count("use 1.5 to 4.5 classes where 10.0 are there") >= 1
+    assert "(continued)" in parts[1]
+    for part in parts:  # an increase stays with its method
+        body = part.split(r"\midrule")[1].splitlines()
+        first = next(line for line in body if "&" in line)
+        assert "Increase" not in first
+
+
+def test_the_drop_table_has_datasets_side_by_side() -> None:
+    values = {"cifar10-c": 80.04, "cifar100-c": 60.0}
+    frame = cells(datasets=tuple(values), accuracy=lambda row: values[row["dataset"]])
+    (sheet,) = means.drops(Report(frame))
+    heads = [head.text for head in sheet.heads]
+    assert heads[3:] == ["CIFAR10", "CIFAR10-C", "Drop", "CIFAR100", "CIFAR100-C", "Drop"]
+    for line in sheet.groups[0].lines:
+        assert [cell.text for cell in line[3:]] == ["98.0", "80.0", "18.0", "98.0", "60.0", "38.0"]
+    assert "severity 5" in sheet.caption
+
+
+def test_the_severity_table_has_a_column_for_each() -> None:
+    frame = cells(severities=(1, 3, 5), accuracy=lambda row: 90.0 - 10 * row["severity"])
+    (sheet,) = means.severities(Report(frame))
+    assert [head.text for head in sheet.heads[3:]] == ["Severity 1", "Severity 3", "Severity 5"]
+    for line in sheet.groups[0].lines:
+        assert [cell.text for cell in line[3:]] == ["80.0", "60.0", "40.0"]
+    assert list(means.severities(Report(cells()))) == []
+
+
+def test_summary_has_the_best_published_number_beside_ours() -> None:
+    frame = cells(datasets=("cifar10-c",))
+    report = Report(frame, published.load("quantile2026"))
+    sheet = means.summary(report)
+    assert sheet.heads[-1].text == "Best published"
+    first = {line[0].text: line[-1] for line in sheet.groups[0].lines if line[0].text}
+    assert first["ResNet18"].text == "82.2"  # as in the paper's summary table
+    assert "SoTTA" in first["ResNet18"].after
+
+
+def test_missing_cells_are_seen_in_every_table() -> None:
+    frame = cells(severities=(3, 5), datasets=("cifar10-c",))
+    frame = frame[~where(frame, arch="cct", method="tent", corruption="snow", severity=5)]
+    for name, sheet in sheets(frame).items():
+        if name not in ("given", "per_corruption_cifar10-c-severity-3"):
+            text = printed(sheet, "page").text
+            assert "no mean: 14 of 15 corruptions" in text, name
+            assert "--" in text, name
+
+
+def test_methods_that_were_given_the_same_are_said_once(many: pd.DataFrame) -> None:
+    sheet = methods.given(Report(many))
+    names = [line[0].text for line in sheet.groups[0].lines]
+    assert names.count("EATA") == 1
+    assert names.count("TENT") == 2  # two settings
+    assert [line[1].text for line in sheet.groups[0].lines] == sorted(
+        (line[1].text for line in sheet.groups[0].lines), key=lambda mode: mode == "offline"
     )
-    if "booktabs.sty' not found" in done.stdout:
-        pytest.skip("this TeX has no booktabs")
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "Overfull" not in done.stdout
-    assert "Missing character" not in (tmp_path / "all.log").read_text(errors="replace")
+
+
+# ---- on paper
+
+
+@pytest.mark.parametrize("document", ["all", "all_column"])
+def test_troubled_results_compile(frame: pd.DataFrame, tmp_path: Path, document: str) -> None:
+    latex.write(frame, tmp_path, published.load())
+    signs = latex.escape(" ".join(SPECIAL))
+    path = tmp_path / f"{document}.tex"
+    path.write_text(path.read_text().replace(r"\end{document}", signs + "\n" + r"\end{document}"))
+    text = compiled(tmp_path, document)
+    assert "no batch norm" in text
+
+
+@pytest.mark.parametrize("document", ["all", "all_column"])
+def test_twenty_methods_compile_and_no_footnote_leaves_its_page(
+    many: pd.DataFrame, tmp_path: Path, document: str
+) -> None:
+    latex.write(many, tmp_path)
+    text = compiled(tmp_path, document)
+    source = "".join(path.read_text() for path in tmp_path.glob("*.tex"))
+    floats = [r"\begin{table}", r"\begin{table*}"]
+    form = "_column" if document == "all_column" else ""
+    names = re.findall(r"\\input{(.*?)}", (tmp_path / f"{document}.tex").read_text())
+    count = sum((tmp_path / name).read_text().count(each) for name in names for each in floats)
+    # The last sentence of each footer is on paper as often as there are floats.
+    assert (
+        len(re.findall(r"are scored\s*\(–:\s+none\)|each\s+batch\s+is\s+seen\s+once", _flat(text))) == count
+    )
+    assert source.count(f"per_corruption_cifar10-c-severity-5{form}") >= 1
+
+
+def _flat(text: str) -> str:
+    """Text of a page with columns: words may stand in any line, so lines are joined."""
+    return " ".join(text.split())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
-from ttabench_reports import naming, published, tables
+from ttabench_reports import csv_files, naming, notes, published, tables
 
 NUMBERS = [*CORRUPTIONS, "mean"]
 
@@ -34,7 +38,7 @@ def test_every_corruption_has_a_name_of_three_letters_and_a_heading() -> None:
 
 
 def test_the_shape_is_the_papers() -> None:
-    table = tables.per_corruption(cells())
+    table = csv_files.per_corruption(cells())
     assert [c for c in table.columns if c in NUMBERS] == NUMBERS
     rows = list(table[["arch", "method", "row"]].itertuples(index=False, name=None))
     assert rows == [
@@ -42,15 +46,15 @@ def test_the_shape_is_the_papers() -> None:
         for arch in ("resnet18", "cct")
         for row in (
             ("source", "accuracy"),
-            ("quantile", "accuracy"), ("quantile", "increase"),
             ("tent", "accuracy"), ("tent", "increase"),
+            ("quantile", "accuracy"), ("quantile", "increase"),  # offline methods come last
         )
     ]  # fmt: skip
 
 
 def test_numbers_are_the_cells_their_mean_and_their_distance_from_source() -> None:
     frame = cells()
-    table = tables.per_corruption(frame)
+    table = csv_files.per_corruption(frame)
     source, tent = (accuracies(frame, arch="cct", method=m) for m in ("source", "tent"))
     shown = line(table, arch="cct", method="tent", row="accuracy")[NUMBERS].to_numpy(float)
     rise = line(table, arch="cct", method="tent", row="increase")[NUMBERS].to_numpy(float)
@@ -61,13 +65,13 @@ def test_numbers_are_the_cells_their_mean_and_their_distance_from_source() -> No
 def test_order_of_the_cells_changes_nothing() -> None:
     frame = cells(seeds=(0, 1, 2))
     shuffled = frame.sample(frac=1, random_state=3)
-    pd.testing.assert_frame_equal(tables.per_corruption(frame), tables.per_corruption(shuffled))
-    pd.testing.assert_frame_equal(tables.summary(frame), tables.summary(shuffled))
+    pd.testing.assert_frame_equal(csv_files.per_corruption(frame), csv_files.per_corruption(shuffled))
+    pd.testing.assert_frame_equal(csv_files.summary(frame), csv_files.summary(shuffled))
 
 
 def test_seeds_are_averaged_and_their_spread_is_that_of_the_seeds_means() -> None:
     frame = cells(seeds=(0, 1, 2))
-    table = tables.per_corruption(frame)
+    table = csv_files.per_corruption(frame)
     tent = frame[where(frame, arch="cct", method="tent")]
     grid = tent.pivot(index="seed", columns="corruption", values="accuracy")[list(CORRUPTIONS)].to_numpy()
     shown = line(table, arch="cct", method="tent", row="accuracy")
@@ -76,16 +80,16 @@ def test_seeds_are_averaged_and_their_spread_is_that_of_the_seeds_means() -> Non
     np.testing.assert_allclose(sd[NUMBERS].to_numpy(float), [*grid.std(0, ddof=1), grid.mean(1).std(ddof=1)])
     assert shown["seeds"] == 3
     assert "over 3 seeds" in tables.tables(frame)[0].caption
-    assert "sd" not in set(tables.per_corruption(cells())["row"])
+    assert "sd" not in set(csv_files.per_corruption(cells())["row"])
 
 
 def test_a_method_that_does_not_apply_is_na_with_its_reason(tmp_path: Path) -> None:
     frame = spoil(cells(), "n/a", "no batch norm", arch="cct", method="tent")
-    table = tables.per_corruption(frame)
+    table = csv_files.per_corruption(frame)
     shown = line(table, arch="cct", method="tent")  # and no Increase row
     assert shown[NUMBERS].isna().all()
     assert shown["notes"] == "n/a: no batch norm"
-    tables.write(frame, tmp_path)
+    csv_files.write(frame, tmp_path)
     text = (tmp_path / "per_corruption.csv").read_text()
     assert ",".join(["n/a"] * 16) in text
     read = pd.read_csv(tmp_path / "per_corruption.csv")
@@ -94,7 +98,7 @@ def test_a_method_that_does_not_apply_is_na_with_its_reason(tmp_path: Path) -> N
 
 def test_one_failed_cell_leaves_no_mean_but_everything_else() -> None:
     frame = spoil(cells(), "failed", "the logits hold NaN", arch="cct", method="tent", corruption="fog")
-    table = tables.per_corruption(frame)
+    table = csv_files.per_corruption(frame)
     shown = line(table, arch="cct", method="tent", row="accuracy")
     rise = line(table, arch="cct", method="tent", row="increase")
     others = [c for c in CORRUPTIONS if c != "fog"]
@@ -114,7 +118,7 @@ def test_one_failed_cell_leaves_no_mean_but_everything_else() -> None:
 def test_a_cell_that_never_ran_leaves_no_mean() -> None:
     frame = cells()
     frame = frame[~where(frame, arch="cct", method="tent", corruption="snow")]
-    shown = line(tables.per_corruption(frame), arch="cct", method="tent", row="accuracy")
+    shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
     assert np.isnan(shown["mean"])
     assert "14 of 15" in shown["notes"]
 
@@ -122,7 +126,7 @@ def test_a_cell_that_never_ran_leaves_no_mean() -> None:
 def test_a_seed_that_failed_is_said_and_leaves_no_mean() -> None:
     whole = cells(seeds=(0, 1, 2))
     frame = spoil(whole, "failed", "out of memory", arch="cct", method="tent", corruption="fog", seed=1)
-    table = tables.per_corruption(frame)
+    table = csv_files.per_corruption(frame)
     shown = line(table, arch="cct", method="tent", row="accuracy")
     kept = whole[where(whole, arch="cct", method="tent", corruption="fog") & (whole["seed"] != 1)]
     assert shown["fog"] == pytest.approx(kept["accuracy"].mean())
@@ -135,7 +139,7 @@ def test_a_seed_that_failed_is_said_and_leaves_no_mean() -> None:
 def test_a_seed_that_never_ran_is_said_too() -> None:
     frame = cells(seeds=(0, 1))
     frame = frame[~where(frame, arch="cct", method="tent", corruption="fog", seed=1)]
-    shown = line(tables.per_corruption(frame), arch="cct", method="tent", row="accuracy")
+    shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
     assert "not measured in every seed" in shown["notes"]
     assert np.isnan(shown["mean"])
 
@@ -159,9 +163,9 @@ def test_another_stream_is_another_table_that_names_the_difference(
     assert len(built) == 2
     assert sum(said in table.title for table in built) == 1
     assert len({table.title for table in built}) == 2
-    means = tables.summary(pd.concat([first, second]))["accuracy"]
+    means = csv_files.summary(pd.concat([first, second]))["accuracy"]
     np.testing.assert_allclose(
-        sorted(means), sorted([*tables.summary(first)["accuracy"], *tables.summary(second)["accuracy"]])
+        sorted(means), sorted([*csv_files.summary(first)["accuracy"], *csv_files.summary(second)["accuracy"]])
     )
 
 
@@ -195,10 +199,10 @@ def test_increase_is_over_the_source_of_the_same_weights() -> None:
         methods=("source", "tent"), archs=("cct",), checkpoint="new",
         accuracy=lambda r: 80.0 + 2 * (r["base"] == "tent"),
     )  # fmt: skip
-    table = tables.per_corruption(pd.concat([old, new]))
+    table = csv_files.per_corruption(pd.concat([old, new]))
     rises = table[table["row"] == "increase"]["mean"].tolist()
     assert sorted(rises) == pytest.approx([2.0, 5.0])
-    orphan = tables.per_corruption(pd.concat([old[old["base"] == "source"], new[new["base"] == "tent"]]))
+    orphan = csv_files.per_corruption(pd.concat([old[old["base"] == "source"], new[new["base"] == "tent"]]))
     assert "increase" not in set(orphan["row"])
 
 
@@ -218,12 +222,12 @@ def test_offline_stale_and_alarm_are_marked() -> None:
 
 def test_extra_corruptions_have_a_mean_of_their_own() -> None:
     frame = cells(corruptions=(*CORRUPTIONS, *EXTRA_CORRUPTIONS))
-    table = tables.per_corruption(frame)
+    table = csv_files.per_corruption(frame)
     shown = line(table, arch="cct", method="tent", row="accuracy")
     own = frame[where(frame, arch="cct", method="tent")].set_index("corruption")["accuracy"]
     assert shown["mean"] == pytest.approx(own[list(CORRUPTIONS)].mean())
     assert shown["mean_extra"] == pytest.approx(own[list(EXTRA_CORRUPTIONS)].mean())
-    only = tables.per_corruption(frame[frame["corruption"].isin(EXTRA_CORRUPTIONS)])
+    only = csv_files.per_corruption(frame[frame["corruption"].isin(EXTRA_CORRUPTIONS)])
     mean = line(only, arch="cct", method="tent", row="accuracy")["mean"]
     assert mean == pytest.approx(own[list(EXTRA_CORRUPTIONS)].mean())
 
@@ -239,8 +243,12 @@ def test_the_caption_gives_the_protocol_in_full() -> None:
     (built,) = tables.tables(cells(methods=("source", "tent")))
     assert "online, batch size 200, iid order, reset per corruption, all images" in built.caption
     (mixed,) = tables.tables(cells())
-    assert "source, tent — online, batch size 200" in mixed.caption
-    assert "quantile — offline, batch size 128" in mixed.caption
+    assert "online, batch size 200, iid order" in mixed.caption
+    assert "all images; but offline, batch size 128: Quantile." in mixed.caption
+    odd = cells(methods=("source", "tent", "sar", "eata"))
+    odd.loc[odd["method"].isin(["tent", "sar"]), "batch_size"] = 64
+    assert "batch size 64, iid" in tables.tables(odd)[0].caption  # what most have; Source counts for nothing
+    assert "but batch size 200: EATA." in tables.tables(odd)[0].caption
 
 
 def test_continual_runs_in_two_orders_are_not_averaged() -> None:
@@ -257,13 +265,13 @@ def test_a_cell_that_failed_before_its_weights_existed_is_superseded() -> None:
         cells(checkpoint="", fingerprint="", written=1.6e9), "failed", "no network", dataset="digits-c"
     )
     pd.testing.assert_frame_equal(
-        tables.per_corruption(pd.concat([early, frame])), tables.per_corruption(frame)
+        csv_files.per_corruption(pd.concat([early, frame])), csv_files.per_corruption(frame)
     )
 
 
 def test_summary_and_drop_follow_from_the_cells() -> None:
     frame = cells(seeds=(0, 1))
-    means = tables.summary(frame)
+    means = csv_files.summary(frame)
     expected = frame.groupby(["arch", "method"])["accuracy"].mean()
     for row in means.to_dict("records"):
         mean, source = expected[row["arch"], row["method"]], expected[row["arch"], "source"]
@@ -273,14 +281,14 @@ def test_summary_and_drop_follow_from_the_cells() -> None:
             assert np.isnan(row["increase"])
         else:
             assert row["increase"] == pytest.approx(mean - source)
-    dropped = tables.drop(frame)
+    dropped = csv_files.drop(frame)
     np.testing.assert_allclose(dropped["clean"] - dropped["corrupted"], dropped["drop"])
     np.testing.assert_allclose(dropped["clean"], 98.0)
 
 
 def test_baseline_stands_beside_a_method_that_has_no_number() -> None:
     frame = spoil(cells(), "n/a", "no batch norm", arch="cct", method="tent")
-    row = line(tables.summary(frame), arch="cct", method="tent")
+    row = line(csv_files.summary(frame), arch="cct", method="tent")
     assert row["baseline"] == pytest.approx(accuracies(frame, arch="cct", method="source").mean())
     assert np.isnan(row["increase"])
 
@@ -294,7 +302,7 @@ def test_the_papers_increase_rows_follow_from_its_accuracies(shared: Path) -> No
         ("source", "quantile"), tuple(dict.fromkeys(known["arch"])), datasets=sorted(set(known["dataset"])),
         accuracy=lambda row: value[tuple(row[name] for name in key)],
     )  # fmt: skip
-    table = tables.per_corruption(frame)
+    table = csv_files.per_corruption(frame)
     printed = pd.read_csv(shared / "paper/appendix_increase_rows.csv")
     misprints = {("cifar10-c", "cvt", "motion_blur"), ("cifar10-c", "cvt", "zoom_blur"),
                  ("cifar100-c", "cvt", "shot_noise")}  # fmt: skip
@@ -334,8 +342,8 @@ def test_cells_csv_is_sorted_rounded_and_read_back_the_same(tmp_path: Path) -> N
     from ttabench_reports.compare import load
 
     frame = spoil(cells(seeds=(0, 1)), "n/a", "no batch norm", arch="cct", method="tent")
-    path = tables.write_cells(frame.sample(frac=1, random_state=1), tmp_path / "cells.csv")
-    assert path.read_bytes() == tables.write_cells(frame, tmp_path / "again.csv").read_bytes()
+    path = csv_files.write_cells(frame.sample(frac=1, random_state=1), tmp_path / "cells.csv")
+    assert path.read_bytes() == csv_files.write_cells(frame, tmp_path / "again.csv").read_bytes()
     assert path.read_text().splitlines()[0].split(",") == list(frame.columns)
     back = load(path).set_index("cell_id").loc[frame["cell_id"]]
     np.testing.assert_allclose(back["accuracy"], frame["accuracy"], atol=5e-5)
@@ -344,12 +352,14 @@ def test_cells_csv_is_sorted_rounded_and_read_back_the_same(tmp_path: Path) -> N
 
 
 def test_files_are_listed_and_written_whole(tmp_path: Path) -> None:
-    paths = tables.write(cells(), tmp_path / "deep" / "report")
-    assert [path.name for path in paths] == ["per_corruption.csv", "summary.csv", "drop.csv"]
+    paths = csv_files.write(cells(), tmp_path / "deep" / "report")
+    assert [path.name for path in paths] == [
+        "per_corruption.csv", "summary.csv", "drop.csv", "statistics.csv", "given.csv"
+    ]  # fmt: skip
     assert sorted(p.name for p in (tmp_path / "deep" / "report").iterdir()) == sorted(p.name for p in paths)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        tables.write(cells(), tmp_path / "file" / "report")
+        csv_files.write(cells(), tmp_path / "file" / "report")
 
 
 def test_nothing_and_something_else_are_refused() -> None:
@@ -363,7 +373,33 @@ def test_nothing_and_something_else_are_refused() -> None:
 
 def test_cells_of_an_older_version_still_load() -> None:
     old = cells().drop(columns=["precision", "contamination", "history", "epochs", "alarm", "stale", "base"])
-    pd.testing.assert_frame_equal(tables.per_corruption(old), tables.per_corruption(cells()))
+    pd.testing.assert_frame_equal(csv_files.per_corruption(old), csv_files.per_corruption(cells()))
+
+
+def test_one_letter_stands_for_one_kind_with_its_range() -> None:
+    frame = cells(methods=("source", "tent"))
+    for k, corruption in enumerate(("fog", "snow", "contrast")):
+        mask = where(frame, method="tent", arch="cct", corruption=corruption)
+        frame.loc[mask, "alarm"] = f"collapse: predictions use {1.2 + k:.1f} classes where 10.0 are there"
+    (built,) = tables.tables(frame)
+    row = next(r for r in built.rows if (r.arch, r.method, r.kind) == ("cct", "tent", "method"))
+    assert {row.letters[c] for c in ("fog", "snow", "contrast")} == {"a"}
+    assert built.legend(built.columns) == [
+        ("a", "alarm: collapse: predictions use 1.2 to 3.2 classes where 10.0 are there")
+    ]
+    # The CSV has each text as it was.
+    shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
+    assert "use 2.2 classes where 10.0 are there (snow)" in shown["notes"]
+
+
+@given(st.lists(st.text(st.sampled_from("ab 0123456789.-#\0"), max_size=30), min_size=1, max_size=40))
+def test_a_footnote_says_what_was_noted(texts: list[str]) -> None:
+    made = notes.Notes()
+    letters = [made.letter(text) for text in texts]
+    assert len(set(letters)) <= 26
+    for text, letter in zip(texts, letters, strict=True):
+        if letters.count(letter) == 1 and len(text) <= notes.LONGEST:
+            assert made.text(letter) in (text.replace("\0", ""), notes.OTHER)
 
 
 def test_footnotes_never_run_out() -> None:
@@ -371,7 +407,95 @@ def test_footnotes_never_run_out() -> None:
     for n, (arch, method, corruption) in enumerate(
         (a, m, c) for a in ("resnet18", "cct") for m in ("tent", "quantile") for c in CORRUPTIONS
     ):
-        frame = spoil(frame, "failed", f"reason {n}", arch=arch, method=method, corruption=corruption)
+        frame = spoil(
+            frame,
+            "failed",
+            f"reason {chr(97 + n % 26) * (n // 26 + 1)}",
+            arch=arch,
+            method=method,
+            corruption=corruption,
+        )
     (built,) = tables.tables(frame)
-    assert len(built.notes.texts) == 26
-    assert "cells.csv" in built.notes.texts[-1]
+    assert len(built.notes.kinds) == 26
+    assert "cells.csv" in built.notes.text("z")
+
+
+def test_a_partial_baseline_gives_no_increase_and_no_bold() -> None:
+    frame = cells(seeds=(0, 1), accuracy=lambda row: 90.0 if row["base"] == "source" else 70.0)
+    frame = frame[~where(frame, arch="cct", method="source", corruption="fog", seed=1)]
+    (built,) = tables.tables(frame)
+    source, rise = (
+        next(r for r in built.rows if (r.arch, r.method, r.kind) == ("cct", *wanted))
+        for wanted in (("source", "source"), ("tent", "increase"))
+    )
+    assert source.partial == {"fog"}
+    assert np.isnan(rise.value("fog"))
+    assert np.isnan(rise.value("mean"))
+    assert rise.value("snow") == pytest.approx(-20.0)
+    assert (id(source), "snow") in built.best()
+    assert (id(source), "fog") not in built.best()  # a number over fewer seeds is never the best
+    assert "fog" in source.letters
+
+
+def test_increase_is_the_difference_of_the_printed_numbers() -> None:
+    values = {"source": 61.449, "tent": 72.451}  # 11.002 apart, but 72.5 - 61.4 is printed
+    (built,) = tables.tables(cells(("source", "tent"), accuracy=lambda row: values[row["base"]]))
+    rise = next(row for row in built.rows if row.kind == "increase")
+    assert rise.printed("fog") == 11.1
+    assert rise.printed("mean") == 11.1
+    assert rise.value("fog") == pytest.approx(11.002)  # CSV: of the cells
+
+
+def test_display_names_are_the_fields_and_identifiers_stay_in_csv(tmp_path: Path) -> None:
+    names = {"bn_stats": "BNStats", "tent[norms=all,lr=1]": "TENT [norms=all, lr=1]", "mine": "mine",
+             "quantile+cotta": "Quantile+CoTTA", "tent (batch size 64)": "TENT (batch size 64)",
+             "quantile[a=1] (weights 12ab)": "Quantile [a=1] (weights 12ab)"}  # fmt: skip
+    assert {label: naming.method(label) for label in names} == names
+    archs = {"resnet18": "ResNet18", "cct": "CCT", "cct_7": "CCT-7", "vit_lite_7": "ViT-Lite-7",
+             "cct_7_3x1_32": "CCT-7/3x1/32", "timm/resnet50": "timm/resnet50", "cctx": "cctx"}  # fmt: skip
+    assert {arch: naming.arch(arch) for arch in archs} == archs
+    datasets = {"cifar10-c": "CIFAR10-C", "digits-c": "Digits-C", "tinyimagenet-c": "TinyImageNet-C",
+                "my-own": "my-own"}  # fmt: skip
+    assert {name: naming.dataset(name) for name in datasets} == datasets
+    assert naming.clean("cifar100-c") == "CIFAR100"
+    csv_files.write(cells(), tmp_path)
+    text = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert "TENT" not in text
+    assert "CCT" not in text
+
+
+def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
+    frame = cells()
+    frame.loc[frame["base"] == "quantile", "config"] = '{"epochs": 7, "source_features": 500}'
+    for path in csv_files.write(frame, tmp_path):
+        table = pd.read_csv(path)
+        own = table[table["method"] == "quantile"].iloc[0]
+        assert own["mode"] == "offline", path.name
+        assert own["source_data"] == "features of 500 source images", path.name
+        assert own["epochs" if path.name == "given.csv" else "epochs_seen"] == 7, path.name
+        assert set(table.loc[table["method"] == "tent", "source_data"]) == {"nothing"}
+    methods = pd.read_csv(tmp_path / "given.csv").set_index("method")
+    assert "eval mode" in methods.loc["tent", "deviations"]  # what the method's file says
+    assert "standardise" in methods.loc["quantile", "deviations"]
+    assert methods.loc["source", "deviations"] == "none"
+
+
+def test_what_results_say_of_a_method_comes_before_what_its_file_says() -> None:
+    frame = cells(("source", "tent")).assign(deviations="", chosen="")
+    frame.loc[frame["base"] == "tent", ["deviations", "chosen"]] = [
+        "as it was then",
+        "on the extra corruptions",
+    ]
+    methods = csv_files.methods_given(tables.tables(frame)).set_index("method")
+    assert methods.loc["tent", "deviations"] == "as it was then"
+    assert methods.loc["tent", "settings_chosen"] == "on the extra corruptions"
+
+
+def test_reading_what_a_method_declares_imports_nothing() -> None:
+    script = (
+        "import sys; from ttabench_reports.installed import class_text; "
+        "print(bool(class_text('quantile', 'deviations')), class_text('nosuch', 'deviations') == '', "
+        "'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "False"]

@@ -1,4 +1,4 @@
-"""``ttabench report``: tables, LaTeX and plots of a results folder."""
+"""``ttabench report``: tables, LaTeX and plots of results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-FORMATS = "csv,latex,plots,ablation"
+FORMATS = "csv,latex,markdown,plots,ablation"
 
 
 def register(app: typer.Typer) -> None:
@@ -17,15 +17,20 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    results: Annotated[Path | None, Argument(metavar="[DIR]", help="A results folder.")] = None,
+    results: Annotated[
+        list[Path] | None,
+        Argument(metavar="[DIR|CSV...]", help="Results folders, and cells.csv files of reports."),
+    ] = None,
     format_: Annotated[
         str | None,
-        Option(
-            "--format",
-            help="csv, latex, plots, ablation, published, or several. [each that the results allow]",
-        ),
+        Option("--format", help=f"{FORMATS}, published, or some of them. [each that the results allow]"),
     ] = None,
-    to: Annotated[Path | None, Option(help="Where to write. [DIR/report]")] = None,
+    to: Annotated[
+        Path | None, Option(help="Where to write. [DIR/report; of several or of a CSV file: ./report]")
+    ] = None,
+    no_increase: Annotated[
+        bool, Option("--no-increase", help="Per-corruption tables without Increase rows.")
+    ] = False,
     published: Annotated[
         bool, Option("--published", help="Put published numbers of the same setting beside ours.")
     ] = False,
@@ -33,39 +38,44 @@ def report(
         bool, Option("--audit-published", help="List the misprints of the published numbers; needs no DIR.")
     ] = False,
 ) -> None:
-    """Write cells.csv, and the tables and plots made from it.
+    """Write cells.csv, and the tables and plots made from it. Several folders and files are read together.
 
-    Warns of source classifiers whose clean accuracy was far from what they are said to have.
+    Intervals and tests need results folders: a CSV file holds no per-image correctness. Warns of source
+    classifiers whose clean accuracy was far from what they are said to have.
     """
+    import inspect
+
     from ttabench.errors import NothingToReport, UserError
     from ttabench.method_settings import split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
-    from ttabench.store import load_frame
 
     if audit_published:
         from rich.console import Console
 
         Console(highlight=False, soft_wrap=True).print(view("published").render_audit())
-        if results is None:
+        if not results:
             return
-    if results is None:
+    if not results:
         raise UserError("which results? Name a results folder: ttabench report DIR.")
     names = [*split_list(format_ or FORMATS), *(["published"] if published else [])]
     writers = {name: find(name) for name in names}
-    cells = load_frame(results)
-    if cells.empty:
-        raise UserError(f"{results} holds no results yet; run its sweep first.")
-    odd = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
-    for arch, dataset, text in odd.itertuples(index=False):
-        warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
-    folder = to or results / "report"
+    cells = view("load")(results)
+    if "warning" in cells:
+        odd = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
+        for arch, dataset, text in odd.itertuples(index=False):
+            warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
+    alone = len(results) == 1 and results[0].is_dir()
+    folder = to or (results[0] / "report" if alone else Path("report"))
+    known = view("published").load() if published else None
+    options = {"report": view("report")(cells, known), "increase": not no_increase}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [view("cells")(cells, folder / "cells.csv")]
         for write in writers.values():
+            takes = inspect.signature(write).parameters
             try:
-                written += write(cells, folder)
+                written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
             except NothingToReport:
                 if format_:
                     raise

@@ -12,20 +12,15 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ttabench.errors import NothingToReport
 from ttabench.protocol import Protocol
-from ttabench_reports import naming
-from ttabench_reports.files import write_text
 from ttabench_reports.frames import PROTOCOL
-from ttabench_reports.latex import Cell, Float, document, escape
 from ttabench_reports.naming import MEAN
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
-from ttabench_reports.tables import DASH, tables, write_csv
+from ttabench_reports.tables import tables
 
 SAME = ("arch", "checkpoint", "base", "mode", "batch_size", "epochs")
 """What the rows of an ablation share, beside what their table shares; all else is configuration."""
@@ -85,33 +80,20 @@ class Ablation:
         shared = {**self.about, **self.table.key}
         return Protocol(**{name: shared[name] for name in PROTOCOL}).caption()
 
-    @property
-    def caption(self) -> str:
-        """One paragraph: what was measured, Source beside it, protocol, seeds."""
-        about, main = self.about, self.table.main
-        under = f"mean over {len(main)} corruptions" if len(main) > 1 else naming.title(main[0])
-        said = [
-            f"Accuracy (%, {under}) of {about['base']} on {about['arch']}, {self.table.title}, "
-            f"by {' and '.join(map(_words, self.settings))}."
-        ]
-        source = next((row.baseline for row in self.rows.values() if row.baseline), None)
-        if source and not math.isnan(source.value(MEAN)):
-            said.append(f"Source: {naming.number(source.value(MEAN))}.")
-        said.append(f"Protocol: {self.protocol}.")
-        seeds = sorted({row.about["seeds"] for row in self.rows.values()})
-        if seeds[-1] > 1:
-            said.append(f"Mean and standard deviation over {' to '.join(map(str, seeds))} seeds.")
-        return " ".join([*said, *self.table.remarks])
-
 
 def ablations(cells: pd.DataFrame) -> tuple[list[Ablation], list[str]]:
     """Every ablation in `cells`; and why not, a sentence for each other method that ran in several settings.
 
     Raises UserError where `cells` is empty or is not a table of cells.
     """
+    return ablations_of(tables(cells))
+
+
+def ablations_of(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
+    """:func:`ablations` of tables that are there already."""
     found: list[Ablation] = []
     reasons: list[str] = []
-    for table in tables(cells):
+    for table in built:
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in table.rows:
             if row.measured:
@@ -192,11 +174,12 @@ def crossed(ablation: Ablation) -> pd.DataFrame:
     head = down[0] if down else "method"
     return pd.DataFrame([
         {head: label, **{f"{across}={value.text}": _accuracy(ablation, (*start, value)) for value in columns}}
-        for label, start, columns in _crossed(ablation)
+        for label, start, columns in rows_of_cross(ablation)
     ])  # fmt: skip
 
 
-def _crossed(ablation: Ablation) -> list[tuple[str, Point, list[Value]]]:
+def rows_of_cross(ablation: Ablation) -> list[tuple[str, Point, list[Value]]]:
+    """(label, point of the first setting, values of the second) of each line; one setting: a single line."""
     *down, across = ablation.axes
     if not down:
         return [(ablation.about["base"], (), across)]
@@ -211,100 +194,9 @@ def _accuracy(ablation: Ablation, point: Point) -> float:
 def _notes(table: Table, row: Row) -> list[str]:
     """Flags and footnotes of a row, those about single corruptions included."""
     flags = [LEGEND[flag] for flag in row.flags if flag != OFFLINE]  # the protocol says that
-    return flags + [table.notes.text(letter) for letter in _letters(row)]
+    return flags + [table.notes.text(letter) for letter in letters(row)]
 
 
-def _letters(row: Row) -> list[str]:
+def letters(row: Row) -> list[str]:
+    """All footnotes of a row."""
     return sorted(set("".join(row.letters.values())))
-
-
-# ---- as LaTeX
-
-
-def paper_float(ablation: Ablation) -> Float:
-    """The shape of the paper's table: data, settings and accuracy, a line per combination."""
-    header = ["Dataset", "Model", *(escape(_words(name).capitalize()) for name in ablation.settings)]
-    start = [escape(str(ablation.table.key["dataset"])), escape(ablation.about["arch"])]
-    group: list[list[Cell]] = []
-    for point in ablation.points:
-        first = start if not group else [""] * len(start)
-        texts = [*first, *(escape(value.text) for value in point)]
-        group.append([*((text, False) for text in texts), _cell(ablation, point)])
-    align = "ll" + "r" * (len(ablation.settings) + 1)
-    return Float(_caption(ablation), align, [*header, r"Accuracy (\%)"], [group], _legend(ablation))
-
-
-def crossed_float(ablation: Ablation) -> Float:
-    """The first setting down, the second across."""
-    *down, across = ablation.settings
-    first, *others = (escape(value.text) for value in ablation.axes[-1])
-    corner = escape(_words(down[0]).capitalize()) if down else ""
-    header = [corner, f"{escape(_words(across).capitalize())}: {first}", *others]
-    group = [
-        [(escape(label), False), *(_cell(ablation, (*start, value)) for value in columns)]
-        for label, start, columns in _crossed(ablation)
-    ]
-    align = ("r" if down else "l") + "r" * (len(header) - 1)
-    return Float(_caption(ablation), align, header, [group], _legend(ablation))
-
-
-def _cell(ablation: Ablation, point: Point) -> Cell:
-    row = ablation.rows.get(point)
-    if row is None:
-        return escape(DASH), False
-    value, sd = row.value(MEAN), row.sd.get(MEAN, math.nan)
-    text = escape(row.words.get(MEAN, DASH)) if math.isnan(value) else f"{value:.1f}"
-    spread = "" if math.isnan(sd) else f"{{\\tiny$\\pm${sd:.1f}}}"
-    marks = "".join(escape(flag) for flag in row.flags if flag != OFFLINE)
-    letters = "".join(_letters(row))
-    raised = f"$^{{{letters}}}$" if letters else ""
-    best = max(round(a, 1) for p in ablation.rows if not math.isnan(a := _accuracy(ablation, p)))
-    return f"{text}{spread}{marks}{raised}", round(value, 1) == best
-
-
-def _caption(ablation: Ablation) -> str:
-    return f"{escape(ablation.caption)} Bold: best."
-
-
-def _legend(ablation: Ablation) -> list[str]:
-    rows = ablation.rows.values()
-    flags = [flag for flag in LEGEND if flag != OFFLINE and any(flag in row.flags for row in rows)]
-    letters = sorted({letter for row in rows for letter in _letters(row)})
-    return [f"{escape(flag)} {escape(LEGEND[flag])}" for flag in flags] + [
-        f"$^{letter}$ {escape(ablation.table.notes.text(letter))}" for letter in letters
-    ]
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-# ---- as files
-
-
-def write(cells: pd.DataFrame, to: Path) -> list[Path]:
-    """``ablation_*``, and ``ablation_*_crossed``, CSV and LaTeX, and ``ablations.tex``; their paths.
-
-    Raises NothingToReport, with the reasons, where `cells` hold no ablation.
-    """
-    found, reasons = ablations(cells)
-    if not found:
-        why = f" ({'; '.join(reasons)})" if reasons else ""
-        raise NothingToReport(
-            f"no method ran under several values of one setting, or of two that cross{why}; sweep with "
-            "--set method.setting=value,value to make an ablation."
-        )
-    paths: list[Path] = []
-    fragments: list[str] = []
-    for ablation in found:
-        about = ablation.about
-        what = f"{about['base']} {about['arch']} {ablation.table.title}"
-        name = f"ablation_{naming.slug(what)}"
-        while name in fragments:
-            name += "_"
-        shapes = {name: (lines, paper_float), f"{name}_crossed": (crossed, crossed_float)}
-        for shape, (frame, float_) in shapes.items():
-            fragments.append(shape)
-            paths.append(write_csv(Path(to) / f"{shape}.csv", frame(ablation)))
-            paths.append(write_text(Path(to) / f"{shape}.tex", float_(ablation).render(shape)))
-    return [*paths, write_text(Path(to) / "ablations.tex", document(fragments))]

@@ -1,0 +1,45 @@
+"""Ablation tables as files: the paper's shape, a line per combination, and the settings crossed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from ttabench.errors import NothingToReport
+from ttabench_reports import latex, naming
+from ttabench_reports.ablation import sheets
+from ttabench_reports.ablation.found import Ablation, Value, ablations, ablations_of, crossed, lines
+from ttabench_reports.csv_files import write_csv
+from ttabench_reports.report import Report
+from ttabench_reports.sheets.sheet import Sheet
+
+__all__ = ["Ablation", "Value", "ablations", "crossed", "lines", "sheets", "write"]
+
+
+def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> list[Path]:
+    """``ablation_*`` and ``ablation_*_crossed``, as CSV and LaTeX, and ``ablations.tex``; their paths.
+
+    Raises NothingToReport, with the reasons, where `cells` hold no ablation.
+    """
+    found, reasons = ablations_of((report or Report(cells)).tables)
+    if not found:
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        raise NothingToReport(
+            f"no method ran under several values of one setting, or of two that cross{why}; sweep with "
+            "--set method.setting=value,value to make an ablation."
+        )
+    paths: list[Path] = []
+    made: list[Sheet] = []
+    taken: set[str] = set()
+    for ablation in found:
+        about = ablation.about
+        what = f"{about['base']} {about['arch']} {ablation.table.title}"
+        name = f"ablation_{naming.slug(what)}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        paths.append(write_csv(Path(to) / f"{name}.csv", lines(ablation)))
+        paths.append(write_csv(Path(to) / f"{name}_crossed.csv", crossed(ablation)))
+        made += [sheets.paper(ablation, name), sheets.cross(ablation, f"{name}_crossed")]
+    return [*paths, *latex.write_sheets(made, Path(to), "ablations")]

@@ -1,0 +1,112 @@
+"""Ablations as tables to print."""
+
+from __future__ import annotations
+
+import math
+
+from ttabench_reports import evidence, naming
+from ttabench_reports.ablation.found import Ablation, Point, letters, rows_of_cross
+from ttabench_reports.given import given
+from ttabench_reports.naming import MEAN
+from ttabench_reports.shape import LEGEND, OFFLINE, Row
+from ttabench_reports.sheets import words
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
+from ttabench_reports.tables import DASH
+
+
+def paper(ablation: Ablation, name: str) -> Sheet:
+    """The shape of the paper's table: data, model, settings and accuracy, a line per combination."""
+    start = [naming.dataset(str(ablation.table.key["dataset"])), naming.arch(ablation.about["arch"])]
+    lines: list[Line] = []
+    for point in ablation.points:
+        first = start if not lines else [""] * len(start)
+        texts = [*first, *(value.text for value in point)]
+        lines.append([*map(Cell, texts), _cell(ablation, point)])
+    heads = [
+        Head("Dataset", "l"),
+        Head("Model", "l"),
+        *map(Head, map(_title, ablation.settings)),
+        Head("Accuracy"),
+    ]
+    return Sheet(
+        name, _caption(ablation), _footer(ablation), heads, [Group("", [lines])], (), 2, _notes(ablation)
+    )
+
+
+def cross(ablation: Ablation, name: str) -> Sheet:
+    """The first setting down, the second across."""
+    *down, across = ablation.settings
+    corner = Head(_title(down[0]) if down else "", "r" if down else "l")
+    lines = [
+        [
+            Cell(label if down else naming.method(label)),
+            *(_cell(ablation, (*start, value)) for value in columns),
+        ]
+        for label, start, columns in rows_of_cross(ablation)
+    ]
+    heads = [corner, *(Head(value.text) for value in ablation.axes[-1])]
+    over = [("", 1), (_title(across), len(heads) - 1)]
+    return Sheet(
+        name, _caption(ablation), _footer(ablation), heads, [Group("", [lines])], over, 1, _notes(ablation)
+    )
+
+
+def _cell(ablation: Ablation, point: Point) -> Cell:
+    row = ablation.rows.get(point)
+    if row is None:
+        return Cell(DASH)
+    value, sd = row.value(MEAN), row.sd.get(MEAN, math.nan)
+    marks = "".join(flag for flag in row.flags if flag != OFFLINE) + "".join(letters(row))
+    if math.isnan(value):
+        return Cell(row.words.get(MEAN, DASH), marks=marks)
+    place: Place = dict(_places(ablation)).get(id(row), "")
+    return Cell(words.number(value), "" if math.isnan(sd) else f"±{sd:.1f}", marks, place)
+
+
+def _places(ablation: Ablation) -> list[tuple[int, Place]]:
+    found = evidence.places(list(ablation.rows.values()), ablation.table, MEAN)
+    return [(id(row), place) for row, place in found]
+
+
+def _caption(ablation: Ablation) -> str:
+    """What was measured, Source beside it, protocol, seeds."""
+    about, main = ablation.about, ablation.table.main
+    under = f"mean over {len(main)} corruptions" if len(main) > 1 else naming.title(main[0])
+    said = [
+        f"Accuracy (%, {under}) of {naming.method(about['base'])} on {naming.arch(about['arch'])}, "
+        f"{ablation.table.heading}, by {' and '.join(map(_words, ablation.settings))}."
+    ]
+    source = next((row.baseline for row in ablation.rows.values() if row.baseline), None)
+    if source and not math.isnan(source.value(MEAN)):
+        said.append(f"Source: {naming.number(source.value(MEAN))}.")
+    said.append(f"Protocol: {ablation.protocol}.")
+    seeds = sorted({row.about["seeds"] for row in ablation.rows.values()})
+    if seeds[-1] > 1:
+        said.append(f"Mean and standard deviation over {' to '.join(map(str, seeds))} seeds.")
+    return " ".join([*said, *ablation.table.remarks])
+
+
+def _footer(ablation: Ablation) -> str:
+    tested = any(row.correct for row in ablation.rows.values())
+    first = given(next(iter(ablation.rows.values())).about)
+    had = sorted({given(row.about).source for row in ablation.rows.values()})
+    epochs = sorted({given(row.about).epochs for row in ablation.rows.values()})
+    times = f"; {' to '.join(map(str, epochs))} epochs over the test images" if first.epochs else ""
+    bold = "Bold: the best, and what a paired test does not tell from it (5\u00a0%, Holm-corrected)"
+    best = bold if tested else "Bold: the best, ties as printed"
+    return f"{best}; underlined: the second. Given of the source data: {', '.join(had)}{times}."
+
+
+def _notes(ablation: Ablation) -> dict[str, str]:
+    rows: list[Row] = list(ablation.rows.values())
+    used = sorted({letter for row in rows for letter in letters(row)})
+    flags = {flag: text for flag, text in LEGEND.items() if flag != OFFLINE}
+    return {**flags, **{letter: ablation.table.notes.text(letter) for letter in used}}
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _title(name: str) -> str:
+    return _words(name).capitalize()

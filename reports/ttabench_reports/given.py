@@ -1,0 +1,86 @@
+"""What a method was given: source data, sight of the test images, settings. Shown in every table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ttabench_reports import installed
+
+_COUNTS = ("source_images", "source_features", "fisher_images")
+"""Settings that say how much of the source data a method takes; 0 = all there is."""
+_KINDS = {"features": "F", "images": "I", "statistics": "S"}
+LEGEND = (
+    "Given: what a method sees of the source data (F: features, I: images, S: statistics of features, and of "
+    "how many images), and how many epochs it goes through the test images before they are scored (–: none)"
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What one method had.
+
+    source      ``nothing``, or e.g. ``features of 2000 source images``.
+    short       ``–``, or e.g. ``F 2000``; offline, with the epochs: ``F 2000, 10 ep.``
+    mode        online | offline.
+    batch_size  images per batch.
+    epochs      passes over the test images before they are scored; 0 online.
+    settings    ``defaults``, or those that were set.
+    chosen      how the defaults were chosen, where the method says it.
+    deviations  where the code differs from the paper or the official code.
+    """
+
+    source: str
+    short: str
+    mode: str
+    batch_size: int
+    epochs: int
+    settings: str
+    chosen: str
+    deviations: str
+
+
+def given(about: Mapping[str, Any]) -> Given:
+    """What the method of a row was given, from the row's `about` (see :class:`shape.Row`)."""
+    config = _config(about.get("config", ""))
+    offline = about["mode"] == "offline"
+    epochs = int(about["epochs"] or config.get("epochs") or 1) if offline else 0
+    source, code = _source(about, config)
+    passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
+    label = str(about["method"])
+    base = str(about["base"])
+    return Given(
+        source=source,
+        short=", ".join(filter(None, (code, passes))) or "–",
+        mode=str(about["mode"]),
+        batch_size=int(about["batch_size"]),
+        epochs=epochs,
+        settings=label.partition("[")[2].rpartition("]")[0].replace(",", ", ") or "defaults",
+        chosen=about.get("chosen") or installed.class_text(base, "chosen"),
+        deviations=about.get("deviations") or installed.class_text(base, "deviations") or "none",
+    )
+
+
+def _source(about: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str]:
+    """(in words, in short)"""
+    kind = about.get("source_data", "")
+    if used := about.get("source_used", ""):
+        return str(used), _KINDS.get(kind, "") or str(used)
+    if not kind:
+        return "nothing", ""
+    counts = [config[name] for name in _COUNTS if name in config]
+    count = "" if not counts else str(counts[0]) if counts[0] else "all"
+    words = {"features": "features of {} source images", "statistics": "statistics of {} source images"}
+    spelled = words.get(kind, "{} source images")
+    text = spelled.format(count).replace("  ", " ").strip()
+    brief = f"{int(count) // 1000}k" if count.isdigit() and int(count) % 1000 == 0 else count
+    return text, f"{_KINDS.get(kind, kind)} {brief}".strip()
+
+
+def _config(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text or "{}"))
+    except (ValueError, TypeError):
+        return {}

@@ -1,0 +1,171 @@
+"""Where long tables break, so that caption, rows and footnotes of a part fit on a page together.
+
+TeX does not tell the height of what it has not set yet: heights are estimated, from above.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ttabench_reports.sheets.sheet import Group, Head, Line, Sheet
+
+Form = Literal["page", "column"]
+
+TALLEST = 540.0  # points: less than the text height of common classes
+LINE, RULE, CAPTION, NOTE = 9.6, 4.0, 12.0, 9.5  # heights in points
+CAPTION_WIDTH = {"page": 78, "column": 46}  # characters in a line, at the narrowest
+NOTE_WIDTH = {"page": 92, "column": 54}
+LABEL_WIDTH = {"page": 26, "column": 16}  # characters of a method's name in a line; longer ones fold
+
+
+def stacked(sheet: Sheet, form: Form) -> list[Sheet]:
+    """The blocks that stand below each other in a float."""
+    return sheet.narrow() if form == "column" and not sheet.wide else [sheet]
+
+
+def pages_of(sheet: Sheet, form: Form) -> list[tuple[Sheet, float]]:
+    """The sheet in as few parts as pages are needed, none much shorter than the others; and their heights."""
+    if form == "column" and sheet.brief:
+        sheet = replace(sheet, footer=sheet.brief)
+    blocks = stacked(replace(sheet, groups=()), form)
+    frame = sum(map(_frame, blocks))
+    clusters = list(_clusters(sheet, form, len(blocks)))
+
+    def broken(tallest: float) -> list[_Page]:
+        pages = [_Page(sheet, form, frame, len(blocks), first=True)]
+        for cluster in clusters:
+            if not pages[-1].add(cluster, tallest):
+                pages.append(_Page(sheet, form, frame, len(blocks), first=False))
+                pages[-1].add(cluster, math.inf)
+        return pages
+
+    pages = broken(TALLEST)
+    lowest, highest = 0.0, TALLEST
+    while len(pages) > 1 and highest - lowest > 2 * LINE:
+        middle = (lowest + highest) / 2
+        trial = broken(middle)
+        if len(trial) == len(pages):
+            pages, highest = trial, middle
+        else:
+            lowest = middle
+    return [(page.sheet(), page.height) for page in pages]
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """Lines that stay together: a method's, its spread's and its increase's.
+
+    group, block  their numbers.
+    above         the text of the first column, where an earlier line gives it.
+    height        in points, in all blocks together.
+    """
+
+    lines: Sequence[Line]
+    group: int
+    block: int
+    above: str
+    height: float
+    marks: frozenset[str]
+
+
+def _clusters(sheet: Sheet, form: Form, blocks: int) -> Iterator[_Cluster]:
+    for g, group in enumerate(sheet.groups):
+        for b, block in enumerate(group.blocks):
+            above = ""
+            for lines in _together(block, sheet.labels):
+                height = blocks * sum(_line_height(line, sheet.heads, LABEL_WIDTH[form]) for line in lines)
+                marks = frozenset(mark for line in lines for cell in line for mark in cell.marks)
+                yield _Cluster(lines, g, b, above, height, marks)
+                above = next((line[0].text for line in reversed(lines) if line[0].text), above)
+
+
+def _together(lines: Sequence[Line], labels: int) -> Iterator[list[Line]]:
+    cluster: list[Line] = []
+    for line in lines:
+        follows = all(cell.text in ("", "Increase") for cell in line[:labels])
+        if cluster and not follows:
+            yield cluster
+            cluster = []
+        cluster.append(line)
+    if cluster:
+        yield cluster
+
+
+@dataclass
+class _Page:
+    """A part in the making."""
+
+    whole: Sheet
+    form: Form
+    frame: float
+    blocks: int
+    first: bool
+    clusters: list[_Cluster] = field(default_factory=list)
+    body: float = 0.0
+    marks: frozenset[str] = frozenset()
+
+    @property
+    def height(self) -> float:
+        return self.frame + self.body + self._texts(self.marks)
+
+    def add(self, cluster: _Cluster, tallest: float) -> bool:
+        """Take a cluster, if the page is not taller then."""
+        last = self.clusters[-1] if self.clusters else None
+        body, marks = self.body + cluster.height, self.marks | cluster.marks
+        if last is None or last.group != cluster.group:
+            body += self.blocks * (2 * RULE + (LINE + RULE) * bool(self.whole.groups[cluster.group].heading))
+        elif last.block != cluster.block:
+            body += 3 * self.blocks
+        if last and self.frame + body + self._texts(marks) > tallest:
+            return False
+        self.clusters.append(cluster)
+        self.body, self.marks = body, marks
+        return True
+
+    def sheet(self) -> Sheet:
+        groups: list[Group] = []
+        for n, cluster in enumerate(self.clusters):
+            whole = self.whole.groups[cluster.group]
+            last = self.clusters[n - 1] if n else None
+            lines = list(cluster.lines)
+            if last is None or last.group != cluster.group:
+                again = not n and not self.first and self._begun(cluster)
+                groups.append(Group(whole.heading + " (continued)" * bool(whole.heading and again), []))
+            group = groups[-1]
+            if last is None or (last.group, last.block) != (cluster.group, cluster.block):
+                group = groups[-1] = replace(group, blocks=[*group.blocks, []])
+            if not n and cluster.above and not lines[0][0].text and self.whole.heads[0].text:
+                lines[0] = [replace(lines[0][0], text=cluster.above), *lines[0][1:]]
+            groups[-1] = replace(group, blocks=[*group.blocks[:-1], [*group.blocks[-1], *lines]])
+        return replace(self.whole, groups=groups)
+
+    def _begun(self, cluster: _Cluster) -> bool:
+        """Whether the group of the page's first cluster began on an earlier page."""
+        return cluster.lines[0] is not self.whole.groups[cluster.group].blocks[0][0]
+
+    def _texts(self, marks: frozenset[str]) -> float:
+        """Height of caption and footnotes."""
+        caption = math.ceil(len(self.whole.caption) / CAPTION_WIDTH[self.form]) if self.first else 1
+        own = sum(len(self.whole.notes.get(mark, "")) + 4 for mark in marks)
+        notes = len(self.whole.footer) + own
+        return CAPTION * caption + NOTE * math.ceil(notes / NOTE_WIDTH[self.form]) + 14
+
+
+def _frame(sheet: Sheet) -> float:
+    """Height of rules and headings."""
+    rotated = [len(head.text) for head in sheet.heads if head.rotated]
+    top = 4.4 * max(rotated) if rotated else LINE
+    return top + (LINE + RULE if sheet.over else 0) + 4 * RULE
+
+
+def _line_height(line: Line, heads: Sequence[Head], label: int) -> float:
+    lines = [1]
+    for cell, head in zip(line, heads, strict=False):
+        if head.align == "p":
+            lines.append(math.ceil(len(cell.text) / (head.width * 90)))
+        elif head.align == "l" and cell.span == 1:
+            lines.append(math.ceil(len(cell.text) / label))
+    return LINE * max(lines) + (2 if max(lines) > 1 else 0)

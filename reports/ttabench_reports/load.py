@@ -1,0 +1,54 @@
+"""Results from several places as one table of cells: results folders, and the cells.csv of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ttabench.errors import UserError
+from ttabench.store import Store
+from ttabench_reports.frames import CORRECT, checked
+
+
+def read(paths: Sequence[Path | str]) -> pd.DataFrame:
+    """All cells in these folders and CSV files, each once.
+
+    A cell that stands in several counts as it was written last; of equals, that with per-image
+    correctness. Raises UserError for what is neither, and where nothing holds a cell.
+    """
+    frames = [frame for path in paths if not (frame := read_one(path)).empty]
+    if not frames:
+        names = ", ".join(map(str, paths))
+        has = "hold" if len(paths) > 1 else "holds"
+        raise UserError(f"{names} {has} no results yet; run the sweep first.")
+    if len(frames) == 1:
+        return frames[0]
+    frame = pd.concat(frames, ignore_index=True)
+    frame["_when"] = frame["written"].round(2)  # cells.csv keeps three decimals
+    frame["_whole"] = frame[CORRECT].map(len) > 0
+    frame = frame.sort_values(["_when", "_whole"], kind="stable")
+    again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
+    return frame[~again].sort_index().drop(columns=["_when", "_whole"]).reset_index(drop=True)
+
+
+def read_one(path: Path | str) -> pd.DataFrame:
+    """The cells of a results folder or of a CSV file, with :data:`CORRECT`. Raises UserError."""
+    path = Path(path)
+    if path.is_dir():
+        store = Store.at(path)
+        frame = store.frame()
+        if frame.empty:
+            return frame
+        stored = store.latest()
+        return frame.assign(**{CORRECT: [stored[key].result.correct for key in frame["cell_id"]]})
+    if not path.exists():
+        raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (ValueError, OSError, pd.errors.ParserError):  # not text, no columns, ragged lines, unreadable
+        raise UserError(
+            f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
+        ) from None
+    return checked(frame, str(path))

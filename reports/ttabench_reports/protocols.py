@@ -1,0 +1,32 @@
+"""Protocols in words: what is common said once, the exceptions after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ttabench.protocol import Protocol
+from ttabench_reports.frames import PROTOCOL, differences_in
+
+Item = tuple[str, Mapping[str, Any]]
+"""(who, the fields of :class:`ttabench.protocol.Protocol`)."""
+
+
+def words(items: Sequence[Item]) -> str:
+    """``online, batch size 200, …, all images; but batch size 64: TENT, SAR; offline, 10 epochs: Quantile``.
+
+    Common is what most of the items have, field by field.
+    """
+    common = {name: Counter(fields[name] for _, fields in items).most_common(1)[0][0] for name in PROTOCOL}
+    if common["mode"] == "online":
+        common["epochs"] = 0
+    exceptions: dict[str, list[str]] = {}
+    for who, fields in items:
+        if other := differences_in(common, {name: fields[name] for name in PROTOCOL}):
+            exceptions.setdefault(other, []).append(who)
+    text = Protocol(**common).caption()
+    if not exceptions:
+        return text
+    said = "; ".join(f"{other}: {', '.join(dict.fromkeys(who))}" for other, who in exceptions.items())
+    return f"{text}; but {said}"

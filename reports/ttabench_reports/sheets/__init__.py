@@ -1,0 +1,1 @@
+"""Tables as a reader sees them: which columns, rows, marks and words. LaTeX and Markdown print them."""

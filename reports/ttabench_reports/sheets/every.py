@@ -1,0 +1,30 @@
+"""Every table of a report, in the order of its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ttabench_reports.report import Report
+from ttabench_reports.sheets import means, methods, per_corruption
+from ttabench_reports.sheets.sheet import Sheet
+
+
+def sheets(report: Report, *, increase: bool = True) -> Iterator[Sheet]:
+    """All tables; without `increase`, per-corruption tables have no such rows. Names are unique."""
+    taken: set[str] = set()
+    for sheet in _sheets(report, increase):
+        name = sheet.name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        yield sheet if name == sheet.name else sheet.renamed(name)
+
+
+def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
+    yield means.summary(report)
+    yield from means.drops(report)
+    yield from means.severities(report)
+    yield means.statistics(report)
+    for table in report.tables:
+        yield from per_corruption.sheets(table, increase=increase)
+    yield methods.given(report)

@@ -1,0 +1,35 @@
+"""What each method was given: one line for each way of giving."""
+
+from __future__ import annotations
+
+from ttabench_reports import given as had
+from ttabench_reports.report import Report
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+
+
+def given(report: Report) -> Sheet:
+    lines: dict[tuple[str, ...], Line] = {}
+    for table in report.tables:
+        for row in table.rows:
+            if not row.measured:
+                continue
+            own = had.given(row.about)
+            settings = own.settings + (f" ({own.chosen})" if own.chosen else "")
+            epochs = str(own.epochs) if own.epochs else "–"
+            texts = (
+                row.name.partition(" [")[0], own.mode, str(own.batch_size), epochs, own.source, settings,
+                own.deviations,
+            )  # fmt: skip
+            lines.setdefault(texts, [Cell(text) for text in texts])
+    heads = [
+        Head("Method", "l"), Head("Mode", "l"), Head("Batch"), Head("Epochs"),
+        Head("Source data", "p", width=0.17), Head("Settings", "p", width=0.17),
+        Head("Differs from paper or official code", "p", width=0.3),
+    ]  # fmt: skip
+    caption = (
+        "What each method was given: how it sees the test images, how much of the source data, its settings "
+        "and how they were chosen, and where its code differs from its paper or official code."
+    )
+    footer = "Epochs: passes over the test images before they are scored; online, each batch is seen once."
+    ordered = sorted(lines.values(), key=lambda line: (line[1].text == "offline",))
+    return Sheet("given", caption, footer, heads, [Group("", [ordered])], wide=True)

@@ -1,0 +1,66 @@
+"""The paper's appendix tables: Source, each method and its Increase per architecture, by corruption."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ttabench_reports import naming
+from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.shape import Row, Table
+from ttabench_reports.sheets import words
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+
+
+def sheets(table: Table, *, increase: bool = True) -> Iterator[Sheet]:
+    """The main corruptions; then the extra ones, where they were swept. Without `increase`, no such rows."""
+    name = f"per_corruption_{naming.slug(table.title)}"
+    yield _sheet(table, name, (*table.main, MEAN), increase)
+    if table.extra:
+        yield _sheet(table, f"{name}_extra", (*table.extra, MEAN_EXTRA), increase)
+
+
+def _sheet(table: Table, name: str, columns: Sequence[str], increase: bool) -> Sheet:
+    rows = [row for row in table.rows if increase or row.kind != "increase"]
+    groups = [
+        Group(arch, list(_blocks(members, table, columns))) for arch, members in words.archs(rows).items()
+    ]
+    heads = [Head("", "l"), Head("Given", "l"), *(Head(naming.title(c), rotated=True) for c in columns)]
+    seeds = f"Mean over {table.seeds} seeds, standard deviation below." if table.seeds else ""
+    caption = words.join(
+        f"Accuracy (%) on {table.heading}. Protocol: {table.protocol}.", seeds, *table.remarks
+    )
+    footer = words.join(words.increase(rows), words.ranking([table]), words.GIVEN)
+    half = 2 + (len(columns) - 1) // 2
+    cuts = (half,) if len(columns) > 9 else ()
+    notes = dict(table.legend(columns, rows))
+    return Sheet(name, caption, footer, heads, groups, labels=2, notes=notes, cuts=cuts)
+
+
+def _blocks(rows: Sequence[Row], table: Table, columns: Sequence[str]) -> Iterator[list[Line]]:
+    """Source and online rows, offline rows, published rows."""
+    blocks: dict[tuple[bool, bool], list[Line]] = {}
+    for row in rows:
+        kind = (row.kind == "published", row.offline and row.kind != "source")
+        blocks.setdefault(kind, []).extend(_lines(row, table, columns))
+    yield from (lines for lines in blocks.values() if lines)
+
+
+def _lines(row: Row, table: Table, columns: Sequence[str]) -> Iterator[Line]:
+    if row.kind == "increase":
+        rises = [Cell(words.signed(row.printed(c)), small=True) for c in columns]
+        if any(cell.text for cell in rises):
+            yield [Cell("Increase", small=True), Cell(), *rises]
+        return
+    if row.kind == "published":
+        numbers = [Cell(words.number(row.value(c))) for c in columns]
+        if any(cell.text for cell in numbers):
+            yield [words.label(row), Cell(), *numbers]
+        return
+    cells = [words.accuracy(row, c, table.standing, spread=False) for c in columns]
+    if all(row.words.get(c) == "n/a" for c in columns):  # the reason is a footnote of the row
+        cells = [Cell("n/a", span=len(columns), left=True, small=True)]
+    yield [words.label(row), words.short(row), *cells]
+    if any(not math.isnan(row.sd.get(c, math.nan)) for c in columns):
+        spread = (row.sd.get(c, math.nan) for c in columns)
+        yield [Cell(), Cell(), *(Cell("" if math.isnan(sd) else f"±{sd:.1f}", small=True) for sd in spread)]

@@ -1,0 +1,124 @@
+"""One printed table, whatever prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Literal
+
+Place = Literal["", "best", "second"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry, in plain text (Unicode).
+
+    after  printed small behind the text, e.g. ``±0.3``.
+    marks  keys of the sheet's footnotes, raised.
+    place  ``best`` (bold), ``second`` (underlined) or "".
+    small  printed smaller, such as an increase.
+    span   how many columns it takes.
+    left   set flush left in a column of numbers; for words that take several columns.
+    """
+
+    text: str = ""
+    after: str = ""
+    marks: str = ""
+    place: Place = ""
+    small: bool = False
+    span: int = 1
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column's heading. align: l, r, or p for running text of `width` (part of the line)."""
+
+    text: str
+    align: Literal["l", "r", "p"] = "r"
+    rotated: bool = False
+    width: float = 0.0
+
+
+Line = Sequence[Cell]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Lines that belong together, under a heading of their own ("" for none).
+
+    blocks  they are set apart by a little space; a page breaks between rather than within them.
+    """
+
+    heading: str
+    blocks: Sequence[Sequence[Line]]
+
+    @property
+    def lines(self) -> list[Line]:
+        return [line for block in self.blocks for line in block]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table.
+
+    name     for files and labels.
+    caption  plain text: what was measured, and how.
+    footer   below the table: how to read it.
+    heads    one for each column.
+    over     (text, columns) headings that span columns, above the others; empty for none.
+    labels   how many columns on the left say what a line is; the narrow form repeats them.
+    notes    footnotes by mark; only those that are used are printed.
+    cuts     columns at which the narrow form goes on below; empty where the table is narrow already.
+    brief    the footer of the narrow form, where it is another.
+    spared   columns that the narrow form does without.
+    wide     whether it needs the width of a page also in a narrow form.
+    """
+
+    name: str
+    caption: str
+    footer: str
+    heads: Sequence[Head]
+    groups: Sequence[Group]
+    over: Sequence[tuple[str, int]] = ()
+    labels: int = 1
+    notes: Mapping[str, str] = field(default_factory=dict)
+    cuts: Sequence[int] = ()
+    spared: Sequence[int] = ()
+    wide: bool = False
+    brief: str = ""
+
+    def renamed(self, name: str) -> Sheet:
+        return replace(self, name=name)
+
+    def narrow(self) -> list[Sheet]:
+        """Its blocks below each other: the labels, and the columns between two cuts."""
+        edges = [self.labels, *self.cuts, len(self.heads)]
+        left = set(range(self.labels))
+        kept = [left | set(range(a, b)) - set(self.spared) for a, b in pairwise(edges)]
+        return [self._only(columns) for columns in kept]
+
+    def _only(self, columns: set[int]) -> Sheet:
+        def spans(widths: Sequence[int]) -> list[int]:
+            """How many of each entry's columns are kept."""
+            ends = [sum(widths[: n + 1]) for n in range(len(widths))]
+            return [len(columns & set(range(e - w, e))) for e, w in zip(ends, widths, strict=True)]
+
+        def cut(line: Line) -> list[Cell]:
+            kept = zip(line, spans([cell.span for cell in line]), strict=True)
+            return [replace(cell, span=span) for cell, span in kept if span]
+
+        groups = [
+            Group(g.heading, [[cut(line) for line in block] for block in g.blocks]) for g in self.groups
+        ]
+        kept = zip(self.over, spans([width for _, width in self.over]), strict=True)
+        over = [(text, span) for (text, _), span in kept if span]
+        heads = [head for n, head in enumerate(self.heads) if n in columns]
+        return replace(self, heads=heads, groups=groups, over=over, cuts=(), spared=())
+
+
+def used(lines: Sequence[Line], notes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(mark, text) of the footnotes that these lines carry, in the order of `notes`."""
+    marks = {mark for line in lines for cell in line for mark in cell.marks}
+    return ((mark, text) for mark, text in notes.items() if mark in marks)

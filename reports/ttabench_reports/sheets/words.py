@@ -1,0 +1,117 @@
+"""Words and numbers that several tables share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ttabench_reports import given as had
+from ttabench_reports import naming, protocols
+from ttabench_reports.evidence import Place
+from ttabench_reports.frames import PROTOCOL
+from ttabench_reports.shape import LABEL, Row, Table
+from ttabench_reports.sheets.sheet import Cell
+
+RANKED = (
+    "Bold: the best of an architecture, and what a paired test does not tell from it (5\u00a0%, "
+    "Holm-corrected); underlined: the second."
+)
+PLAIN = "Bold: the best of an architecture, ties as printed; underlined: the second."
+APART = "Online and offline rows (†) are ranked apart."
+UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
+GIVEN = f"{had.LEGEND}."
+
+
+def minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def number(value: float) -> str:
+    return "" if math.isnan(value) else minus(f"{value:.1f}")
+
+
+def signed(value: float) -> str:
+    """``+1.3``; zero is 0.0."""
+    return "" if math.isnan(value) else minus(f"{value:+.1f}") if round(value, 1) else "0.0"
+
+
+def p_value(p: float) -> str:
+    return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def interval(low: float, high: float, *, sign: bool = False) -> str:
+    spell = signed if sign else number
+    return "" if math.isnan(low) else f"[{spell(low)}, {spell(high)}]"
+
+
+def label(row: Row) -> Cell:
+    """A method's name with its marks."""
+    return Cell(row.name, marks=row.flags + row.letters.get(LABEL, ""))
+
+
+def short(row: Row) -> Cell:
+    """What a method was given, in short."""
+    return Cell(had.given(row.about).short, small=True) if row.measured else Cell()
+
+
+def accuracy(row: Row, column: str, standing: Mapping[tuple[int, str], Place], *, spread: bool) -> Cell:
+    """A number, or the word in its place, with footnotes; with `spread`, the standard deviation."""
+    value, sd = row.value(column), row.sd.get(column, math.nan)
+    marks = row.letters.get(column, "")
+    if math.isnan(value):
+        return Cell(row.words.get(column, ""), marks=marks, small=True)
+    after = f"±{sd:.1f}" if spread and not math.isnan(sd) else ""
+    return Cell(number(value), after, marks, standing.get((id(row), column), ""))
+
+
+def ranking(tables: Sequence[Table]) -> str:
+    """What bold and underlined say, and what takes no part."""
+    rows = [row for table in tables for row in table.rows]
+    tested = any(row.correct for row in rows if row.kind == "method")
+    offline = any(row.offline for row in rows if row.kind == "method")
+    unranked = any(row.kind == "published" or row.partial for row in rows)
+    return join(RANKED if tested else PLAIN, APART if offline else "", UNRANKED if unranked else "")
+
+
+def measured(tables: Sequence[Table]) -> str:
+    """Protocol, seeds and remarks of several tables: what is common once, the exceptions after it."""
+    items: list[protocols.Item] = [
+        (row.name, {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL})
+        for table in tables
+        for row in table.rows
+        if row.kind == "method" and row.about["measured"]
+    ]
+    parts = []
+    if items:
+        parts.append(f"Protocol: {protocols.words(items)}.")
+    seeds = {table.seeds for table in tables} - {""}
+    if seeds:
+        some = "" if all(table.seeds for table in tables) else ", where there are several"
+        numbers = sorted({n for text in seeds for n in map(int, text.split(" to "))})
+        counted = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+        parts.append(f"Mean and standard deviation over {counted} seeds{some}.")
+    said: dict[str, list[str]] = {}
+    for table in tables:
+        for remark in table.remarks:
+            said.setdefault(remark, []).append(table.heading)
+    for remark, headings in said.items():
+        where = "" if len(headings) == len(tables) else f"{'; '.join(headings)}: "
+        parts.append(where + remark)
+    return " ".join(parts)
+
+
+def increase(rows: Sequence[Row]) -> str:
+    said = "Increase: points above Source, the difference of the printed numbers."
+    return said if any(row.kind == "increase" for row in rows) else ""
+
+
+def join(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def archs(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by architecture, which is spelled as papers write it."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(naming.arch(row.arch), []).append(row)
+    return found

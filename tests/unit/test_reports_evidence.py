@@ -1,0 +1,155 @@
+"""What the tables say of chance: by hand, from the same per-image correctness."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest, rankdata, ttest_1samp
+
+from tests.unit.made_cells import cells, where, with_correctness
+from ttabench import stats
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench_reports import csv_files, evidence
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Row, Table
+
+IMAGES = 400
+METHODS = ("source", "tent", "eata", "sar", "quantile")
+BETTER = {"tent": 0.03, "eata": 0.6, "sar": 0.6, "quantile": 0.3}
+
+
+def one(frame: pd.DataFrame) -> Table:
+    (table,) = Report(frame).tables
+    return table
+
+
+def row(table: Table, method: str, arch: str = "cct") -> Row:
+    return next(r for r in table.rows if r.measured and (r.arch, r.method) == (arch, method))
+
+
+def bits(frame: pd.DataFrame, method: str, arch: str = "cct") -> np.ndarray:
+    """(corruptions, images), of the first seed."""
+    own = frame[where(frame, method=method, arch=arch, seed=0)].set_index("corruption")["correct"]
+    packed = [np.frombuffer(own[c], np.uint8) for c in CORRUPTIONS]
+    return np.unpackbits(np.stack(packed), axis=1, count=IMAGES).astype(bool)
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return with_correctness(cells(METHODS), IMAGES, BETTER)
+
+
+def test_tests_and_intervals_are_those_of_the_images(frame: pd.DataFrame) -> None:
+    table = one(frame)
+    found = evidence.findings(table)
+    raw, rises = [], {}
+    adapted = [m for m in METHODS if m != "source"]
+    for method in adapted:
+        by_image = bits(frame, method).mean(axis=0) - bits(frame, "source").mean(axis=0)
+        rises[method] = by_image
+        raw.append(ttest_1samp(by_image, 0).pvalue)
+    for method, p in zip(adapted, stats.holm(raw), strict=True):
+        finding = found[id(row(table, method))]
+        assert finding.p_source == pytest.approx(p, rel=1e-5)
+        low, high = finding.rise_interval
+        error = 100 * rises[method].std(ddof=1) / math.sqrt(IMAGES)
+        assert (low, high) == pytest.approx(
+            (100 * rises[method].mean() - 1.96 * error, 100 * rises[method].mean() + 1.96 * error),
+            abs=0.2 * error,
+        )
+        assert finding.interval[0] < row(table, method).value("mean") < finding.interval[1]
+
+
+def test_won_tied_and_lost_corruptions_are_counted_by_mcnemars_test(frame: pd.DataFrame) -> None:
+    table = one(frame)
+    found = evidence.findings(table)
+    for method in ("tent", "eata"):
+        a, b = bits(frame, "source"), bits(frame, method)
+        only = [(int((x & ~y).sum()), int((y & ~x).sum())) for x, y in zip(a, b, strict=True)]
+        p = stats.holm([binomtest(second, first + second).pvalue for first, second in only])
+        sure = [second - first for (first, second), adjusted in zip(only, p, strict=True) if adjusted < 0.05]
+        finding = found[id(row(table, method))]
+        assert finding.wins == sum(change > 0 for change in sure)
+        assert finding.losses == sum(change < 0 for change in sure)
+        assert finding.ties == len(CORRUPTIONS) - len(sure)
+    assert found[id(row(table, "eata"))].wins > found[id(row(table, "tent"))].wins
+
+
+def test_what_a_test_does_not_tell_apart_is_best_together(frame: pd.DataFrame) -> None:
+    table = one(frame)
+    for arch in ("cct", "resnet18"):
+        place = {m: table.standing.get((id(row(table, m, arch)), "mean")) for m in METHODS}
+        assert place["eata"] == place["sar"] == "best"  # alike but for noise
+        assert place["tent"] != "best"
+        assert place["quantile"] == "best"  # offline, ranked apart
+    # Far apart, only one is best, and the second is second.
+    table = one(with_correctness(cells(METHODS), IMAGES, {"eata": 0.9, "sar": 0.5}))
+    place = {m: table.standing.get((id(row(table, m)), "mean")) for m in METHODS}
+    assert (place["eata"], place["sar"], place["source"]) == ("best", "second", None)
+
+
+def test_offline_rows_are_tested_against_offline_rows_only(frame: pd.DataFrame) -> None:
+    table = one(frame)
+    found = evidence.findings(table)
+    assert math.isnan(found[id(row(table, "quantile"))].p_best)  # the best of its mode
+    best = max(("eata", "sar"), key=lambda method: row(table, method).value("mean"))
+    others = [m for m in ("tent", "eata", "sar") if m != best]
+    known = [
+        ttest_1samp(bits(frame, m).mean(axis=0) - bits(frame, best).mean(axis=0), 0).pvalue for m in others
+    ]
+    for method, p in zip(others, stats.holm(known), strict=True):
+        assert found[id(row(table, method))].p_best == pytest.approx(p, rel=1e-5)
+
+
+def test_ranks_are_means_over_the_corruptions_within_a_mode(frame: pd.DataFrame) -> None:
+    table = one(frame)
+    found = evidence.findings(table)
+    online = ("source", "tent", "eata", "sar")
+    printed = np.array([[row(table, m).printed(c) for c in CORRUPTIONS] for m in online])
+    for method, rank in zip(online[1:], rankdata(-printed, axis=0).mean(axis=1)[1:], strict=True):
+        assert found[id(row(table, method))].rank == pytest.approx(rank)
+
+
+def test_without_correctness_nothing_is_claimed() -> None:
+    table = one(cells(METHODS))
+    for finding in evidence.findings(table).values():
+        assert math.isnan(finding.interval[0])
+        assert math.isnan(finding.rise_interval[0])
+        assert math.isnan(finding.p_source)
+        assert math.isnan(finding.p_best)
+        assert finding.record == ""
+    lines = csv_files.statistics(Report(cells(METHODS)))
+    assert lines[["low", "high", "wins", "p_source_holm"]].isna().all().all()
+
+
+def test_seeds_widen_the_interval() -> None:
+    narrow = with_correctness(cells(METHODS), IMAGES, BETTER)
+    several = cells(METHODS, seeds=(0, 1, 2))
+    parts = [
+        with_correctness(several[several["seed"] == seed], IMAGES, {"eata": 0.6 + 0.4 * seed, "tent": 0.03})
+        for seed in (0, 1, 2)
+    ]
+    wide = pd.concat(parts)
+    (alone, together) = (one(frame) for frame in (narrow, wide))
+    widths = [
+        np.subtract(*evidence.findings(table)[id(row(table, "eata"))].rise_interval[::-1])
+        for table in (alone, together)
+    ]
+    assert widths[1] > 2 * widths[0]
+
+
+def test_other_seeds_or_images_are_not_paired_but_with_source() -> None:
+    whole = with_correctness(cells(METHODS, seeds=(0, 1)), IMAGES, BETTER)
+    table = one(whole[~(whole["base"].isin(["source", "eata"]) & (whole["seed"] == 1))])
+    tent, eata, source = (row(table, m) for m in ("tent", "eata", "source"))
+    assert not math.isnan(evidence.p_value(tent, source, CORRUPTIONS))
+    assert math.isnan(evidence.p_value(tent, eata, CORRUPTIONS))
+    fewer = whole[~(where(whole, base="tent", corruption="fog"))]
+    assert math.isnan(evidence.p_value(row(one(fewer), "tent"), row(one(fewer), "source"), CORRUPTIONS))
+    held = whole.assign(held_out=0.5)  # each seed scores other images
+    assert math.isnan(evidence.p_value(row(one(held), "tent"), row(one(held), "source"), CORRUPTIONS))
+    only = held[held["seed"] == 0]
+    assert not math.isnan(evidence.p_value(row(one(only), "tent"), row(one(only), "source"), CORRUPTIONS))

@@ -1,0 +1,90 @@
+"""Several folders and CSV files are one table, each cell once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Said
+from tests.unit.made_cells import cells
+from ttabench.cell import Result
+from ttabench.errors import UserError
+from ttabench.store import Store
+from ttabench_reports import csv_files, load
+from ttabench_reports.frames import CORRECT
+
+
+def stored(folder: Path, *results: Result) -> Path:
+    store = Store.create(folder, {})
+    writer = store.writer()
+    for each in results:
+        writer.append(each)
+    writer.close()
+    return folder
+
+
+def test_a_folder_gives_its_cells_with_their_correctness(
+    tmp_path: Path, result: Result, other: Result
+) -> None:
+    frame = load.read([stored(tmp_path / "a", result, other)])
+    kept = frame.set_index("cell_id")[CORRECT].to_dict()
+    assert kept == {each.cell.cell_id: each.correct for each in (result, other)}
+    assert any(kept.values())
+
+
+def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
+    tmp_path: Path, result: Result, other: Result
+) -> None:
+    one = stored(tmp_path / "a", result)
+    two = stored(tmp_path / "b", other)
+    exported = csv_files.write_cells(load.read([one]), tmp_path / "cells.csv")
+    assert CORRECT not in exported.read_text().splitlines()[0]
+    for order in ([one, two, exported], [exported, two, one]):
+        frame = load.read(order)
+        assert sorted(frame["cell_id"]) == sorted({result.cell.cell_id, other.cell.cell_id})
+        assert frame.set_index("cell_id").loc[result.cell.cell_id, CORRECT] == result.correct
+
+
+def test_the_later_of_two_measurements_counts(tmp_path: Path, result: Result) -> None:
+    early = stored(tmp_path / "a", result)
+    later = stored(tmp_path / "b", replace(result, accuracy=12.5))
+    frame = load.read([later, early])
+    newest = frame["written"].max()
+    assert len(frame) == 1
+    assert frame["accuracy"].tolist() == [load.read([later])["accuracy"].iloc[0]]
+    assert newest == load.read([later])["written"].max()
+
+
+def test_what_is_neither_is_refused(tmp_path: Path, result: Result) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        load.read([stored(tmp_path / "a", result), tmp_path / "b"])
+    (tmp_path / "c.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match=r"c\.csv is not a table of cells"):
+        load.read([tmp_path / "c.csv"])
+    (tmp_path / "d").mkdir()
+    with pytest.raises(UserError, match="not a results folder"):
+        load.read([tmp_path / "d"])
+    with pytest.raises(UserError, match="holds no results yet"):
+        load.read([stored(tmp_path / "e")])
+
+
+def test_report_reads_folders_and_files_together(
+    ttabench: Callable[..., Said], tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = stored(tmp_path / "a", result)
+    made = cells(datasets=("my-data",))
+    csv_files.write_cells(made, tmp_path / "theirs.csv")
+    monkeypatch.chdir(tmp_path)
+    said = ttabench(
+        "report", folder, tmp_path / "theirs.csv", "--format", "csv,latex,markdown", "--no-increase"
+    )
+    assert said.code == 0, said.err
+    assert (tmp_path / "report" / "all.tex").exists()
+    table = (tmp_path / "report" / "tables.md").read_text()
+    assert "my-data" in table
+    assert "Increase |" not in table.split("Accuracy (%) on my-data")[1].split("**What each")[0]
+    lines = (tmp_path / "report" / "cells.csv").read_text().splitlines()
+    assert len(lines) == 1 + len(made) + 1

@@ -1,0 +1,31 @@
+"""A real LaTeX, for the tests of reports."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def compiled(folder: Path, document: str) -> str:
+    """The text of the compiled document, page by page; nothing is overfull, no sign is missing."""
+    for tool in ("pdflatex", "pdftotext"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    for style in ("booktabs.sty", "lmodern.sty"):
+        found = subprocess.run(["kpsewhich", style], capture_output=True, text=True, check=False)
+        if not found.stdout.strip():
+            pytest.skip(f"this TeX has no {style}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{document}.tex"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    log = (folder / f"{document}.log").read_text(errors="replace")
+    for trouble in ("Overfull", "too large for page", "Missing character", "Font shape", "multiply defined"):
+        assert trouble not in log, re.findall(rf".*{trouble}.*\n?.*", log)[:3]
+    subprocess.run(["pdftotext", f"{document}.pdf"], cwd=folder, check=True, timeout=60)
+    return (folder / f"{document}.txt").read_text()
