@@ -38,4 +38,6 @@ def _named_as_here(published: pd.DataFrame) -> pd.DataFrame:
     known = catalog()
     pairs = zip(published["publication"], published["arch"], strict=True)
     names = [known[name].names(arch) if name in known else [arch] for name, arch in pairs]
-    return published.assign(arch=names).explode("arch", ignore_index=True)
+    return published.assign(arch=pd.Series(names, published.index, dtype=object)).explode(
+        "arch", ignore_index=True
+    )
