@@ -339,7 +339,7 @@ def test_best_is_the_maximum_of_an_architecture_with_ties_as_printed() -> None:
 
 
 def test_cells_csv_is_sorted_rounded_and_read_back_the_same(tmp_path: Path) -> None:
-    from ttabench_reports.compare import load
+    from ttabench_reports.load import read_one as load
 
     frame = spoil(cells(seeds=(0, 1)), "n/a", "no batch norm", arch="cct", method="tent")
     path = csv_files.write_cells(frame.sample(frac=1, random_state=1), tmp_path / "cells.csv")
