@@ -476,7 +476,7 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         assert set(table.loc[table["method"] == "tent", "source_data"]) == {"nothing"}
     methods = pd.read_csv(tmp_path / "given.csv").set_index("method")
     assert "eval mode" in methods.loc["tent", "deviations"]  # what the method's file says
-    assert "standardise" in methods.loc["quantile", "deviations"]
+    assert "standard deviation" in methods.loc["quantile", "deviations"]
     assert methods.loc["source", "deviations"] == "none"
 
 
