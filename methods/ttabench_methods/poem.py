@@ -128,4 +128,4 @@ class POEM(tta.NormAdapter[POEMConfig]):
 
 def as_values(h: Tensor) -> Values:
     """A vector (n,) in double precision, off the device."""
-    return h.double().cpu().numpy()
+    return h.cpu().double().numpy()

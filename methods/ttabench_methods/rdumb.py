@@ -4,9 +4,9 @@
 | ------ | ----------- | ---------------------------------------------------------------------------- |
 | T      | reset_every | batches after which weights, optimiser and average prediction start anew     |
 
-Loss, filters and scored forward pass are ETA's: see `eta` and `eata`. The return comes before the batches T,
-2T and so on; batches without an update count. A stream of at most T batches is ETA's: CIFAR-10-C has 157
-batches of 64 images per corruption, so with T = 1000 and a reset per corruption both rows agree.
+Loss, filters and scored forward pass are ETA's: see `eta` and `eata`. The return comes after every T
+batches; batches without an update count. A stream of at most T batches is ETA's: CIFAR-10-C has 157 batches
+of 64 images per corruption, so with T = 1000 and a reset per corruption both rows agree.
 
 Margins: the official code has 0.4 ln 1000 and 0.05 for every dataset, which are ImageNet's. With ten classes
 the first lies above ln 10, the largest entropy, so all images are reliable; and the second below 1/√10, the
@@ -14,12 +14,14 @@ cosine of a sure prediction and a uniform average, so all sure images are redund
 ln C; ε = 0.05 from 1,000 classes on, 0.1 from 200 on, 0.4 for CIFAR, 0.4 √(10/C) below ten classes. Learning
 rate: the official 2.5e-4 on ImageNet, ETA's 5e-3 elsewhere.
 
-Deviations: the margins; without batch norm all norm layers are adapted, where the official code adapts
-nothing.
+Deviations: the margins, unless `official_quirks=True`, which sets E₀, ε and the learning rate to ImageNet's
+whatever the number of classes; without batch norm all norm layers are adapted, where the official code
+adapts nothing.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -32,9 +34,15 @@ from ttabench_methods.eta import ETA, ETAConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RDumbConfig(ETAConfig):
-    """ETA's, and T from the paper."""
+    """ETA's, and T from the paper. `official_quirks` sets ε and the learning rate, whatever is asked for."""
 
     reset_every: Count = 1000
+    official_quirks: bool = False
+
+    def __post_init__(self) -> None:
+        if self.official_quirks:
+            object.__setattr__(self, "d_margin", 0.05)
+            object.__setattr__(self, "lr", 2.5e-4)
 
 
 class RDumb(ETA):
@@ -50,6 +58,8 @@ class RDumb(ETA):
 
     def setup(self, source: SourceData | None) -> None:
         super().setup(source)
+        if self.config.official_quirks:
+            self.e0 = self.config.e0_factor * math.log(1000)
         self.source = tta.snapshot(self.parameters)
         self.batches = 0
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from replay import Folder, judge
+from replay.registry import REPLAYS
+from replay.verdict import logit_difference
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden-field"
 METHODS = ("come_", "cmf", "rdumb", "poem")
@@ -33,3 +35,25 @@ def test_parity(name: str) -> None:
     assert verdict.status == "ok", str(verdict)
     assert verdict.norms < 1e-6, str(verdict)
     assert not verdict.decisions
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("come_tent-bn_cnn-B", "K", 11), ("come_tent-bn_cnn-B", "steps", 1),
+        ("come_eata-bn_cnn-A", "e_margin", 0.05), ("come_eata-bn_cnn-A", "fisher_alpha", None),
+        ("come_sar-bn_cnn-B", "margin_e0", 0.9), ("come_sar-gn_cnn-A", "reset_threshold", 0.09),
+        ("cmf-bn_cnn-B", "alpha", 0.95), ("cmf-bn_cnn-B", "q", 7.0), ("cmf-bn_cnn-B", "momentum_probs", 0.8),
+        ("rdumb-bn_cnn-A", "reset_every", 4), ("rdumb-bn_cnn-A", "d_margin", 0.35),
+        ("poem-gn_cnn-B", "gamma", 0.4), ("poem-gn_cnn-B", "eps_clip", 0.5), ("poem-gn_cnn-B", "temp", 1.0),
+        ("poem-gn_cnn-A", "e0", 1.1), ("poem-gn_cnn-A", "delayed_start", 40),
+    ],
+)  # fmt: skip
+@pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
+def test_every_setting_is_read(name: str, key: str, value: Any) -> None:
+    """A trace replayed with another setting fails: none is taken for granted."""
+    trace = Folder(GOLDEN).trace(name)
+    assert trace.meta[key] != value
+    trace.meta[key] = value
+    run = REPLAYS[trace.method].replay(trace, torch.float64)
+    assert logit_difference(trace, run, torch.float64) > 1e-6

@@ -235,6 +235,19 @@ def test_rdumb_margins_leave_something_to_learn_from_at_every_number_of_classes(
         assert RDumbConfig(**usual).e0_factor < 1
 
 
+@pytest.mark.filterwarnings("ignore:.*rejects all confident samples")
+def test_rdumb_official_margins_are_imagenets(bn: Classifier, x: Tensor) -> None:
+    """On few classes nothing is unreliable, and nothing sure is kept once there is an average."""
+    method = ready(RDumb(bn, RDumbConfig(official_quirks=True)))
+    assert method.e0 == pytest.approx(0.4 * math.log(1000))
+    assert method.e0 > math.log(CLASSES)
+    assert (method.config.d_margin, method.config.lr) == (0.05, 2.5e-4)
+    assert "rejects all confident samples" in method.alarm
+    method.adapt(x)
+    method.adapt(x)
+    assert method.counts["kept"] <= 1.1 * len(x)  # the first batch, which has no average, and hardly more
+
+
 # ---- CMF
 
 
@@ -254,6 +267,12 @@ def test_cmf_gain_settles_where_noise_and_correction_balance() -> None:
             beta, variance = cmf.gain(0.99**2 * variance + noise, noise)
         assert beta == expected
         assert variance == pytest.approx(beta * (0.99**2 * variance + noise))
+    for size, expected in ((38_400, 0.06), (9_600, 0.027), (224, 0.0014), (15, 0.0)):  # the defaults
+        beta, variance = 1.0, 0.0
+        for _ in range(20_000):
+            noise = 0.005 * size / 38_400
+            beta, variance = cmf.gain(0.99**2 * variance + noise, noise)
+        assert 1 - beta == pytest.approx(expected, rel=0.05)
     variance = 0.0
     for _ in range(2000):  # between the limits: β (α² v + Q) = v has one solution
         beta, variance = cmf.gain(0.99**2 * variance + 0.005, 0.005)
