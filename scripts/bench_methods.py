@@ -62,7 +62,7 @@ from ttabench_methods.quantile.decorruptor import Decorruptor
 
 CLASSES, SIZE = 10, 32
 SOURCE_IMAGES = 256
-FITTED = 50
+FITTED = 200
 
 
 @dataclass(frozen=True, kw_only=True)

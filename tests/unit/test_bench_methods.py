@@ -92,7 +92,7 @@ def test_fitting_makes_the_passes_of_its_floor_and_few_more() -> None:
         with counted() as seen:
             speed(case, adapter, network, images(BATCH), lambda works: [(works[0]() is None, 1.0)])
         assert seen["there"] == case.epochs * BATCH
-        assert seen["forward"] in (2 * BATCH, 4 * BATCH)  # or, to be sure what to keep, two more
+        assert seen["forward"] <= 7 * BATCH  # the start 3, the views 1 or 2, to be sure what to keep 2
 
 
 @pytest.mark.parametrize(

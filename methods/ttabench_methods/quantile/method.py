@@ -53,6 +53,8 @@ from .stopping import EarlyStopping
 PLAIN = 1 / 3
 # Share of images that get the class of a view that shows the same, below which there is an alarm.
 AGREE = 0.7
+# First images of a set on which the start is chosen, and the views.
+TRIED, VIEWED = 64, 128
 # Images whose channel statistics are worth starting from, in a stream.
 ENOUGH = 50
 
@@ -124,8 +126,14 @@ class Quantile(Method[QuantileConfig]):
             if stopping.stop(self.losses[-1]):
                 break
         self.kept = stopping.settle(lambda: self.matching.loss_of(self._all_features(batches)))
-        with torch.no_grad():
-            self.views = Views(self.matching, self.decorruptor(next(iter(batches))))
+        self.views = self._views(next(iter(batches))[:VIEWED], bank.features if stopping.kept_last else None)
+
+    @torch.no_grad()
+    def _views(self, x: Tensor, seen: Tensor | None) -> Views:
+        """Which there are, on the first images x; `seen` (n, k) are features of what is kept, if known."""
+        decorrupted = self.decorruptor(x)
+        z = self.matching.features(decorrupted) if seen is None else seen[: len(x)].to(x.device)
+        return Views(self.matching, z, decorrupted)
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -207,19 +215,16 @@ class Quantile(Method[QuantileConfig]):
         Returns the features (n, k) of all images there.
         """
         if self.config.start == "auto":
-            self.decorruptor.standardise(self.standard, self.standard)
-        features = self._all_features(batches)
-        if self.config.start == "auto":
+            some = [next(iter(batches))[:TRIED]]
             self.decorruptor.standardise(channel_statistics(batches), self.standard)
-            others = self._all_features(batches)
-            if self.matching.loss_of(features) <= self.matching.loss_of(others):
-                self.decorruptor.standardise(self.standard, self.standard)
-            else:
-                features = others
+            loss = self.matching.loss_of(self._all_features(some))
+            standardised = self.decorruptor.scale.clone(), self.decorruptor.offset.clone()
+            self.decorruptor.standardise(self.standard, self.standard)
+            if loss < self.matching.loss_of(self._all_features(some)):
+                self.decorruptor.scale, self.decorruptor.offset = standardised
         if self.config.batch_norm == "target":
             estimate_batch_norm(self.model, map(self.decorruptor, batches))
-            features = self._all_features(batches)
-        return features
+        return self._all_features(batches)
 
     def _minibatches(self, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
         """One pass in random order, cut into about equal parts of at most `minibatch` images."""

@@ -32,15 +32,15 @@ def shifted(x: Tensor, down: int, right: int) -> Tensor:
 
 
 class Views:
-    """Which views there are, found on decorrupted images x (B, 3, H, W).
+    """Which views there are, found on decorrupted images x (B, 3, H, W) and their features z (B, k).
 
     mirror     the mirror is a symmetry: mirrored features are about as near to the source's.
     agreement  share of the images that get the class of their mirror image, or else of one a pixel off.
     """
 
     @torch.no_grad()
-    def __init__(self, matching: Matching, x: Tensor) -> None:
-        z, mirrored = matching.features(x), matching.features(x.flip(-1))
+    def __init__(self, matching: Matching, z: Tensor, x: Tensor) -> None:
+        mirrored = matching.features(x.flip(-1))
         self.mirror = matching.loss_of(mirrored) <= SYMMETRIC * matching.loss_of(z)
         view = mirrored if self.mirror else matching.features(shifted(x, 0, 1))
         same = matching.logits(z).argmax(1) == matching.logits(view).argmax(1)

@@ -23,6 +23,7 @@ class EarlyStopping:
 
     patience   0 = never stop early.
     loss       before the first epoch, exact.
+    kept_last  what :meth:`settle` left is what the last epoch did.
     """
 
     def __init__(self, module: nn.Module, patience: int, loss: float) -> None:
@@ -46,7 +47,7 @@ class EarlyStopping:
 
         No exact loss is asked for where the last of several epochs is the best, or almost.
         """
-        start = self.start[0]
+        start, self.kept_last = self.start[0], True
         if self.epochs >= SEVERAL and start - self.last >= MOST * (start - self.best) > 0:
             return self.last
         found = [self.start, (exact(), self._state())]
@@ -54,6 +55,7 @@ class EarlyStopping:
             self.module.load_state_dict(self.kept)
             found.append((exact(), self.kept))
         loss, state = min(found, key=lambda pair: pair[0])
+        self.kept_last = state is found[1][1]
         self.module.load_state_dict(state)
         return loss
 
