@@ -142,6 +142,14 @@ def test_come_with_a_thousand_turns_the_order_round_on_ten_classes() -> None:
     assert sure < unsure
 
 
+@pytest.mark.parametrize(("K", "told"), [(1000.0, True), (float(CLASSES), False)])
+def test_come_reports_that_k_turns_the_order_round(bn: Classifier, K: float, told: bool) -> None:
+    sureness = torch.linspace(2, 5, 40, dtype=torch.double)[:, None]
+    alarm = ready(COME(bn, COMEConfig(K=K))).check(sureness * torch.eye(CLASSES, dtype=torch.double)[:1])
+    assert ("K 1000 turns the order of uncertainty round: rank correlation -1.00" in alarm) == told
+    assert told or not alarm
+
+
 def test_come_rows_show_k_and_the_official_code_is_a_setting(bn: Classifier) -> None:
     target = Source("net", "digits-c", CLASSES, "", bn.architecture(), "")
     asked = ("come", "come[host=eata]", "come[K=1000]", "come[host=sar,official_quirks=true]")
