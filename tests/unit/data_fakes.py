@@ -46,6 +46,17 @@ def clean_images(count: int, size: int = 32, seed: int = 0) -> NDArray[np.uint8]
     return np.random.Generator(np.random.PCG64(seed)).integers(0, 256, (count, size, size, 3), np.uint8)
 
 
+def natural_images(count: int, size: int = 32) -> np.ndarray:
+    """Images whose amplitude falls with 1/frequency, as photographs' does, so that corruptions act alike."""
+    draw = np.random.Generator(np.random.PCG64(3))
+    fy, fx = np.meshgrid(*[np.fft.fftfreq(size)] * 2, indexing="ij")
+    falloff = 1 / np.maximum(np.hypot(fy, fx), 1 / size)[..., None]
+    shapes = np.fft.ifft2(
+        np.fft.fft2(draw.normal(size=(count, size, size, 3)), axes=(1, 2)) * falloff, axes=(1, 2)
+    )
+    return np.clip(shapes.real * 18 + 120, 0, 255).astype(np.uint8)
+
+
 def labels_for(count: int, classes: int, seed: int = 1) -> NDArray[np.int64]:
     """Balanced labels in a shuffled order."""
     return np.random.Generator(np.random.PCG64(seed)).permutation(np.arange(count) % classes)

@@ -25,22 +25,11 @@ FACTS = replace(CIFAR10_C, test=40, train=50)
 C = "CIFAR-10-C"
 
 
-def natural_images(count: int, size: int = 32) -> np.ndarray:
-    """Images whose amplitude falls with 1/frequency, as photographs' does, so that corruptions act alike."""
-    draw = np.random.Generator(np.random.PCG64(3))
-    fy, fx = np.meshgrid(*[np.fft.fftfreq(size)] * 2, indexing="ij")
-    falloff = 1 / np.maximum(np.hypot(fy, fx), 1 / size)[..., None]
-    shapes = np.fft.ifft2(
-        np.fft.fft2(draw.normal(size=(count, size, size, 3)), axes=(1, 2)) * falloff, axes=(1, 2)
-    )
-    return np.clip(shapes.real * 18 + 120, 0, 255).astype(np.uint8)
-
-
 @pytest.fixture(scope="module")
 def sound_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All 19 corruptions of 40 images, really corrupted."""
     root = fakes.make_cifar(tmp_path_factory.mktemp("sound"), FACTS, corruptions=())
-    images, labels = natural_images(FACTS.test), fakes.labels_for(FACTS.test, 10)
+    images, labels = fakes.natural_images(FACTS.test), fakes.labels_for(FACTS.test, 10)
     fakes.write_batch(root / FACTS.clean_folder / "test_batch", images, labels)
     for corruption in ALL_CORRUPTIONS:
         parts = [corrupt(images, corruption, severity, seed=0) for severity in range(1, 6)]
@@ -163,7 +152,7 @@ def test_every_published_cifar_file_has_a_checksum() -> None:
 
 
 def test_real_corruptions_grow_as_the_audit_expects() -> None:
-    images = natural_images(60)
+    images = fakes.natural_images(60)
     for corruption in ALL_CORRUPTIONS:
         parts = np.stack([corrupt(images, corruption, s, seed=1) for s in range(1, 6)])
         assert list(mismatches(parts, images, growing=corruption in GROWING)) == [], corruption
@@ -264,14 +253,14 @@ def test_imagenet_without_training_images_is_usable(tmp_path: Path) -> None:
 
 
 def test_generated_sets_are_audited_too(tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", images=natural_images(8), labels=[0, 1] * 4)
+    np.savez(tmp_path / "x.npz", images=fakes.natural_images(8), labels=[0, 1] * 4)
     folder = generate(tmp_path / "x.npz", root=tmp_path, corruptions=["fog"], workers=0)
     assert [f.level for f in verify("x-c-local", tmp_path)] == ["ok"]
     generate(tmp_path / "x.npz", root=tmp_path, corruptions=["snow"], severities=[4], workers=0)
     found = verify("x-c-local", tmp_path)
     assert [f.text for f in found if f.level == "warning"] == ["x-c-local: of snow there is only severity 4."]
     assert is_usable(found)
-    np.save(folder / "fog-3.npy", natural_images(8))
+    np.save(folder / "fog-3.npy", fakes.natural_images(8))
     (folder / "snow-4.npy").unlink()
     assert errors(verify(str(folder))) == [
         "x-c-local has no snow at severity 4; generate it first.",

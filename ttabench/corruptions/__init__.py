@@ -1,6 +1,7 @@
-"""The 15 + 4 common corruptions of CIFAR-10-C and Tiny-ImageNet-C, vectorised over the batch.
+"""The 15 + 4 common corruptions of CIFAR-10-C and Tiny-ImageNet-C, and the 10 of CIFAR-10-C-bar (`bar`).
 
-The names are light to import; NumPy, SciPy and OpenCV are loaded when something is corrupted.
+All are vectorised over the batch. The names are light to import; NumPy, SciPy and OpenCV are loaded when
+something is corrupted.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ttabench.corruptions.names import (
     ALL_CORRUPTIONS,
+    BAR_CORRUPTIONS,
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
     IMAGE_SIZES,
+    KNOWN_CORRUPTIONS,
     SEVERITIES,
     VERSION,
 )
@@ -26,9 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_CORRUPTIONS",
+    "BAR_CORRUPTIONS",
     "CORRUPTIONS",
     "EXTRA_CORRUPTIONS",
     "IMAGE_SIZES",
+    "KNOWN_CORRUPTIONS",
     "SEVERITIES",
     "VERSION",
     "FrostTextures",

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from numpy.random import Generator
 
 from ttabench.corruptions import blur, digital, elastic, frost, glass, hsv, motion, noise, spatter, weather
+from ttabench.corruptions.bar import cutout, fourier_noise, lines, sparkles, spline_blurs, warps
 from ttabench.corruptions.frost_textures import FrostTextures, procedural_frost_textures
 from ttabench.corruptions.layout import Images
 
@@ -53,6 +54,20 @@ RANDOM: dict[str, Corruption[Any]] = {
     "speckle_noise": Corruption(noise.draw_normal, noise.speckle_noise),
     "spatter": Corruption(spatter.draw_liquid, spatter.spatter),
 }
+BAR: dict[str, Corruption[Any]] = {
+    "blue_noise_sample": Corruption(fourier_noise.draw_phases, fourier_noise.blue_noise_sample),
+    "brownish_noise": Corruption(fourier_noise.draw_phases_per_channel, fourier_noise.brownish_noise),
+    "checkerboard_cutout": Corruption(cutout.draw_board, cutout.checkerboard_cutout),
+    "inverse_sparkles": Corruption(sparkles.draw_window, sparkles.inverse_sparkles),
+    "pinch_and_twirl": Corruption(warps.draw_directions, warps.pinch_and_twirl),
+    "ripple": Corruption(warps.draw_waves, warps.ripple),
+    "circular_motion_blur": Corruption(no_draws, spline_blurs.circular_motion_blur),
+    "lines": Corruption(lines.draw_strokes, lines.lines),
+    "sparkles": Corruption(sparkles.draw_stars, sparkles.sparkles),
+    "transverse_chromatic_aberration": Corruption(
+        spline_blurs.draw_orders, spline_blurs.transverse_chromatic_aberration
+    ),
+}
 
 
 def get(name: str, frost_textures: FrostTextures | None = None) -> Corruption[Any]:
@@ -63,4 +78,4 @@ def get(name: str, frost_textures: FrostTextures | None = None) -> Corruption[An
             partial(frost.draw_crops, textures=textures),
             partial(frost.frost, textures=textures),
         )
-    return DETERMINISTIC[name] if name in DETERMINISTIC else RANDOM[name]
+    return {**DETERMINISTIC, **RANDOM, **BAR}[name]

@@ -11,7 +11,7 @@ from ttabench.cores import available_cores
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.layout import Images
-from ttabench.corruptions.names import ALL_CORRUPTIONS, IMAGE_SIZES, SEVERITIES
+from ttabench.corruptions.names import BAR_CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.errors import UserError, unknown
 
 BLOCK = 32
@@ -28,7 +28,9 @@ def corrupt(
     start: int = 0,
     workers: int | None = None,
 ) -> Images:
-    """Corrupt images (N, n, n, 3) uint8, n = 32 or 64; returns a new array of the same shape.
+    """Corrupt images (N, n, n, 3) uint8, n = 32 or 64, or 32 for those of CIFAR-10-C-bar.
+
+    Returns a new array of the same shape.
 
     The result for an image depends only on its pixels, its index `start` + i, `name`, `severity` and `seed`:
     not on the other images, the length of the batch or the number of `workers` (threads; None: one per
@@ -37,7 +39,7 @@ def corrupt(
     Raises UserError for an unknown name, a severity outside 1 … 5, images of another shape or type.
     """
     check_request(name, severity, seed)
-    _check_images(images)
+    _check_images(images, name)
     corruption = registry.get(name, frost_textures)
     _keep_freed_memory()
     size = images.shape[1]
@@ -71,21 +73,21 @@ def corrupt(
 
 def stream(name: str, severity: int, seed: int, block: int) -> Generator:
     """The random numbers of one block of images under one corruption and severity."""
-    position = ALL_CORRUPTIONS.index(name)
+    position = KNOWN_CORRUPTIONS.index(name)
     return Generator(SFC64(SeedSequence((seed, position, severity), spawn_key=(block,))))
 
 
 def check_request(name: str, severity: int, seed: int = 0) -> None:
     """Raise UserError unless this is a known corruption at severity 1 … 5 with a seed of 0 or more."""
-    if name not in ALL_CORRUPTIONS:
-        raise unknown("corruption", name, ALL_CORRUPTIONS)
+    if name not in KNOWN_CORRUPTIONS:
+        raise unknown("corruption", name, KNOWN_CORRUPTIONS, "`ttabench list corruptions`")
     if severity not in SEVERITIES:
         raise UserError(f"severity {severity} of {name}; expected an integer from 1 to 5.")
     if seed < 0:
         raise UserError(f"seed {seed}; expected 0 or a positive integer.")
 
 
-def _check_images(images: Images) -> None:
+def _check_images(images: Images, name: str) -> None:
     if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
         raise UserError(
             f"images have shape {images.shape} and type {images.dtype}; expected (N, n, n, 3) and uint8."
@@ -94,6 +96,10 @@ def _check_images(images: Images) -> None:
         raise UserError(
             f"images are {images.shape[2]}×{images.shape[1]} pixels; corruptions have constants for "
             "32×32 and 64×64: resize first."
+        )
+    if name in BAR_CORRUPTIONS and images.shape[1] != 32:
+        raise UserError(
+            f"{name} is defined for 32×32 pixels; images are {images.shape[2]}×{images.shape[1]}."
         )
 
 

@@ -26,6 +26,22 @@ EXTRA_CORRUPTIONS: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter
 
 ALL_CORRUPTIONS: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS
 
+BAR_CORRUPTIONS: tuple[str, ...] = (
+    "blue_noise_sample",
+    "brownish_noise",
+    "checkerboard_cutout",
+    "inverse_sparkles",
+    "pinch_and_twirl",
+    "ripple",
+    "circular_motion_blur",
+    "lines",
+    "sparkles",
+    "transverse_chromatic_aberration",
+)
+"""The ten of CIFAR-10-C-bar, 32 pixels only."""
+
+KNOWN_CORRUPTIONS: tuple[str, ...] = ALL_CORRUPTIONS + BAR_CORRUPTIONS
+
 SEVERITIES: tuple[int, ...] = (1, 2, 3, 4, 5)
 
 IMAGE_SIZES: tuple[int, ...] = (32, 64)

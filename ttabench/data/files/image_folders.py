@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.corruptions.names import KNOWN_CORRUPTIONS
 from ttabench.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm")
@@ -54,7 +54,7 @@ def find_corruptions(folder: Path) -> dict[str, Path]:
     A corruption's folder lies directly in the -C folder, or one level deeper (``blur/defocus_blur``).
     """
     folders = {}
-    for name in ALL_CORRUPTIONS:
+    for name in KNOWN_CORRUPTIONS:
         for path in (folder / name, *folder.glob(f"*/{name}")):
             if path.is_dir():
                 folders[name] = path

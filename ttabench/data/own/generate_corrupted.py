@@ -20,6 +20,7 @@ import numpy as np
 from ttabench.cores import available_cores
 from ttabench.corruptions import (
     ALL_CORRUPTIONS,
+    KNOWN_CORRUPTIONS,
     SEVERITIES,
     VERSION,
     check_request,
@@ -97,7 +98,7 @@ def generate(
     manifest = _start(folder, source, train, size, seed, frost_folder)
     tasks = [
         Task(folder, c, s, seed, frost_folder)
-        for c in sorted(corruptions, key=lambda c: (c not in SLOW, ALL_CORRUPTIONS.index(c)))
+        for c in sorted(corruptions, key=lambda c: (c not in SLOW, KNOWN_CORRUPTIONS.index(c)))
         for s in sorted(set(severities), reverse=True)
     ]
     todo = [task for task in tasks if not _is_made(task, manifest)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array, open_labels, open_npz
 from ttabench.data.files.fingerprint import file_sha256
@@ -30,11 +30,11 @@ class OwnArrays(OwnDataset):
                 "(or, next to folders of images, a folder test/<class>/)."
             )
         self._all_severities = {
-            c: folder / f"{c}.npy" for c in ALL_CORRUPTIONS if (folder / f"{c}.npy").is_file()
+            c: folder / f"{c}.npy" for c in KNOWN_CORRUPTIONS if (folder / f"{c}.npy").is_file()
         }
         self._one_severity = {
             (c, s): path
-            for c in ALL_CORRUPTIONS
+            for c in KNOWN_CORRUPTIONS
             for s in SEVERITIES
             if (path := folder / f"{c}-{s}.npy").is_file()
         }
@@ -42,7 +42,7 @@ class OwnArrays(OwnDataset):
             raise UserError(
                 f"{folder / 'labels.npy'} is missing: it holds the labels of all five severities."
             )
-        self.corruptions = tuple(c for c in ALL_CORRUPTIONS if self.severities(c))
+        self.corruptions = tuple(c for c in KNOWN_CORRUPTIONS if self.severities(c))
         source = self.train() if (folder / "train.npz").is_file() else self.test()
         self._describe(source.images, int(max(source.labels.max(), self.test().labels.max())) + 1)
 
