@@ -120,14 +120,14 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(x)
         h = tta.entropy(logits)
-        sure = h < self.entropy_limit
-        count = int(sure.sum())
-        self.counts.update(seen=len(x), sure=count)
-        if count:
+        sure = (h < self.entropy_limit).nonzero().squeeze(1)  # positions: each mask would make a GPU wait
+        self.counts.update(seen=len(x), sure=len(sure))
+        if len(sure):
             plpd = self.plpd(x[sure], logits.detach()[sure])
             kept = plpd > self.config.plpd_limit
-            self.counts["kept"] += int(kept.sum())
-            if kept.any():
+            count = int(kept.sum())
+            self.counts["kept"] += count
+            if count:
                 weight = self.weight(h.detach()[sure], plpd)
                 tta.minimise(tta.masked_mean(weight * h[sure], kept), self.optimizer)
         return logits.detach()

@@ -61,7 +61,7 @@ def slr(p: Tensor, clip: float) -> Tensor:
 def unit_range(values: Tensor) -> Tensor:
     """Scaled to 0 … 1 over the batch; 1 where all are the same: (B,) → (B,)."""
     low, high = values.aminmax()
-    return (values - low) / (high - low) if high > low else torch.ones_like(values)
+    return torch.where(high > low, (values - low) / (high - low), 1)
 
 
 def weights(p: Tensor, average: Tensor, temperature: float) -> Tensor:
@@ -121,7 +121,7 @@ class ROID(tta.NormAdapter[ROIDConfig]):
         self.full = max(self.full, len(x))
         loss = (w * slr(p, self.config.clip)).sum()
         if self.config.consistency:
-            kept = w > 0
+            kept = (w > 0).nonzero().squeeze(1)  # positions: each mask would make a GPU wait
             seen, twin = logits[kept], self.model(self.view(x[kept]))
             symmetric = (tta.soft_cross_entropy(twin, seen) + tta.soft_cross_entropy(seen, twin)) / 2
             loss = loss + (w[kept] * symmetric).sum()

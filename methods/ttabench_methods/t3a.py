@@ -42,16 +42,16 @@ def most_certain(labels: Tensor, entropies: Tensor, count: int) -> Tensor:
     """Positions, ascending, of the `count` lowest entropies of each class: (S,) int64, (S,) → (≤ S,)."""
     order = entropies.argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]  # by class, then by entropy
-    sizes = labels.bincount()
-    starts = sizes.cumsum(0) - sizes
-    rank = torch.arange(len(labels), device=labels.device) - starts[labels[order]]
+    classes = labels[order]
+    rank = torch.arange(len(labels), device=labels.device) - torch.searchsorted(classes, classes)
     return order[rank < count].sort().values
 
 
 def prototypes(supports: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """c_k: (S, k) supports with their classes (S,) → (C, k) means, 0 without supports."""
     sums = supports.new_zeros(num_classes, supports.shape[1]).index_add_(0, labels, supports)
-    return sums / labels.bincount(minlength=num_classes).clamp(min=1)[:, None]
+    sizes = sums.new_zeros(num_classes).index_add_(0, labels, torch.ones_like(labels, dtype=sums.dtype))
+    return sums / sizes.clamp(min=1)[:, None]
 
 
 class T3A(Method[T3AConfig]):

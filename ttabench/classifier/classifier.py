@@ -61,6 +61,7 @@ class Classifier(nn.Module):
         linear = net.get_submodule(last)
         if not isinstance(linear, nn.Linear):
             raise UserError(f"layer '{last}' is a {type(linear).__name__}; expected the last nn.Linear.")
+        self.normalize.to(linear.weight.device)
 
     @classmethod
     def wrap(

@@ -132,7 +132,7 @@ class StreamBank:
     def push(self, features: Tensor) -> None:
         """Keep the last features (b, k) in place of the oldest."""
         kept = features.detach()[-len(self.features) :].to(self.features)
-        at = (self.seen + torch.arange(len(kept), device=kept.device)) % len(self.features)
+        at = (self.seen + torch.arange(len(kept))) % len(self.features)  # on the host, for its mask
         for change, part in ((-1, self.features[at[at < self.size]]), (1, kept)):
             if len(part):
                 self.total += change * len(part) * mean_unit(self.points, part, self.weigh)

@@ -1,0 +1,121 @@
+"""Source training, evaluation, sweeps, the probe and the memory bank on an emulated second device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.devices.emulated import Emulated
+from tests.unit.test_training import TINY, Bars
+from ttabench.classifier import Classifier
+from ttabench.classifier.probe import probe
+from ttabench.conformance.nets import SIZE, ConvNet, Transformer, images, nets
+from ttabench.data.dataset import Labelled
+from ttabench.evaluate import clean_accuracy, evaluate
+from ttabench.models.training.train import train
+from ttabench.protocol import Protocol
+from ttabench_methods.quantile.bank import Bank, StreamBank
+from ttabench_methods.source import Source
+from ttabench_methods.tent import Tent
+
+BATCH, BATCHES = 16, 4
+
+
+@pytest.fixture
+def gpu() -> Iterator[Emulated]:
+    with Emulated() as emulated:
+        yield emulated
+
+
+def labelled() -> Labelled:
+    n = BATCH * BATCHES
+    pixels = (255 * images(n, seed=2)).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
+    return Labelled(pixels, np.arange(n) % 5)
+
+
+PROTOCOLS = {
+    "online": Protocol(batch_size=BATCH),
+    "offline": Protocol(mode="offline", batch_size=BATCH),
+    "episodic": Protocol(batch_size=BATCH, reset="episodic"),
+    "held out": Protocol(batch_size=BATCH, held_out=0.5),
+    "contaminated": Protocol(batch_size=BATCH, contamination="noise(0.25)"),
+    "dirichlet": Protocol(batch_size=BATCH, order="dirichlet(0.1)"),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_evaluation_reads_each_batch_from_the_device_twice(gpu: Emulated, protocol: Protocol) -> None:
+    """Are the logits finite, and which class is predicted? And one wait before the clock is read."""
+    method = Tent(nets()["BN CNN"].to("cuda"))
+    method.prepare()
+    gpu.waits.clear()
+    evaluate(method, labelled(), protocol, 0, "cuda")
+    assert len(gpu.waits) <= 2 * (BATCHES + 2 * bool(protocol.contamination)) + 1, gpu.waits
+
+
+def test_accuracies_are_those_of_the_host() -> None:
+    def accuracies(device: str) -> tuple[float, float]:
+        net = nets()["BN CNN"].to(device)
+        method = Source(net)
+        method.prepare()
+        seen = evaluate(method, labelled(), Protocol(batch_size=BATCH), 0, device)
+        return seen.accuracy, clean_accuracy(net, labelled(), device)
+
+    with Emulated():
+        there = accuracies("cuda")
+    assert accuracies("cpu") == there
+
+
+@pytest.mark.parametrize("arch", ["resnet18", "cct"])
+def test_a_source_classifier_is_trained(
+    gpu: Emulated, arch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: replace(TINY, epochs=1))
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("ttabench.models.training.train.TELL_EVERY", 1e9)
+    loaded = train(arch, Bars(), device="cuda", precision="float32")
+    assert np.isfinite(loaded.clean_accuracy)
+    in_steps = [wait for wait in gpu.waits if "training/train.py" in wait]
+    assert len(in_steps) <= 1, in_steps  # the sums of an epoch
+
+
+@pytest.mark.parametrize("make", [lambda: ConvNet(nn.BatchNorm2d), Transformer], ids=["CNN", "ViT"])
+def test_a_network_is_probed_where_it_is(gpu: Emulated, make: Callable[[], nn.Module]) -> None:
+    net = make().eval()
+    here = probe(net, SIZE)
+    assert probe(net.to("cuda"), SIZE) == here
+    assert Classifier.wrap(net, image_size=SIZE)(torch.rand(2, 3, SIZE, SIZE, device="cuda")).is_cuda
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.0, None], ids=["paper", "crude", "optimal"])
+@pytest.mark.parametrize("home", ["cpu", "cuda"])
+def test_the_memory_bank_keeps_features_where_it_is_told_to(
+    gpu: Emulated, home: str, beta: float | None
+) -> None:
+    torch.manual_seed(0)
+    points, features = (torch.randn(n, 6, device="cuda") for n in (5, 20))
+    bank = Bank(points, features.to(home), beta=beta, every_step=True)
+    for positions in torch.randperm(20).split(4):
+        now = (features[positions] + 0.1).requires_grad_()
+        estimate = bank.estimate(positions, now)
+        estimate.square().sum().backward()
+        assert estimate.is_cuda
+        assert now.grad is not None
+        assert now.grad.is_cuda
+    bank.rebase()
+    assert bank.features.device.type == home
+
+
+def test_the_bank_of_a_stream_wraps_around(gpu: Emulated) -> None:
+    bank = StreamBank(torch.randn(5, 6, device="cuda"), capacity=10)
+    for _ in range(4):
+        features = torch.randn(4, 6, device="cuda")
+        assert bank.estimate(features).is_cuda
+        bank.push(features)
+    assert bank.size == 10

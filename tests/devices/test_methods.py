@@ -1,0 +1,173 @@
+"""Every registered method on an emulated second device: no mixture of devices, and few waits of the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.conformance.test_all_methods import LIGHTER, imported
+from tests.devices.emulated import Emulated, MixedDevices
+from ttabench.classifier import Classifier
+from ttabench.conformance.nets import CLASSES, images, nets
+from ttabench.grid import make_config
+from ttabench.method import Method, SourceData
+from ttabench.registry import method_names
+from ttabench.source import SourceImages
+from ttabench.stream import Stream
+from ttabench_methods.source import Source
+
+BATCH, BATCHES = 32, 3
+
+
+def pixels(count: int, seed: int, shift: float = 0.0) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """uint8 (count, H, W, 3)"""
+    return (255 * images(count, seed, shift)).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def prepared(name: str, **settings: str) -> Method[Any]:
+    """A method on the device, around the first of the tiny nets that it can adapt."""
+    cls = imported(name)
+    settings = LIGHTER.get(name, {}) | settings
+    for net in nets().values():
+        arch = net.architecture()
+        usual = {**cls.for_dataset("conformance", CLASSES), **cls.for_architecture(arch)}
+        config = make_config(cls, settings, usual)
+        if not cls.needs_of(config).unmet(arch):
+            return around(cls, net, config)
+    raise AssertionError(f"{name} can adapt none of the nets")
+
+
+def around(cls: type[Method[Any]], net: Classifier, config: Any) -> Method[Any]:
+    torch.manual_seed(0)
+    method = cls(net.to("cuda"), config)
+    method.prepare(SourceImages(lambda: pixels(128, seed=3), cls.needs_of(config), "cuda"))
+    return method
+
+
+def stream() -> Stream:
+    positions = np.arange(BATCH * BATCHES)
+    return Stream(pixels(len(positions), seed=2, shift=0.4), positions, BATCH, "cuda")
+
+
+# How often the host waits for the device: while a batch is adapted on, in a prediction, and per batch of a
+# pass of `fit`; at most. On a GPU each wait leaves it idle, which is most of the time of a small network.
+WAITS: dict[str, tuple[int, int, int]] = {
+    "cotta": (1, 0, 1),  # is the anchor sure?
+    "deyo": (2, 0, 2),  # which images are sure; is one kept?
+    "eata": (1, 0, 1),  # is one kept?
+    "eta": (1, 0, 1),
+    "foa": (2, 0, 2),  # the eigenproblem of CMA-ES; which candidate is best
+    "lame": (12, 12, 12),  # has it converged? once per iteration
+    "quantile": (2, 0, 6),  # which pairs are close, in each sum of unit vectors; the exact losses
+    "roid": (1, 0, 1),  # which images are kept
+    "rotta": (2, 0, 2),  # labels and uncertainties of the images offered to the memory
+    "sar": (2, 0, 2),  # is an image reliable; is the model to be restored?
+    "sotta": (2, 0, 2),  # labels and confidences of the images offered to the memory
+    "t3a": (1, 0, 1),  # how many supports are kept
+}
+
+
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
+@pytest.mark.parametrize("name", method_names())
+def test_a_method_stays_on_its_device_and_seldom_makes_the_host_wait(name: str) -> None:
+    adapting, predicting, fitting = WAITS.get(name, (0, 0, 0))
+    with Emulated() as gpu:
+        method = prepared(name)
+        for x in stream():
+            gpu.waits.clear()
+            assert method.adapt(x).is_cuda
+            assert len(gpu.waits) <= adapting, gpu.waits
+        gpu.waits.clear()
+        assert method.predict(x).is_cuda
+        assert len(gpu.waits) <= predicting, gpu.waits
+        method.alarms()
+        method.adapted()
+        gpu.waits.clear()
+        method.reset()
+        assert gpu.waits == []
+        method.fit(stream(), 1)
+        assert len(gpu.waits) <= fitting * BATCHES, gpu.waits
+        assert method.predict(x).is_cuda
+
+
+VARIANTS: list[tuple[str, dict[str, str]]] = [
+    ("bn_stats", {"alpha": "0.1"}),
+    ("cotta", {"official_quirks": "true"}),
+    ("deyo", {"official_quirks": "true"}),
+    ("lame", {"affinity": "rbf"}),
+    ("lame", {"affinity": "linear", "symmetric": "true"}),
+    ("quantile", {"bank_on_cpu": "true"}),
+    ("quantile", {"bank": "optimal"}),
+    ("quantile", {"per_class": "1.0", "information": "0.1"}),
+    ("quantile", {"bank": "step", "batch_norm": "target"}),
+    ("roid", {"official_quirks": "true"}),
+    ("sar", {"official_quirks": "true"}),
+    ("sotta", {"statistics": "median"}),
+    ("t3a", {"official_quirks": "true", "filter_k": "2"}),
+    ("tent", {"statistics": "median", "optimizer": "sgd"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+def test_a_variant_stays_on_its_device(name: str, settings: dict[str, str]) -> None:
+    with Emulated():
+        method = prepared(name, **settings)
+        assert all(method.adapt(x).is_cuda for x in stream())
+        method.reset()
+        method.fit(stream(), 1)
+        assert all(method.predict(x).is_cuda for x in stream())
+
+
+def test_a_method_that_leaves_a_tensor_on_the_host_is_found() -> None:
+    class Shifted(Source):
+        """Adds a shift that its author left on the host."""
+
+        def setup(self, source: SourceData | None) -> None:
+            self.shift = torch.zeros(CLASSES)
+
+        def adapt(self, x: Tensor) -> Tensor:
+            return super().adapt(x) + self.shift
+
+    with Emulated():
+        method = around(Shifted, nets()["BN CNN"], Shifted.Config())
+        with pytest.raises(MixedDevices, match=r"aten\.add.*test_methods\.py"):
+            method.adapt(next(iter(stream())))
+
+
+def test_a_method_that_reads_a_value_of_every_image_is_found() -> None:
+    class Reading(Source):
+        def adapt(self, x: Tensor) -> Tensor:
+            logits = super().adapt(x)
+            self.counts["positive"] += sum(1 for row in logits if row[0] > 0)
+            return logits
+
+    with Emulated() as gpu:
+        method = around(Reading, nets()["BN CNN"], Reading.Config())
+        gpu.waits.clear()
+        method.adapt(next(iter(stream())))
+        assert len(gpu.waits) == BATCH
+
+
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
+@pytest.mark.parametrize("name", ["tent", "cotta", "t3a"])
+def test_the_emulated_device_computes_what_the_host_computes(name: str) -> None:
+    with Emulated():
+        method = prepared(name)
+        there = [method.adapt(x).to("cpu") for x in stream()]
+    with Emulated():
+        torch.manual_seed(0)
+        classifier = nets()["BN CNN"]
+        method = type(method)(classifier, method.config)
+        method.prepare(SourceImages(lambda: pixels(128, seed=3), type(method).needs_of(method.config)))
+        here = [method.adapt(x.cpu()) for x in stream()]
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_table_of_waits_is_of_methods_that_exist() -> None:
+    assert set(WAITS) <= set(method_names())
