@@ -64,12 +64,14 @@ WAITS: dict[str, tuple[int, int, int]] = {
     "eta": (1, 0, 1),
     "foa": (2, 0, 2),  # the eigenproblem of CMA-ES; which candidate is best
     "lame": (12, 12, 12),  # has it converged? once per iteration
-    "quantile": (2, 0, 6),  # which pairs are close, in each sum of unit vectors; the exact losses
+    "quantile": (3, 1, 16),  # which pairs are close, in each sum of unit vectors; is it trained; exact losses
+    "quantile_paper": (3, 1, 12),
     "roid": (1, 0, 1),  # which images are kept
     "rotta": (2, 0, 2),  # labels and uncertainties of the images offered to the memory
     "sar": (2, 0, 2),  # is an image reliable; is the model to be restored?
     "sotta": (2, 0, 2),  # labels and confidences of the images offered to the memory
     "t3a": (1, 0, 1),  # how many supports are kept
+    "ttac": (1 + CLASSES, 0, 1 + CLASSES),  # which images are of a class, class by class
 }
 OTHERS = (2, 0, 2)  # what a method may that is not in the table
 
