@@ -13,8 +13,8 @@ from tests.conformance.test_all_methods import LIGHTER, imported
 from tests.devices.emulated import Emulated, MixedDevices
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
-from ttabench.grid import make_config
 from ttabench.method import Method, SourceData
+from ttabench.method_settings import make_config
 from ttabench.registry import method_names
 from ttabench.source import SourceImages
 from ttabench.stream import Stream
