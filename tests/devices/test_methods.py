@@ -62,7 +62,7 @@ WAITS: dict[str, tuple[int, int, int]] = {
     "deyo": (2, 0, 2),  # which images are sure; is one kept?
     "eata": (1, 0, 1),  # is one kept?
     "eta": (1, 0, 1),
-    "foa": (2, 0, 2),  # the eigenproblem of CMA-ES; which candidate is best
+    "foa": (3, 0, 3),  # twice in CMA-ES; which candidate is best
     "lame": (12, 12, 12),  # has it converged? once per iteration
     "quantile": (3, 1, 16),  # which pairs are close, in each sum of unit vectors; is it trained; exact losses
     "quantile_paper": (3, 1, 12),
