@@ -69,7 +69,8 @@ class Decorruptor(nn.Module):
 
     @property
     def untrained(self) -> bool:
-        return not any(p.any() for last in (self.filter, self.out) for p in last.parameters())
+        made_last = [p.flatten() for last in (self.filter, self.out) for p in last.parameters()]
+        return not torch.cat(made_last).any()
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.before(x)
