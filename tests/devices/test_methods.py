@@ -56,7 +56,7 @@ def stream() -> Stream:
 # How often the host waits for the device: while a batch is adapted on, in a prediction, and per batch of a
 # pass of `fit`; at most. On a GPU each wait leaves it idle, which is most of the time of a small network.
 WAITS: dict[str, tuple[int, int, int]] = {
-    **dict.fromkeys(("source", "bn_stats", "medbn", "memo", "shot", "tent"), (0, 0, 0)),
+    **dict.fromkeys(("source", "bn_stats", "medbn", "memo", "tent"), (0, 0, 0)),
     "cmf": (1, 0, 1),  # which images are kept
     "cotta": (1, 0, 1),  # is the anchor sure?
     "deyo": (2, 0, 2),  # which images are sure; is one kept?
@@ -64,11 +64,12 @@ WAITS: dict[str, tuple[int, int, int]] = {
     "eta": (1, 0, 1),
     "foa": (3, 0, 3),  # twice in CMA-ES; which candidate is best
     "lame": (12, 12, 12),  # has it converged? once per iteration
-    "quantile": (3, 1, 16),  # which pairs are close, in each sum of unit vectors; is it trained; exact losses
+    "quantile": (3, 1, 12),  # which pairs are close, in each sum of unit vectors; is it trained; exact losses
     "quantile_paper": (3, 1, 12),
     "roid": (1, 0, 1),  # which images are kept
     "rotta": (2, 0, 2),  # labels and uncertainties of the images offered to the memory
     "sar": (2, 0, 2),  # is an image reliable; is the model to be restored?
+    "shot": (0, 0, 1),  # offline, how many images each class has, once per pass
     "sotta": (2, 0, 2),  # labels and confidences of the images offered to the memory
     "t3a": (1, 0, 1),  # how many supports are kept
     "ttac": (1 + CLASSES, 0, 1 + CLASSES),  # which images are of a class, class by class
