@@ -14,6 +14,10 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
                        second row, which is not in worst_floor_ratio, has the 2 of the update alone as floor
     cotta              1 forward + backward of the student, gradients of all parameters; 1 forward of the
                        anchor; 1 forward of the teacher, or where the anchor is unsure (a second row) 32
+    neo, aqr, tca, t3a 1 forward, with the stored statistics
+    actmad             1 forward + backward with the stored statistics, gradients of all parameters; 1 forward
+    ttac, coral        1 forward + backward, gradients of all parameters; 1 forward with stored statistics
+    actmad_vit         1 forward + backward, gradients of the norm layers' affine parameters
 
 Other methods get images per second alone. Untrained weights and random images, 10 classes: thresholds of
 the methods above are set so that every image counts and every pass is made. Preparing is not timed.
@@ -110,14 +114,16 @@ class Case:
 
 
 KEEP_ALL = {"e0_factor": 2.0, "d_margin": 2.0}  # E₀ above ln C, ε above any cosine
+PLAIN = Floor(forwards=1, stored=True)
 STEP = Floor(backwards=1)
+FEATURES = Floor(backwards=1, learns="all", scored=1)
 SHARP = Floor(backwards=2, learns="lower norms")
 UPDATE = Floor(backwards=2, learns="lower norms", every=64)
 THROUGH = Floor(backwards=1, learns="decorruptor", stored=True, decorruptor="small")
 POINTS = {"quantiles_per_class": 1000, "confident": 1.0}  # random images may all look like one class
 
 CASES = (
-    Case("source", Floor(forwards=1, stored=True)),
+    Case("source", PLAIN),
     Case("bn_stats", Floor(forwards=1)),
     Case("tent", STEP),
     Case("eata", STEP, {**KEEP_ALL, "fisher_images": 64}),
@@ -137,6 +143,15 @@ CASES = (
     Case("roid", replace(STEP, viewed=True), {"lr": 0.0}, "one view"),
     Case("cmf", STEP, {"consistency": False}, "no view"),
     Case("cmf", replace(STEP, viewed=True), {"lr": 0.0}, "one view"),
+    Case("neo", PLAIN),
+    Case("aqr", PLAIN),
+    Case("tca", PLAIN, note="offline", epochs=1),
+    Case("tca", PLAIN, note="online", counts=False),
+    Case("t3a", PLAIN),
+    Case("actmad", replace(FEATURES, stored=True)),
+    Case("ttac", FEATURES, {"threshold": 0.0, "class_min": 1}),
+    Case("coral", FEATURES),
+    Case("actmad_vit", STEP, {"source_images": 64}),
     Case("deyo", None, {"entropy_factor": 2.0, "plpd_limit": -1.0}),
 )
 

@@ -12,29 +12,25 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
-from ttabench.nn import RunningMoments, entropy, norm_modules, on_output, widen
+from ttabench.nn import RunningMoments, by_channel, entropy, norm_modules, on_output, widen
 
 __all__ = [
-    "by_channel",
     "class_gaussians",
     "entropies",
     "features",
     "gaussian",
     "norm_statistics",
     "quantiles",
+    "rows",
 ]
 
 Batches = Iterable[Tensor]
 CELLS = 2048  # of a histogram; quantiles are linear inside a cell
 
 
-def by_channel(layer: nn.Module, output: Tensor) -> Tensor:
-    """A norm layer's output as (n, C), one row per image and location.
-
-    The channels of layer norm come last, unless the layer is one for images (timm's LayerNorm2d).
-    """
-    last = isinstance(layer, nn.LayerNorm | nn.RMSNorm) and type(layer).__name__ != "LayerNorm2d"
-    return (output if last else output.movedim(1, -1)).flatten(0, -2)
+def rows(layer: nn.Module, output: Tensor) -> Tensor:
+    """A norm layer's output as (n, C), one row per image and location, in float32 at least."""
+    return by_channel(layer, widen(output)).transpose(1, 2).flatten(0, 1)
 
 
 @torch.no_grad()
@@ -49,8 +45,7 @@ def norm_statistics(
     seen = {name: RunningMoments("variance") for name in layers}
 
     def note(name: str, output: Tensor) -> None:
-        out = widen(output)
-        seen[name].add(out if per_location else by_channel(layers[name], out))
+        seen[name].add(widen(output) if per_location else rows(layers[name], output))
 
     with on_output(layers, note):
         for x in batches:
@@ -112,17 +107,17 @@ def quantiles(
     counts: dict[str, Tensor] = {}
 
     def widest(name: str, output: Tensor) -> None:
-        rows = by_channel(layers[name], widen(output))
-        low, high = rows.amin(dim=0), rows.amax(dim=0)
+        values = rows(layers[name], output)
+        low, high = values.amin(dim=0), values.amax(dim=0)
         if name in ends:
             low, high = torch.minimum(low, ends[name][0]), torch.maximum(high, ends[name][1])
         ends[name] = low, high
 
     def count(name: str, output: Tensor) -> None:
         low, high = ends[name]
-        rows = by_channel(layers[name], widen(output))
-        cell = (rows - low) * (CELLS / (high - low).clamp_min(torch.finfo(rows.dtype).tiny))
-        cell = cell.clamp_(0, CELLS - 1).long() + CELLS * torch.arange(len(low), device=rows.device)
+        values = rows(layers[name], output)
+        cell = (values - low) * (CELLS / (high - low).clamp_min(torch.finfo(low.dtype).tiny))
+        cell = cell.clamp_(0, CELLS - 1).long() + CELLS * torch.arange(len(low), device=low.device)
         found = cell.flatten().bincount(minlength=CELLS * len(low)).view(len(low), CELLS)
         counts[name] = counts[name] + found if name in counts else found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from ttabench.classifier import Classifier
 from ttabench.conformance import Source, Target
 from ttabench.conformance.nets import images, nets
 from ttabench.method import Architecture
-from ttabench_methods.actmad import ActMAD, ActMADConfig, distance
+from ttabench.nn import by_channel, norm_modules, on_output
+from ttabench_methods import aqr
+from ttabench_methods.actmad import ActMAD, ActMADConfig, Moments, distance
 from ttabench_methods.actmad_vit import ActMADViT
 from ttabench_methods.coral import CORAL, CORALConfig, coral, noise
 from ttabench_methods.neo import NEO, NEOConfig
@@ -97,6 +100,25 @@ def test_actmad_lowers_its_loss_and_leaves_head_and_stored_statistics(
     kept = dict(tiny[name].named_buffers()) | {"weight": tiny[name].linear.weight}
     now = dict(method.model.named_buffers()) | {"weight": method.model.linear.weight}
     assert all(torch.equal(now[key], kept[key]) for key in kept)
+
+
+def test_actmad_moments_have_the_right_values_and_gradients() -> None:
+    out = torch.randn(7, 3, 2, dtype=torch.double, requires_grad=True)
+    for found, expected in zip(Moments.apply(out), (out.mean(0), out.var(0)), strict=True):
+        torch.testing.assert_close(found, expected)
+    assert torch.autograd.gradcheck(Moments.apply, (out,))
+
+
+def test_actmad_networks_may_go_on_in_place(tiny: dict[str, Classifier]) -> None:
+    """As torchvision's and timm's ResNets do; the gradients are the same."""
+    plain = ActMAD(tiny["BN CNN"])
+    inplace = ActMAD(copy.deepcopy(tiny["BN CNN"]))
+    for module in inplace.model.modules():
+        if isinstance(module, torch.nn.ReLU):
+            module.inplace = True
+    for method in (plain, inplace):
+        method.prepare(Source(ActMAD.needs))
+    torch.testing.assert_close(plain.adapt(TARGET), inplace.adapt(TARGET))
 
 
 def test_actmad_distance_is_half_blind_to_one_image() -> None:
@@ -278,10 +300,105 @@ def test_tca_online_ends_where_offline_is(tiny: dict[str, Classifier]) -> None:
     torch.testing.assert_close(moved.mean(0), online.supports.mean(0))  # the supports' mean, exactly
 
 
+# ---- AQR
+
+
+def exact(quantiles_of: Tensor) -> Tensor:
+    """Quantiles (C, LEVELS) of values (C, n), as the source gives them."""
+    return quantiles_of.double().quantile(torch.tensor(aqr.levels()).double(), dim=1).T.to(quantiles_of)
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [lambda h: 3 * h - 1, lambda h: h + h**3 / 3, lambda h: h.exp(), lambda h: (h * 2).sinh()],
+    ids=["affine", "cubic", "exponential", "sinh"],
+)
+def test_aqr_recovers_what_an_increasing_shift_has_done_to_each_channel(shift: Any) -> None:
+    """The paper's claim for one hidden layer; mean and variance alone cannot, unless the shift is affine."""
+    torch.manual_seed(0)
+    h = torch.stack([torch.randn(20_000), torch.rand(20_000) * 4 - 2, torch.randn(20_000).abs() - 1])
+    errors = []
+    for cells in (32, 512, 16_384):
+        x = shift(h).T.unsqueeze(-1).clone()
+        found = aqr.recalibrate(x, exact(h), cells, samples=20_000)[..., 0].T
+        errors.append(((found - h).square().mean() / h.var()).sqrt().item())
+    assert errors[-1] < 0.005
+    assert errors[0] >= errors[-1]
+    y = shift(h)
+    standard = (y - y.mean(1, keepdim=True)) / y.std(1, keepdim=True)
+    matched = standard * h.std(1, keepdim=True) + h.mean(1, keepdim=True)
+    moments = ((matched - h).square().mean() / h.var()).sqrt().item()
+    assert moments < 1e-5 or errors[-1] < moments / 20
+
+
+def test_aqr_is_monotone_and_goes_on_beyond_the_sample() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(500, 2, 8)
+    before = x.clone()
+    after = aqr.recalibrate(x, exact(torch.randn(2, 4000) * 2 + 1), 64, samples=300)
+    assert aqr.sampled(before, 300).shape[1] <= 300
+    for c in range(2):
+        order = before[:, c].flatten().argsort()
+        assert (after[:, c].flatten()[order].diff() >= -1e-5).all()
+    assert after[:, 0].amax() > 1 + 2 * 2
+
+
+@pytest.mark.parametrize("n", [20, 200, 2000])
+def test_aqr_tails_are_calibrated_whatever_the_batch_size(n: int) -> None:
+    """On the source itself the extremes of n values stay where n values have them, on average.
+
+    Mapping least to least and largest to largest would take them to the ends of all source values.
+    """
+    draw = torch.Generator().manual_seed(n)
+    source = torch.randn(1, 200_000, generator=draw)
+    quantiles, extremes = exact(source), []
+    for _ in range(200):
+        x = torch.randn(n, 1, 1, generator=draw)
+        largest = x.max().item()
+        extremes.append(aqr.recalibrate(x, quantiles, 128, samples=n).max().item() - largest)
+    error = sum(extremes) / len(extremes)
+    naive = source.max().item() - torch.randn(200, n, generator=draw).amax(1).mean().item()
+    assert abs(error) < 0.25
+    assert abs(error) < naive / 4
+
+
+def test_aqr_leaves_a_constant_channel_and_the_source_as_they_are(tiny: dict[str, Classifier]) -> None:
+    found: dict[str, Tensor] = {}
+    same = torch.full((10, 1, 4), 3.5)
+    assert torch.equal(aqr.recalibrate(same.clone(), exact(torch.randn(1, 100)), 64, 100), same)
+    for net in tiny.values():
+        method = aqr.AQR(net)
+        method.prepare(Source(aqr.AQR.needs))
+        layers = dict(norm_modules(net))
+        with torch.no_grad(), on_output(layers, lambda name, out: found.update({name: out.clone()})):
+            net(SOURCE)
+        for name, out in found.items():
+            x = by_channel(layers[name], out)
+            y = aqr.recalibrate(x.clone(), method.quantiles[name], 128, x.numel())
+            assert (y - x).square().mean() < 0.015**2 * x.var()
+        found.clear()
+
+
+def test_aqr_layers_have_the_sources_quantiles_afterwards(tiny: dict[str, Classifier]) -> None:
+    net = tiny["BN CNN"]
+    method = aqr.AQR(net, aqr.AQRConfig(samples=100_000))
+    method.prepare(Source(aqr.AQR.needs))
+    found: dict[str, Tensor] = {}
+    layers = dict(norm_modules(method.model))
+    # outside of the method's own hooks, which come later, only the map's result is seen by what follows
+    following = {name: method.model.get_submodule(name.rpartition(".")[0])[2] for name in layers}
+    with on_output(following, lambda name, out: found.update({name: out})):
+        method.adapt(TARGET)
+    for name, out in found.items():
+        median = by_channel(layers[name], out).transpose(0, 1).flatten(1).quantile(0.5, dim=1)
+        expected = method.quantiles[name][:, aqr.LEVELS // 2].relu()
+        assert (median - expected).abs().mean() < 0.1
+
+
 # ---- what they are served
 
 
-@pytest.mark.parametrize("cls", [NEO, ActMAD, ActMADViT, TTAC, CORAL, TCA])
+@pytest.mark.parametrize("cls", [NEO, ActMAD, ActMADViT, TTAC, CORAL, TCA, aqr.AQR])
 def test_they_belong_together_and_say_what_they_were_served(cls: type, tiny: dict[str, Classifier]) -> None:
     assert cls.family == "alignment"
     method = cls(tiny["LN ViT" if cls.needs.tags else "BN CNN"])

@@ -120,7 +120,7 @@ def test_norm_statistics_are_those_of_all_images_together(tiny: dict[str, Classi
         for found, expected in zip(there[layer], (y.mean(0), y.var(0)), strict=True):
             torch.testing.assert_close(found, expected)
         rows = y.flatten(0, 1) if name == "LN ViT" else y.permute(0, 2, 3, 1).flatten(0, 2)
-        assert torch.equal(summaries.by_channel(layers[layer], y), rows)
+        assert torch.equal(summaries.rows(layers[layer], y), rows)
         for found, expected in zip(each[layer], (rows.mean(0), rows.var(0)), strict=True):
             torch.testing.assert_close(found, expected)
 
@@ -130,9 +130,9 @@ def test_channels_of_layer_norm_are_last_unless_it_is_for_images() -> None:
         pass
 
     y = torch.randn(2, 5, 4, 3)
-    assert summaries.by_channel(nn.LayerNorm(3), y).shape == (40, 3)
-    assert summaries.by_channel(LayerNorm2d(5), y).shape == (24, 5)
-    assert summaries.by_channel(nn.BatchNorm2d(5), y).shape == (24, 5)
+    assert summaries.rows(nn.LayerNorm(3), y).shape == (40, 3)
+    assert summaries.rows(LayerNorm2d(5), y).shape == (24, 5)
+    assert summaries.rows(nn.BatchNorm2d(5), y).shape == (24, 5)
 
 
 def test_gaussians_are_those_of_all_features_together(tiny: dict[str, Classifier]) -> None:
@@ -165,7 +165,7 @@ def test_quantiles_are_right_up_to_a_cell_of_the_histogram(tiny: dict[str, Class
     layers = dict(norm_modules(tiny[name]))
     found = serving().quantiles(tiny[name], LEVELS)
     for layer, y in outputs(tiny[name]).items():
-        rows = summaries.by_channel(layers[layer], y).T.double()
+        rows = summaries.rows(layers[layer], y).T.double()
         exact = rows.quantile(torch.tensor(LEVELS).double(), dim=1).T
         cell = (rows.amax(1) - rows.amin(1)) / summaries.CELLS
         near = np.sort(rows.numpy(), axis=1)

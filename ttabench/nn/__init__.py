@@ -19,7 +19,7 @@ from ttabench.nn.batch_norm import (
 from ttabench.nn.norm_adapter import NormAdapter, NormSettings
 from ttabench.nn.norm_layers import describe, norm_affine, norm_needs, set_norm_mode
 from ttabench.nn.objectives import entropy, masked_mean, soft_cross_entropy, stabilised_entropy, widen
-from ttabench.nn.outputs import on_output
+from ttabench.nn.outputs import by_channel, on_output
 from ttabench.nn.running_moments import RunningMoments
 from ttabench.nn.source_images import channel_statistics, source_batches
 from ttabench.nn.top_layers import top_norms, top_norms_by_name
@@ -42,6 +42,7 @@ __all__ = [
     "adapt_batch_norm",
     "average_parameters",
     "buffers_kept",
+    "by_channel",
     "channel_statistics",
     "describe",
     "entropy",

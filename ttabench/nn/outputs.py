@@ -7,7 +7,19 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-__all__ = ["on_output"]
+from ttabench.classifier.norm_layers import norm_kind
+
+__all__ = ["by_channel", "on_output"]
+
+
+def by_channel(layer: nn.Module, output: Tensor) -> Tensor:
+    """A norm layer's output as (N, C, L), a view where it is contiguous: L the locations, N images or tokens.
+
+    The channels of layer norm come last, unless the layer is one for images (timm's LayerNorm2d).
+    """
+    if norm_kind(layer) == "layer" and type(layer).__name__ != "LayerNorm2d":
+        return output.flatten(0, -2).unsqueeze(-1)
+    return output.reshape(*output.shape[:2], -1)
 
 
 @contextmanager

@@ -1,0 +1,144 @@
+"""AQR: pre-activations get the source's quantiles, channel by channel (Mehrbod et al., arXiv 2511.03148).
+
+| symbol | name      |                                                                                  |
+| ------ | --------- | -------------------------------------------------------------------------------- |
+| x      | out       | output of a norm layer, before the activation: n values per channel in the batch |
+| F_t    | share     | share of the channel's values in the batch up to x                               |
+| Q_s    | quantiles | quantile function of the channel on `source_images` source images                |
+| T      | table     | x ↦ Q_s(F_t(x)) at the edges of `cells` cells over the batch's range, linear in  |
+|        |           | between                                                                          |
+
+T is monotone, and undoes any increasing distortion of a channel. It is applied in every norm layer, from the
+first to the last, so that each sees what those before it have put right. Scored: that only forward pass.
+Nothing is remembered from batch to batch, nothing is differentiated; batch norm keeps the source statistics.
+
+Tails: of n values the least and the largest stand for the levels ½/n and 1 − ½/n, not for 0 and 1. So they
+go to what n source values would reach, whatever the batch size, and not to the ends of all source images.
+
+Deviations: there is no official code, and only the abstract was at hand: quantile levels, tails and where
+the map is applied are ours. F_t is counted on at most `samples` values of a channel. A constant channel is
+left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ttabench import nn as tta
+from ttabench.method import Count, Method, Natural, Needs, Range, SourceData
+from ttabench_methods import references
+
+# Source quantiles are kept at levels whose log-odds are evenly spaced, so that they are dense in the tails.
+SPAN, LEVELS = 14.0, 513
+CHUNK = 1 << 17  # values worked on at once on a CPU, so that they stay in its cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AQRConfig:
+    """All ours. source_images: 0 = all."""
+
+    cells: Annotated[int, Range(least=2)] = 128
+    samples: Count = 2048
+    source_images: Natural = 5_000
+
+
+def levels() -> tuple[float, ...]:
+    """Of the source quantiles, ascending in (0, 1)."""
+    return tuple(torch.linspace(-SPAN, SPAN, LEVELS, dtype=torch.double).sigmoid().tolist())
+
+
+def lookup(quantiles: Tensor, share: Tensor) -> Tensor:
+    """Q_s at levels (C, G) in (0, 1), linear in the log-odds between quantiles (C, LEVELS)."""
+    place = ((share / (1 - share)).log_() * ((LEVELS - 1) / 2 / SPAN) + (LEVELS - 1) / 2).clamp_(
+        0, LEVELS - 1
+    )
+    left = place.long().clamp_(max=LEVELS - 2)
+    a, b = quantiles.gather(1, left), quantiles.gather(1, left + 1)
+    return torch.lerp(a, b, place - left)
+
+
+def sampled(x: Tensor, most: int) -> Tensor:
+    """(C, m) values of (N, C, L), evenly spaced; all where they are no more than `most` per channel."""
+    step = -(-len(x) * x.shape[2] // most)
+    along = min(step, x.shape[2])
+    return x[:: -(-step // along), :, ::along].transpose(0, 1).flatten(1)
+
+
+def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
+    """T for values like (C, m): in cell ⌊scale · x + shift⌋ it is start + slope · x.
+
+    scale, shift (C, 1); pieces (C, cells + 2, 2): start and slope. First and last cell are all that is
+    outside of the range of `some`: there T goes on with the slope it has on the whole.
+    """
+    low, high = some.amin(dim=1, keepdim=True), some.amax(dim=1, keepdim=True)
+    varies = high > low
+    scale = torch.where(varies, cells / (high - low), 0)
+    shift = 1 - low * scale
+    cell = torch.addcmul(shift - 1, some, scale).clamp_(0, cells - 1).long()
+    counts = torch.zeros_like(low).repeat(1, cells).scatter_add_(1, cell, torch.ones_like(some))
+    tail = 0.5 / some.shape[1]
+    share = torch.nn.functional.pad(counts.cumsum_(dim=1).div_(some.shape[1]), (1, 0))
+    edges = lookup(quantiles, share.clamp_(tail, 1 - tail))
+    overall = (edges[:, -1:] - edges[:, :1]) * scale / cells
+    slope = torch.cat([overall, edges.diff(dim=1) * scale, overall], dim=1)
+    left = low + (high - low) * (torch.arange(cells + 1, device=some.device) / cells)
+    start = torch.cat([edges[:, :1], edges], dim=1) - slope * torch.cat([left[:, :1], left], dim=1)
+    pieces = torch.stack([start, slope], dim=2)
+    return scale, shift, torch.where(varies[..., None], pieces, pieces.new_tensor([0.0, 1.0]))
+
+
+def recalibrate(x: Tensor, quantiles: Tensor, cells: int, samples: int) -> Tensor:
+    """T(x) in place: (N, C, L) → the same, channel by channel, to quantiles (C, LEVELS)."""
+    scale, shift, pieces = table(sampled(x, samples), quantiles, cells)
+    pairs = torch.view_as_complex(pieces).flatten()  # so that one look-up finds both numbers
+    first = (cells + 2) * torch.arange(len(scale), device=x.device, dtype=torch.int32)[:, None]
+    size = max(1, CHUNK // x[0].numel()) if x.device.type == "cpu" else len(x)
+    for part in torch.split(x, size):
+        cell = torch.addcmul(shift, part, scale).clamp_(0, cells + 1).int().add_(first)
+        found = torch.view_as_real(pairs.index_select(0, cell.flatten()).view_as(part))
+        torch.addcmul(found[..., 0], found[..., 1], part, out=part)
+    return x
+
+
+class AQR(Method[AQRConfig]):
+    """Map the quantiles of every channel in every norm layer to the source's."""
+
+    name = "aqr"
+    paper = references.AQR
+    needs = Needs(source_data="statistics", norm_layers=("batch", "group", "layer", "instance"))
+    Config = AQRConfig
+    family = "alignment"
+    batch_size = 128
+    scores = "the only forward pass, its pre-activations recalibrated by the batch itself"
+    scores_frozen = scores
+    deviations = (
+        "written from the abstract: levels, tails and places of the map are ours; 5,000 source images"
+    )
+
+    def setup(self, source: SourceData | None) -> None:
+        if source is None:
+            raise ValueError("AQR needs quantiles of source activations: call prepare(source) with some")
+        self.quantiles = source.quantiles(self.model, levels(), self.config.source_images)
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> Tensor:
+        cfg = self.config
+        layers = {name: layer for name, layer in tta.norm_modules(self.model) if name in self.quantiles}
+
+        def replace(name: str, out: Tensor) -> Tensor:
+            x = tta.by_channel(layers[name], tta.widen(out))
+            return recalibrate(x, self.quantiles[name], cfg.cells, cfg.samples).view_as(out).to(out.dtype)
+
+        with tta.on_output(layers, replace):
+            logits: Tensor = self.model(x)
+        return logits
+
+    def adapted(self) -> str:
+        return f"the outputs of {len(self.quantiles)} norm layers"
