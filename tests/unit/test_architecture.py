@@ -1,4 +1,4 @@
-"""The house rules that are easy to break by accident."""
+"""The rules of the structure: who may import whom, and what stays light to import."""
 
 from __future__ import annotations
 
@@ -76,3 +76,100 @@ def test_imports_stay_light(statement: str, forbidden: tuple[str, ...]) -> None:
     script = f"import sys; {statement}; print([m for m in {forbidden!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+# Each layer may import what stands above it here, and the layers below it may import it.
+LAYERS = (
+    ("protocol", "errors", "cores", "progress", "ranges", "malloc"),
+    ("cell", "env", "files", "registry", "worker_state"),
+    ("provenance", "records", "stats", "corruptions"),
+    ("classifier", "figure"),
+    ("method",),
+    ("nn",),
+    ("method_settings", "data", "stream"),
+    ("models", "summaries", "collapse", "contamination"),
+    ("source", "evaluate", "store"),
+    ("workbench", "conformance", "worker"),
+    ("executors",),
+    ("sweep",),
+    ("api", "verify"),
+    ("cli",),
+)
+
+
+def modules() -> dict[str, Path]:
+    """The modules of the core, by name."""
+    found = {}
+    for file in files("ttabench"):
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = file
+    return found
+
+
+def arrows() -> dict[str, set[str]]:
+    """Module → modules of the core that it imports, also inside functions; not those for types only."""
+    known = modules()
+    found: dict[str, set[str]] = {}
+    for name, file in known.items():
+        targets: set[str] = set()
+        queue: list[ast.AST] = [ast.parse(file.read_text())]
+        while queue:
+            node = queue.pop()
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                queue += node.orelse
+            elif isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                targets |= inner & known.keys() or {node.module or ""}
+            else:
+                queue += ast.iter_child_nodes(node)
+        found[name] = (targets & known.keys()) - {name, "ttabench"}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Every circle that a walk along the arrows closes, as the modules on it."""
+    found: list[list[str]] = []
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> None:
+        if name in path:
+            found.append(path[path.index(name) :])
+        elif name not in done:
+            for target in sorted(graph[name]):
+                walk(target, [*path, name])
+            done.add(name)
+
+    for name in sorted(graph):
+        walk(name, [])
+    return found
+
+
+def climbs(graph: dict[str, set[str]]) -> list[str]:
+    """Imports from a layer below into one above it, and modules without a layer."""
+    level = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+    found = []
+    for name, targets in sorted(graph.items()):
+        own = name.partition(".")[2].partition(".")[0]
+        if own and own not in level:
+            found.append(f"{name} has no layer")
+        for target in sorted(targets):
+            other = target.partition(".")[2].partition(".")[0]
+            if own and own != other and level.get(own, 99) < level.get(other, 99):
+                found.append(f"{name} → {target}")
+    return found
+
+
+def test_imports_go_down_the_layers_and_never_in_a_circle() -> None:
+    graph = arrows()
+    assert circles(graph) == []
+    assert climbs(graph) == []
+
+
+def test_a_circle_and_a_climb_would_be_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]]
+    assert climbs({"ttabench.nn.updates": {"ttabench.models.model"}}) == [
+        "ttabench.nn.updates → ttabench.models.model"
+    ]
+    assert climbs({"ttabench.newroom": set()}) == ["ttabench.newroom has no layer"]
