@@ -49,13 +49,13 @@ from bench_quantile import RETURN_MEMORY, peak_resident, reset_peak
 from torch import Tensor, nn
 
 from ttabench.cell import Cell
-from ttabench.cli._training import TrainJob, train_all
+from ttabench.cli._training import train_all
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError
 from ttabench.executors import inline
 from ttabench.method import Method
-from ttabench.method_settings import parse_method, split_list
+from ttabench.method_texts import parse_method, split_list
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
 from ttabench.source import SourceImages
@@ -63,6 +63,7 @@ from ttabench.stream import Stream, arrange
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Planned, Source, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
+from ttabench.sweep.train_sources import TrainJob
 
 TEACHERS = ("cotta", "rotta")
 ON_LINUX = Path("/proc/self/clear_refs").exists()

@@ -1,3 +1,83 @@
-"""ttabench: a benchmark harness for test-time adaptation of image classifiers."""
+"""ttabench: a benchmark harness for test-time adaptation of image classifiers.
+
+What is in ``__all__`` is the public Python interface; everything else may change. Names are imported when
+they are first used, so that ``import ttabench`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ttabench.api.adapting import Adapted, adapt, evaluate
+    from ttabench.api.names import (
+        corrupt,
+        get_dataset,
+        get_method,
+        list_corruptions,
+        list_datasets,
+        list_methods,
+    )
+    from ttabench.api.sweeping import load_results, run_sweep
+    from ttabench.classifier import Classifier
+    from ttabench.data.dataset import Dataset
+    from ttabench.errors import UserError
+    from ttabench.method import Method
+    from ttabench.protocol import Protocol
+    from ttabench.scoring import Evaluation
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Adapted",
+    "Classifier",
+    "Dataset",
+    "Evaluation",
+    "Method",
+    "Protocol",
+    "UserError",
+    "adapt",
+    "corrupt",
+    "evaluate",
+    "get_dataset",
+    "get_method",
+    "list_corruptions",
+    "list_datasets",
+    "list_methods",
+    "load_results",
+    "run_sweep",
+]
+
+_HOMES = {
+    "Adapted": "api.adapting",
+    "Classifier": "classifier",
+    "Dataset": "data.dataset",
+    "Evaluation": "scoring",
+    "Method": "method",
+    "Protocol": "protocol",
+    "UserError": "errors",
+    "adapt": "api.adapting",
+    "corrupt": "api.names",
+    "evaluate": "api.adapting",
+    "get_dataset": "api.names",
+    "get_method": "api.names",
+    "list_corruptions": "api.names",
+    "list_datasets": "api.names",
+    "list_methods": "api.names",
+    "load_results": "api.sweeping",
+    "run_sweep": "api.sweeping",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ttabench' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = getattr(import_module(f"ttabench.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

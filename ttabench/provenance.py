@@ -21,7 +21,7 @@ __all__ = ["changes", "combined", "current_modules"]
 # stores, resolves names and loads weights, which are in the identity of the cell.
 SCORING = (
     "ttabench.classifier",
-    "ttabench.evaluate",
+    "ttabench.scoring",
     "ttabench.method",
     "ttabench.nn",
     "ttabench.source",

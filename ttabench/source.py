@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ttabench import summaries
 from ttabench.classifier import Classifier
+from ttabench.errors import UserError
 from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import channel_statistics
 from ttabench.stream import to_tensor
@@ -162,3 +163,40 @@ class SourceImages(SourceProvider):
             chosen = chosen[torch.randperm(len(chosen)).numpy()]
         for start in range(0, len(chosen), batch_size):
             yield to_tensor(self._images[chosen[start : start + batch_size]], self._device)
+
+
+class SourceTensors(SourceProvider):
+    """Source images out of batches of tensors, held in memory as they are; labels beside them are dropped."""
+
+    def __init__(self, batches: Iterable[Any], needs: Needs, device: str = "cpu") -> None:
+        super().__init__(needs)
+        self._batches: Iterable[Any] | None = batches
+        self._device = device
+
+    @cached_property
+    def _images(self) -> Tensor:
+        assert self._batches is not None
+        parts = [batch[0] if isinstance(batch, tuple | list) else batch for batch in self._batches]
+        self._batches = None
+        for part in parts:
+            if not isinstance(part, Tensor) or part.ndim != 4 or part.shape[1] != 3:
+                what = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+                raise UserError(f"a batch of source images is {what}; expected a tensor (b, 3, H, W).")
+            if len(part) and not (part.min() >= 0 and part.max() <= 1):
+                raise UserError(
+                    "source images leave [0, 1]; hand over pixels in [0, 1] and name the normalisation of "
+                    "the network with mean= and std=."
+                )
+        if not sum(map(len, parts)):
+            raise UserError("source holds no images.")
+        return torch.cat([part.float() for part in parts])
+
+    def _count(self, limit: int) -> int:
+        return min(limit or len(self._images), len(self._images))
+
+    def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
+        chosen = torch.arange(self._count(limit))
+        if shuffle:
+            chosen = chosen[torch.randperm(len(chosen))]
+        for start in range(0, len(chosen), batch_size):
+            yield self._images[chosen[start : start + batch_size]].to(self._device)

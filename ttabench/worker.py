@@ -17,11 +17,11 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED, mixed
 from ttabench.errors import UnusableModel, UserError, warn_of_setting
-from ttabench.evaluate import evaluate
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
+from ttabench.scoring import evaluate
 from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
 from ttabench.worker_state import WorkerState

@@ -72,7 +72,7 @@ def test_papers_and_what_is_not_imported_do_not_count(
 
 def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> None:
     modules = current_modules("tent", "digits-c")
-    for name in ("nn.batch_norm", "evaluate", "stream", "source", "method", "worker", "data.digits",
+    for name in ("nn.batch_norm", "scoring", "stream", "source", "method", "worker", "data.digits",
                  "corruptions.noise", "models.architectures.resnet"):  # fmt: skip
         assert modules[f"ttabench.{name}"], name
     assert modules["ttabench_methods.tent"]

@@ -111,11 +111,12 @@ def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) 
     """A workbench but for `report` and `settings`; the classifier is trained if it is not there yet."""
     import torch
 
-    from ttabench.cli._training import TrainJob, train_all
+    from ttabench.cli._training import train_all
     from ttabench.data.catalog import dataset as open_dataset
     from ttabench.env import pick_device
     from ttabench.executors import inline
     from ttabench.models.resolve import resolve_model
+    from ttabench.sweep.train_sources import TrainJob
     from ttabench.workbench import Workbench
 
     data, place = open_dataset(dataset), pick_device(device)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from ttabench.cell import Result
+from ttabench.cell import Cell, Result
 from ttabench.cli._display import Display, Meter, clock
-from ttabench.cli._training import TrainJob, train_all
+from ttabench.cli._training import train_all
 from ttabench.env import pick_device
 from ttabench.executors import Executor, inline, local
 from ttabench.executors.workers import pick_workers
@@ -23,6 +25,7 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
+from ttabench.sweep.train_sources import TrainJob
 from ttabench.worker import CellProgress
 
 
@@ -44,16 +47,39 @@ def show_plan(grid: Grid, out: Path, device: str, overwrite: str) -> None:
     console.print(_counts(agenda))
 
 
-def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: bool) -> int:
-    """Train what is missing, run what remains, print the table. Returns the number of failed cells."""
+@dataclass(frozen=True)
+class Finished:
+    """A sweep that ran to its end: where its results are, its cells, and those that failed."""
+
+    store: Store
+    cells: frozenset[str]
+    failed: list[Cell]
+
+
+def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast: bool) -> int:
+    """Run a sweep and print its table. Returns the number of failed cells."""
     started = time.monotonic()
-    device = pick_device(options["device"])
+    finished = run_cells(grid, options, extend=extend, fail_fast=fail_fast)
+    _summary(finished)
+    took = clock(time.monotonic() - started)
+    out, console = options["out"], _console()
+    console.print(f"{len(finished.cells)} cells in {out}, {len(finished.failed)} failed; {took} in total.")
+    console.print(f"Tables and plots: ttabench report {out}")
+    return len(finished.failed)
+
+
+def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast: bool = False) -> Finished:
+    """Train what is missing and run what remains, with progress on stderr.
+
+    options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
+    """
+    device = pick_device(str(options["device"]))
     out = Path(options["out"])
-    console = Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)
+    console = _console()
     sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
     planned = _plan(sweep, device)
     workers = pick_workers(str(options["workers"]), device, len(planned))
-    overwrite = pick_overwrite(options["overwrite"])
+    overwrite = pick_overwrite(str(options["overwrite"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     agenda = make_agenda(planned, store, overwrite)
     executor: Executor = local.run if workers else inline.run
@@ -79,11 +105,11 @@ def run_sweep(grid: Grid, options: dict[str, Any], *, extend: bool, fail_fast: b
             f"\nInterrupted. What is finished is stored in {out}; the same command goes on from there."
         )
         raise
-    _summary(store, {item.cell.cell_id for item in planned})
-    took = clock(time.monotonic() - started)
-    console.print(f"{len(planned)} cells in {out}, {len(failed)} failed; {took} in total.")
-    console.print(f"Tables and plots: ttabench report {out}")
-    return len(failed)
+    return Finished(store, frozenset(item.cell.cell_id for item in planned), failed)
+
+
+def _console() -> Console:
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)
 
 
 def untrained(sweep: Sweep) -> list[Model]:
@@ -136,10 +162,10 @@ def _tell(display: Display, result: Result) -> None:
         display.finished(str(result.cell), f"failed: {result.reason}", keep=True)
 
 
-def _summary(store: Store, cells: set[str]) -> None:
-    """The table of this sweep's cells, made by whatever is registered as the terminal view."""
-    frame = store.frame()
-    frame = frame[frame["cell_id"].isin(cells)]
+def _summary(finished: Finished) -> None:
+    """The table of a sweep's cells, made by whatever is registered as the terminal view."""
+    frame = finished.store.frame()
+    frame = frame[frame["cell_id"].isin(finished.cells)]
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)

@@ -42,7 +42,8 @@ def cite(
 
 def _named(methods: str) -> Iterator[tuple[type[Method[Any]], Any]]:
     """Methods and configurations of a user's text. Raises UserError."""
-    from ttabench.method_settings import make_config, parse_method, split_list
+    from ttabench.method_settings import make_config
+    from ttabench.method_texts import parse_method, split_list
     from ttabench.registry import method
 
     for text in split_list(methods):

@@ -24,7 +24,7 @@ def conform(
     import torch
 
     from ttabench.conformance import conform as run
-    from ttabench.method_settings import parse_method
+    from ttabench.method_texts import parse_method
     from ttabench.registry import method
 
     torch.set_num_threads(1)  # the nets are so small that threads only wait for each other

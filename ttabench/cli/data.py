@@ -85,8 +85,8 @@ def generate(
 ) -> None:
     """Make the -C version of a clean test set. After an interruption, the same command continues."""
     from ttabench.cli._display import Meter
-    from ttabench.cli._options import corruption_names, whole_numbers
     from ttabench.data.own.generate_corrupted import generate as run
+    from ttabench.sweep.options import corruption_names, whole_numbers
 
     with Meter("files") as meter:
         folder = run(

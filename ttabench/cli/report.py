@@ -46,7 +46,7 @@ def report(
     import inspect
 
     from ttabench.errors import NothingToReport, UserError
-    from ttabench.method_settings import split_list
+    from ttabench.method_texts import split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
 

@@ -31,16 +31,17 @@ def train(
     Prints the clean accuracy, and where the model card and the learning curve are. A training that was
     stopped goes on where it was.
     """
-    from ttabench.cli._training import TrainJob, train_all
+    from ttabench.cli._training import train_all
     from ttabench.cores import available_cores
     from ttabench.data.catalog import dataset
     from ttabench.env import pick_device
     from ttabench.errors import UserError
     from ttabench.executors import inline, local
     from ttabench.executors.workers import pick_workers
-    from ttabench.method_settings import distinct_list
+    from ttabench.method_texts import distinct_list
     from ttabench.models.resolve import resolve_model
     from ttabench.models.trained_model import TrainedModel
+    from ttabench.sweep.train_sources import TrainJob
 
     chosen = pick_device(device)
     todo: list[TrainedModel] = []

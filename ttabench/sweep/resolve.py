@@ -14,7 +14,8 @@ from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UserError, unknown
 from ttabench.method import Method
-from ttabench.method_settings import make_config, parse_method, parse_settings
+from ttabench.method_settings import make_config, parse_settings
+from ttabench.method_texts import parse_method
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
 from ttabench.protocol import parse_call

@@ -19,10 +19,10 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
-from ttabench.evaluate import evaluate
 from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.protocol import Protocol
+from ttabench.scoring import evaluate
 from ttabench.source import SourceImages
 from ttabench.stream import Stream, arrange, to_tensor
 

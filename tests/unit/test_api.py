@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttabench
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.rand(16, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def test_every_public_name_is_there_and_nothing_else_is_promised() -> None:
+    for name in ttabench.__all__:
+        assert getattr(ttabench, name).__doc__, name
+    assert set(ttabench.__all__) == set(ttabench._HOMES)
+    with pytest.raises(AttributeError, match="no attribute 'adpat'"):
+        ttabench.adpat  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    code = "import sys, ttabench; sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'pandas')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    assert len(blocks) >= 5
+    exec("\n".join(blocks), {})
+
+
+def test_the_network_is_never_changed_and_adapts_as_the_method_does(net: nn.Module, x: Tensor) -> None:
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    adapted = ttabench.adapt(net, "tent", lr=0.1)
+    first = adapted(x)
+    second = adapted(x)
+    assert not torch.equal(first, second)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    adapted.reset()
+    assert torch.equal(adapted(x), first)
+
+
+def test_normalisation_is_inside(net: nn.Module, x: Tensor) -> None:
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    adapted = ttabench.adapt(net, "source", mean=mean, std=std)
+    normalised = (x - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    torch.testing.assert_close(adapted(x), net.eval()(normalised))
+
+
+def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> None:
+    assert ttabench.adapt(net, "tent", lr=0.25).method.config.lr == 0.25
+    assert ttabench.adapt(net, "cotta").method.config.threshold == 0.92
+    wide = nn.Sequential(*list(net)[:-1], nn.Linear(8, 100))
+    assert ttabench.adapt(wide, "cotta", dataset="cifar100-c").method.config.threshold == 0.72
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [
+        ("tnet", {}, "unknown method 'tnet'; did you mean"),
+        ("tent", {"ler": 1}, "unknown setting of tent 'ler'; did you mean 'lr'"),
+        ("tent", {"lr": -1.0}, "lr is -1.0"),
+        ("eata", {}, "eata needs source images: pass source="),
+        ("foa", {"source": [torch.rand(4, 3, 32, 32)]}, "foa cannot run on Sequential: not a transformer"),
+        ("eata", {"source": [torch.rand(4, 3, 32, 32) * 255]}, r"source images leave \[0, 1\]"),
+        ("eata", {"source": []}, "source holds no images"),
+        ("eata", {"source": [np.zeros((4, 32, 32, 3))]}, "a batch of source images is ndarray"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    net: nn.Module, method: str, options: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.adapt(net, method, **options)  # type: ignore[arg-type]
+
+
+def test_labels_in_a_loader_are_not_read(net: nn.Module, x: Tensor) -> None:
+    class Trap:
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError("labels were read")
+
+    with_labels = ttabench.adapt(net, "eata", source=[(x, Trap())])
+    assert torch.equal(with_labels(x), ttabench.adapt(net, "eata", source=[x])(x))
+
+
+def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    adapted = ttabench.adapt(net, "source")
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+    labels = adapted.predict(x).argmax(1).numpy()
+    labels[:10] = (labels[:10] + 1) % 10
+    result = ttabench.evaluate(adapted, images, labels, batch_size=16)
+    assert result.accuracy == 75.0
+    assert not result.correct[:10].any()
+    with pytest.raises(ttabench.UserError, match="order is 'sorted'"):
+        ttabench.evaluate(adapted, images, labels, order="sorted")
+    with pytest.raises(ttabench.UserError, match="an array is float64; expected uint8"):
+        ttabench.evaluate(adapted, images / 255, labels)

@@ -1,0 +1,56 @@
+"""What there is, by name: methods, datasets, corruptions, and a corruption applied to images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.registry import method, method_names
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ttabench.data.dataset import Dataset
+    from ttabench.method import Method
+
+__all__ = ["corrupt", "get_dataset", "get_method", "list_corruptions", "list_datasets", "list_methods"]
+
+
+def list_methods() -> list[str]:
+    """The names of all registered methods, sorted. Nothing is imported."""
+    return method_names()
+
+
+def get_method(name: str) -> type[Method[Any]]:
+    """The class of a method. Raises UserError with the nearest name for an unknown one."""
+    return method(name)
+
+
+def list_datasets() -> list[str]:
+    """The names of the published datasets, the embedded one, and those generated here."""
+    from ttabench.data.catalog import NAMES, local_names
+
+    return [*NAMES, *local_names()]
+
+
+def get_dataset(name: str) -> Dataset:
+    """A dataset by name or path. Raises UserError on an unknown name, or where its files are not there."""
+    from ttabench.data.catalog import dataset
+
+    return dataset(name)
+
+
+def list_corruptions() -> list[str]:
+    """The fifteen corruptions in the order of the field's tables, then the four for choosing settings."""
+    return list(ALL_CORRUPTIONS)
+
+
+def corrupt(images: NDArray[np.uint8], corruption: str, severity: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Images (N, n, n, 3) uint8, n = 32 or 64, under a corruption at severity 1 … 5; a new array.
+
+    The constants are those of CIFAR-10-C (32 pixels) and Tiny ImageNet-C (64 pixels). Raises UserError.
+    """
+    from ttabench.corruptions import corrupt as run
+
+    return run(images, corruption, severity, seed)

@@ -1,0 +1,36 @@
+"""Lists and methods as a user writes them: ``tent[norms=all],sar``. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+
+from ttabench.errors import UserError
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Split at commas outside brackets: ``a,b[x=1,y=2]`` → ``("a", "b[x=1,y=2]")``."""
+    return tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip())
+
+
+def distinct_list(text: str, what: str) -> tuple[str, ...]:
+    """As :func:`split_list`. Raises UserError where nothing is named, or one name twice."""
+    names = split_list(text)
+    if not names:
+        raise UserError(f"{what} '{text}' names nothing; name at least one.")
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UserError(f"{what} names '{twice}' twice; name it once.")
+    return names
+
+
+def parse_method(text: str) -> tuple[str, dict[str, str]]:
+    """``tent[norms=all]`` → ``("tent", {"norms": "all"})``. Raises UserError."""
+    match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
+    if not match:
+        raise UserError(f"method '{text}' is not of the form name or name[key=value,…].")
+    settings: dict[str, str] = {}
+    for part in filter(None, (match[2] or "").split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UserError(f"'{part}' in '{text}' is not of the form key=value.")
+        settings[key.strip()] = value.strip()
+    return match[1].strip(), settings

@@ -1,0 +1,129 @@
+"""The options of a sweep, their defaults, and how their texts become a grid."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ttabench.corruptions import names
+from ttabench.errors import UserError, unknown
+from ttabench.method_texts import split_list
+from ttabench.registry import method_names
+from ttabench.sweep.grid import Grid
+
+DEFAULTS: dict[str, Any] = {
+    "methods": "quantile,tent",
+    "archs": "resnet18,cct",
+    "datasets": "digits-c",
+    "corruptions": "all",
+    "severities": "5",
+    "seeds": "0",
+    "mode": "native",
+    "reset": "per_corruption",
+    "order": "iid",
+    "contamination": "",
+    "held_out": 0.0,
+    "batch_size": 0,
+    "epochs": 0,
+    "limit": 0,
+    "precision": "float32",
+    "checkpoint": "",
+    "normalize": "",
+    "out": "results",
+    "workers": "auto",
+    "device": "auto",
+    "overwrite": "stale",
+    "set": [],
+}
+GROUPS = {"all": "CORRUPTIONS", "extra": "EXTRA_CORRUPTIONS", "every": "ALL_CORRUPTIONS"}
+
+
+def whole_numbers(text: str, what: str) -> tuple[int, ...]:
+    """``"1,3"`` → ``(1, 3)``. Raises UserError."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise UserError(f"{what} {text}: expected whole numbers separated by commas.") from None
+
+
+def share(value: Any, what: str) -> float:
+    """``"0.5"`` → 0.5. Raises UserError for what is not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{what} {value}: expected a number, e.g. 0.5.") from None
+
+
+def count(value: Any, what: str) -> int:
+    """``"200"`` → 200. Raises UserError for what is not a whole number from 0 on."""
+    numbers = whole_numbers(str(value), what)
+    if len(numbers) != 1 or numbers[0] < 0:
+        raise UserError(f"{what} {value}: expected one whole number, 0 or larger.")
+    return numbers[0]
+
+
+def corruption_names(text: str) -> tuple[str, ...]:
+    """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``mixed`` or names. Raises UserError."""
+    found: list[str] = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        if part in GROUPS:
+            found += getattr(names, GROUPS[part])
+        elif part in (*names.ALL_CORRUPTIONS, "mixed"):
+            found.append(part)
+        else:
+            raise unknown("corruption", part, [*names.ALL_CORRUPTIONS, *GROUPS, "mixed"])
+    return tuple(found)
+
+
+def read_config(path: Path, known: Sequence[str]) -> dict[str, Any]:
+    """A TOML file of options by their long names (lists allowed). Raises UserError."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise UserError(f"--config {path} cannot be read ({problem.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"--config {path} is not valid TOML: {problem}.") from None
+    values: dict[str, Any] = {}
+    if isinstance(data.get("sweep"), Mapping):
+        raise UserError(f"{path} has a table [sweep]; its options belong to the top of the file.")
+    for key, value in data.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise unknown(f"option in {path.name}", key, known)
+        if name == "set" and isinstance(value, Mapping):
+            value = [f"{m}.{k}={_text(v)}" for m, keys in value.items() for k, v in keys.items()]
+        values[name] = value if name == "set" else _text(value)
+    return values
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def make_grid(options: Mapping[str, Any]) -> Grid:
+    """A :class:`Grid` from options as :data:`DEFAULTS` has them; lists may be texts. Raises UserError."""
+    methods = str(options["methods"])
+    return Grid(
+        methods=tuple(method_names()) if methods == "all" else split_list(methods),
+        archs=split_list(str(options["archs"])),
+        datasets=split_list(str(options["datasets"])),
+        corruptions=corruption_names(str(options["corruptions"])),
+        severities=whole_numbers(str(options["severities"]), "--severities"),
+        seeds=whole_numbers(str(options["seeds"]), "--seeds"),
+        settings=tuple(options["set"]),
+        mode=str(options["mode"]),
+        reset=str(options["reset"]),
+        order=str(options["order"]),
+        contamination=str(options["contamination"]),
+        held_out=share(options["held_out"], "--held-out"),
+        batch_size=count(options["batch_size"], "--batch-size"),
+        epochs=count(options["epochs"], "--epochs"),
+        limit=count(options["limit"], "--limit"),
+        precision=str(options["precision"]),
+        checkpoint=str(options["checkpoint"]),
+        normalize=str(options["normalize"]),
+    )

@@ -1,0 +1,72 @@
+"""Training the source classifiers that a sweep lacks, as jobs for an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ttabench.errors import UserError
+from ttabench.worker_state import WorkerState
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A training run after one of its epochs."""
+
+    name: str
+    epoch: int
+    epochs: int
+    loss: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A classifier that was trained, or the `problem` why it was not."""
+
+    name: str
+    clean_accuracy: float = 0.0
+    seconds: float = 0.0
+    warning: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """Train one source classifier; picklable, see :mod:`ttabench.executors`."""
+
+    arch: str
+    dataset: str
+    device: str
+    threads: int = 1
+    epochs: int = 0
+    seed: int = 0
+    precision: str = "auto"
+    recipe: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.arch} on {self.dataset}"
+
+    def __call__(self, emit: Callable[[Any], None], state: WorkerState) -> Trained:
+        import torch
+
+        from ttabench.data.catalog import dataset
+        from ttabench.models.trained_model import TrainedModel
+        from ttabench.models.training.train import TrainingProgress, train
+
+        def tell(at: TrainingProgress) -> None:
+            emit(Epoch(self.name, at.epoch, at.epochs, at.loss, at.seconds_left))
+
+        torch.set_num_threads(self.threads)
+        try:
+            data = dataset(self.dataset)
+            model = TrainedModel(self.arch, data, recipe=self.recipe, epochs=self.epochs, seed=self.seed)
+            train(model.plan, data, device=self.device, precision=self.precision, on_progress=tell)
+            loaded = model.load()
+        except UserError as problem:
+            return Trained(self.name, problem=str(problem))
+        return Trained(
+            self.name, loaded.clean_accuracy, float(loaded.note["seconds"]), warning=loaded.note["warning"]
+        )
