@@ -17,10 +17,10 @@ from ttabench.classifier import Classifier
 from ttabench.classifier.probe import probe
 from ttabench.conformance.nets import SIZE, ConvNet, Transformer, images, nets
 from ttabench.data.dataset import Labelled
-from ttabench.evaluate import evaluate
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.models.training.train import train
 from ttabench.protocol import Protocol
+from ttabench.scoring import evaluate
 from ttabench_methods.quantile.bank import Bank, StreamBank
 from ttabench_methods.source import Source
 from ttabench_methods.tent import Tent
