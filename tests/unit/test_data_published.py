@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
-from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.read_image import read_image
 from ttabench.data.published.cifar import CifarC
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.cifar_bar import CifarBar
+from ttabench.data.published.facts import CIFAR10_C_BAR, PUBLISHED
 from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
 from ttabench.errors import UserError
 
@@ -124,6 +125,51 @@ def test_missing_data_says_how_to_get_it(tmp_path: Path) -> None:
 def test_a_full_size_set_is_expected_by_name(cifar: Path) -> None:
     with pytest.raises(UserError, match="expected 10000"):
         catalog.dataset("cifar10-c", cifar).test()
+
+
+# ---- CIFAR-10-C-bar
+
+FAKE_BAR = replace(CIFAR10_C_BAR, test=20, train=50)
+
+
+def test_bar_is_the_clean_test_set_under_its_ten_corruptions(cifar: Path) -> None:
+    data = CifarBar(FAKE_BAR, cifar)
+    assert data.corruptions == BAR_CORRUPTIONS
+    assert (data.test().images == fakes.clean_images(20)).all()
+    assert len(data.train()) == 50
+    for severity in (1, 5):
+        expected = corrupt(fakes.clean_images(20), "ripple", severity, seed=0)
+        assert (data.corrupted("ripple", severity).images == expected).all()
+        assert (data.corrupted("ripple", severity).labels == fakes.labels_for(20, 10)).all()
+    with pytest.raises(UserError, match="unknown corruption of cifar10-c-bar 'fog'"):
+        data.corrupted("fog", 1)
+
+
+def test_bar_is_computed_once_and_again_where_its_file_changed(
+    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    first = CifarBar(FAKE_BAR, cifar).corrupted("lines", 3).images
+    (file,) = (tmp_path / "cache" / "data" / "cifar10-c-bar").rglob("lines-3.npy")
+    with monkeypatch.context() as patch:
+        patch.setattr("ttabench.data.published.cifar_bar.corrupt", lambda *a, **k: pytest.fail("again"))
+        assert (CifarBar(FAKE_BAR, cifar).corrupted("lines", 3).images == first).all()
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert (CifarBar(FAKE_BAR, cifar).corrupted("lines", 3).images == first).all()
+
+
+def test_bar_has_a_fingerprint_of_its_own_that_knows_the_version(
+    cifar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = CifarBar(FAKE_BAR, cifar).fingerprint()
+    assert before != CifarC(fakes.FAKE_CIFAR10, cifar).fingerprint()
+    monkeypatch.setattr("ttabench.data.published.cifar_bar.VERSION", "another")
+    assert CifarBar(FAKE_BAR, cifar).fingerprint() != before
+
+
+def test_bar_without_the_clean_images_says_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"test_batch is missing; run `ttabench data fetch cifar10-c-bar`"):
+        catalog.dataset("cifar10-c-bar", tmp_path)
 
 
 # ---- folders
@@ -329,7 +375,9 @@ def test_names_are_listed_without_numpy() -> None:
     code = "import sys, ttabench.data.catalog as c; print(*c.NAMES); sys.exit('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["digits-c", "cifar10-c", "cifar100-c", "tinyimagenet-c", "imagenet-c"]
+    assert done.stdout.split() == [
+        "digits-c", "cifar10-c", "cifar10-c-bar", "cifar100-c", "tinyimagenet-c", "imagenet-c",
+    ]  # fmt: skip
 
 
 def test_an_unknown_name_gets_the_nearest(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.unit import data_fakes as fakes
 from ttabench.corruptions import ALL_CORRUPTIONS, CORRUPTIONS, corrupt
 from ttabench.data.own.generate_corrupted import generate
-from ttabench.data.published.facts import CIFAR10_C
+from ttabench.data.published.facts import CIFAR10_C, CIFAR10_C_BAR
 from ttabench.data.verify.cifar_audit import GROWING, mismatches
 from ttabench.data.verify.cifar_checksums import MD5
 from ttabench.data.verify.findings import Finding, is_usable
@@ -250,6 +250,15 @@ def test_imagenet_without_training_images_is_usable(tmp_path: Path) -> None:
 
 
 # ---- by name
+
+
+def test_of_bar_the_clean_images_are_audited(cifar: Path) -> None:
+    facts = replace(CIFAR10_C_BAR, test=FACTS.test, train=FACTS.train)
+    (found,) = verify_published(facts, cifar)
+    assert (found.level, "10 corruptions" in found.text) == ("ok", True)
+    assert len(errors(verify_published(facts, cifar, deep=True))) == 6  # the fakes have other checksums
+    (cifar / FACTS.clean_folder / "data_batch_3").unlink()
+    assert not is_usable(verify_published(facts, cifar))
 
 
 def test_generated_sets_are_audited_too(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ def _open_published(facts: PublishedDataset, root: Path) -> Dataset:
         from ttabench.data.published.cifar import CifarC
 
         return CifarC(facts, root)
+    if facts.layout == "cifar-bar":
+        from ttabench.data.published.cifar_bar import CifarBar
+
+        return CifarBar(facts, root)
     from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
 
     return (TinyImageNetC if facts.layout == "tiny" else ImageNetC)(facts, root)
@@ -135,7 +139,7 @@ def listing(root: Path | str | None = None) -> list[Entry]:
 
 
 def _published_entry(facts: PublishedDataset, root: Path) -> Entry:
-    folders = [root / facts.corrupted_folder, root / facts.clean_folder]
+    folders = [root / name for name in dict.fromkeys((facts.corrupted_folder, facts.clean_folder))]
     present = [folder for folder in folders if folder.is_dir()]
     fetch = f"ttabench data fetch {facts.name}"
     state: State

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.corruptions import ALL_CORRUPTIONS, VERSION, corrupt
 from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.files.generated_cache import cached_array
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
-from ttabench.files import replace_file, replacing
 
 SEED = 0
 TEST_PER_CLASS = 60
@@ -83,35 +81,11 @@ class Digits(Dataset):
     def corrupted(self, corruption: str, severity: int) -> Labelled:
         if corruption not in self.corruptions or not 1 <= severity <= 5:
             raise UserError(f"{self.name} has no {corruption} at severity {severity}; severities are 1 to 5.")
+        return Labelled(self._corrupted_images(corruption, severity), self.test().labels)
+
+    def _corrupted_images(self, corruption: str, severity: int) -> NDArray[np.uint8]:
         folder = cache_dir() / "data" / self.name / self.fingerprint()[:16]
-        file = folder / f"{corruption}-{severity}.npy"
-        images = _read_cached(file)
-        if images is None:
-            images = corrupt(self.test().images, corruption, severity, seed=SEED)
-            _write_cached(file, images)
-        return Labelled(images, self.test().labels)
-
-
-def _read_cached(file: Path) -> NDArray[np.uint8] | None:
-    """The images in `file`, or None where the file is missing or was changed."""
-    try:
-        images = np.load(file, allow_pickle=False)
-        expected = json.loads(file.with_suffix(".json").read_text())["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    unchanged: bool = hashlib.sha256(images.tobytes()).hexdigest() == expected
-    return images if unchanged else None
-
-
-def _write_cached(file: Path, images: NDArray[np.uint8]) -> None:
-    """Store the images and their SHA-256. Another worker may write the same files at the same time."""
-    try:
-        with replacing(file) as part, part.open("wb") as opened:
-            np.save(opened, images, allow_pickle=False)
-        note = {"sha256": hashlib.sha256(images.tobytes()).hexdigest()}
-        replace_file(file.with_suffix(".json"), json.dumps(note).encode())
-    except OSError as problem:
-        raise UserError(
-            f"the cache {file.parent} cannot be written ({problem.strerror}); "
-            "set TTABENCH_CACHE to a folder with space."
-        ) from None
+        return cached_array(
+            folder / f"{corruption}-{severity}.npy",
+            lambda: corrupt(self.test().images, corruption, severity, seed=SEED),
+        )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array
-from ttabench.data.published.cifar_batches import FILES, read_batches
+from ttabench.data.published.cifar_batches import FILES, read_exactly
 from ttabench.data.published.facts import PublishedDataset
 from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError
@@ -28,15 +28,9 @@ class CifarC(PublishedOnDisk):
         """Raises UserError where the clean batches or the labels are not below `root`."""
         super().__init__(facts, root)
         self._train_files, self._test_files = FILES[facts.clean_folder]
-        for needed in (
-            self.corrupted_folder / "labels.npy",
-            *(self.clean_folder / f for f in self._test_files),
-        ):
-            if not needed.is_file():
-                raise UserError(
-                    f"{self.name} is not here: {needed} is missing; run `ttabench data fetch {self.name}`, "
-                    "or set TTABENCH_DATA to the folder that holds it."
-                )
+        self.check_present(
+            self.corrupted_folder / "labels.npy", *(self.clean_folder / file for file in self._test_files)
+        )
         self.corruptions = tuple(c for c in ALL_CORRUPTIONS if (self.corrupted_folder / f"{c}.npy").is_file())
 
     def pieces(self) -> dict[str, Path]:
@@ -46,7 +40,7 @@ class CifarC(PublishedOnDisk):
         return clean | {f"corrupted/{f}": self.corrupted_folder / f for f in arrays}
 
     def train(self) -> Labelled:
-        return self._read(self._train_files, self.facts.train)
+        return read_exactly(self.clean_folder, self._train_files, self.num_classes, self.facts.train)
 
     def test(self) -> Labelled:
         return self._test
@@ -58,17 +52,9 @@ class CifarC(PublishedOnDisk):
         rows = slice((severity - 1) * self.facts.test, severity * self.facts.test)
         return Labelled(images[rows], self._labels[rows])
 
-    def _read(self, files: tuple[str, ...], count: int) -> Labelled:
-        data = read_batches(self.clean_folder, files, self.num_classes)
-        if len(data) != count:
-            raise UserError(
-                f"{self.clean_folder} holds {len(data)} images in {', '.join(files)}; expected {count}."
-            )
-        return data
-
     @cached_property
     def _test(self) -> Labelled:
-        return self._read(self._test_files, self.facts.test)
+        return read_exactly(self.clean_folder, self._test_files, self.num_classes, self.facts.test)
 
     @cached_property
     def _labels(self) -> NDArray[np.int64]:

@@ -47,6 +47,14 @@ def read_batches(folder: Path, files: tuple[str, ...], num_classes: int) -> Labe
     return Labelled(np.concatenate(images), _class_indices(folder, np.concatenate(labels), num_classes))
 
 
+def read_exactly(folder: Path, files: tuple[str, ...], num_classes: int, count: int) -> Labelled:
+    """:func:`read_batches`; raises UserError also where there are more or fewer images than `count`."""
+    data = read_batches(folder, files, num_classes)
+    if len(data) != count:
+        raise UserError(f"{folder} holds {len(data)} images in {', '.join(files)}; expected {count}.")
+    return data
+
+
 def _class_indices(folder: Path, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
         raise UserError(

@@ -7,7 +7,7 @@ empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz"
@@ -47,7 +47,8 @@ class PublishedDataset:
     """A corruption benchmark and the clean dataset it was made from.
 
     layout           cifar: one array per corruption, severities one after the other, and pickled clean
-                     batches; tiny, imagenet: folders ``<corruption>/<severity>/<wnid>/*.JPEG``.
+                     batches; cifar-bar: pickled clean batches, corrupted here on first use;
+                     tiny, imagenet: folders ``<corruption>/<severity>/<wnid>/*.JPEG``.
     test, train      images in the clean sets, and so per corruption and severity.
     mean, std        of the training pixels in [0, 1], per channel.
     corrupted_folder, clean_folder   below the data root.
@@ -55,7 +56,7 @@ class PublishedDataset:
     """
 
     name: str
-    layout: Literal["cifar", "tiny", "imagenet"]
+    layout: Literal["cifar", "cifar-bar", "tiny", "imagenet"]
     num_classes: int
     image_size: int
     test: int
@@ -107,6 +108,15 @@ CIFAR10_C = _cifar(
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
 )
+
+CIFAR10_C_BAR = replace(
+    CIFAR10_C,
+    name="cifar10-c-bar",
+    layout="cifar-bar",
+    corrupted_folder=CIFAR10_C.clean_folder,
+    archives=CIFAR10_C.archives[:1],
+)
+"""The corrupted images are not published, only their generator: see `ttabench.corruptions.bar`."""
 
 CIFAR100_C = _cifar(
     100,
@@ -202,4 +212,4 @@ IMAGENET_C = PublishedDataset(
     ),
 )
 
-PUBLISHED = {each.name: each for each in (CIFAR10_C, CIFAR100_C, TINYIMAGENET_C, IMAGENET_C)}
+PUBLISHED = {each.name: each for each in (CIFAR10_C, CIFAR10_C_BAR, CIFAR100_C, TINYIMAGENET_C, IMAGENET_C)}

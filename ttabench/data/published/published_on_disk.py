@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ttabench.data.on_disk import OnDisk
 from ttabench.data.published.facts import PublishedDataset
+from ttabench.errors import UserError
 
 
 class PublishedOnDisk(OnDisk):
@@ -23,3 +24,12 @@ class PublishedOnDisk(OnDisk):
         self.mean, self.std = facts.mean, facts.std
         self.clean_folder = root / facts.clean_folder
         self.corrupted_folder = root / facts.corrupted_folder
+
+    def check_present(self, *files: Path) -> None:
+        """Raise UserError where one of these files is missing."""
+        for file in files:
+            if not file.is_file():
+                raise UserError(
+                    f"{self.name} is not here: {file} is missing; run `ttabench data fetch {self.name}`, "
+                    "or set TTABENCH_DATA to the folder that holds it."
+                )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array
 from ttabench.data.published.cifar_batches import FILES, read_batches
@@ -26,9 +26,14 @@ GROWING = (
 
 
 class CifarAudit(Audit):
-    """Batches, labels and arrays below `root`; with `deep`, also every file's published checksum."""
+    """Batches, labels and arrays below `root`; with `deep`, also every file's published checksum.
+
+    Of cifar10-c-bar, which is corrupted here, the batches only.
+    """
 
     def corruptions(self) -> list[str]:
+        if self._generated:
+            return list(BAR_CORRUPTIONS)
         return [c for c in ALL_CORRUPTIONS if (self.folder / f"{c}.npy").is_file()]
 
     def run(self) -> Iterator[Finding]:
@@ -40,8 +45,8 @@ class CifarAudit(Audit):
             problems += self._clean("training", self._read(train_files), self.facts.train)
             test = self._read(test_files)
             problems += self._clean("test", test, self.facts.test)
-            problems += self._labels(test)
-            for done, corruption in enumerate(self.corruptions()):
+            problems += [] if self._generated else self._labels(test)
+            for done, corruption in enumerate([] if self._generated else self.corruptions()):
                 self.on_progress(corruption, done, len(self.corruptions()))
                 problems += self._array(corruption, test)
         except UserError as problem:
@@ -53,6 +58,10 @@ class CifarAudit(Audit):
                 f"{self.facts.name}: {self.facts.num_classes} classes, {self.facts.train} training and "
                 f"{len(test)} test images, {len(self.corruptions())} corruptions at 5 severities.",
             )
+
+    @property
+    def _generated(self) -> bool:
+        return self.facts.layout == "cifar-bar"
 
     def _read(self, files: tuple[str, ...]) -> Labelled:
         return read_batches(self.root / self.facts.clean_folder, files, self.facts.num_classes)

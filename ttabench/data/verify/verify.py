@@ -46,8 +46,10 @@ def verify_published(
     folder = root / facts.corrupted_folder
     if not folder.is_dir():
         return [error(f"{folder} is not here; run `ttabench data fetch {facts.name}`.")]
-    kind: type[Audit] = CifarAudit if facts.layout == "cifar" else FolderAudit
+    kind: type[Audit] = CifarAudit if facts.layout.startswith("cifar") else FolderAudit
     audit = kind(facts, root, deep, on_progress)
+    if facts.layout == "cifar-bar":  # corrupted here, so there is nothing to audit
+        return list(audit.run())
     return [*audit.run(), *_missing_corruptions(set(audit.corruptions()), folder)]
 
 

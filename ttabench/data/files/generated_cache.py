@@ -1,0 +1,53 @@
+"""Arrays that are computed on first use and kept in the cache with their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.errors import UserError
+from ttabench.files import replace_file, replacing
+
+
+def cached_array(file: Path, compute: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """The array in `file`; computed and stored where the file is missing or was changed.
+
+    Two processes may compute and store the same array at the same time. Raises UserError where the cache
+    cannot be written.
+    """
+    array = _read(file)
+    if array is None:
+        array = compute()
+        _write(file, array)
+    return array
+
+
+def _read(file: Path) -> NDArray[np.uint8] | None:
+    try:
+        array = np.load(file, allow_pickle=False)
+        expected = json.loads(file.with_suffix(".json").read_text())["sha256"]
+    except (OSError, ValueError, EOFError, KeyError, TypeError):
+        return None
+    unchanged: bool = _sha256(array) == expected
+    return array if unchanged else None
+
+
+def _write(file: Path, array: NDArray[np.uint8]) -> None:
+    try:
+        with replacing(file) as part, part.open("wb") as opened:
+            np.save(opened, array, allow_pickle=False)
+        replace_file(file.with_suffix(".json"), json.dumps({"sha256": _sha256(array)}).encode())
+    except OSError as problem:
+        raise UserError(
+            f"the cache {file.parent} cannot be written ({problem.strerror}); "
+            "set TTABENCH_CACHE to a folder with space."
+        ) from None
+
+
+def _sha256(array: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
