@@ -417,3 +417,15 @@ def test_a_model_of_ones_own(
     assert (said.code, "name one" in said.err) == (2, True)
     said = ttabench("sweep", "--archs", "resnet18", "--checkpoint", "x.pt", "--out", out, "--extend")
     assert (said.code, "x.pt" in said.err, said.err.count("\n")) == (2, True, 1)
+
+
+def test_a_sweep_in_bfloat16_is_another_cell_and_says_so(ttabench: Run, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    for precision in ("float32", "bfloat16"):
+        options = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
+        said = ttabench("sweep", *options, "--precision", precision, *HERE, "--out", out, "--extend")
+        assert said.code == 0, said.err
+    cells = load_frame(out)
+    assert set(cells["status"]) == {"ok"}
+    assert cells.groupby("precision").size().to_dict() == {"bfloat16": 2, "float32": 2}
+    assert cells["cell_id"].is_unique

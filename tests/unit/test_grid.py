@@ -129,3 +129,26 @@ def test_values_take_the_declared_type() -> None:
         make_config(Toy, {"on": "yes"}, {})
     with pytest.raises(UserError, match="unknown setting of toy 'fixed'"):
         make_config(Toy, {"fixed": "otherwise"}, {})
+
+
+def test_epochs_are_given_to_offline_methods_alone() -> None:
+    planned = plan(grid(methods=("tent", "quantile"), epochs=3), [RESNET])
+    epochs = {p.cell.method: p.cell.protocol.epochs for p in planned}
+    assert epochs == {"source": 0, "tent": 0, "quantile": 3}
+    offline = plan(grid(methods=("tent",), epochs=3, mode="offline"), [RESNET])
+    assert {p.cell.protocol.epochs for p in offline} == {3}
+
+
+def test_a_setting_stands_in_one_place() -> None:
+    with pytest.raises(UserError, match=r"tent\.lr is set twice: tent\[lr=1\] and --set tent\.lr"):
+        plan(grid(methods=("tent[lr=1]",), settings=("tent.lr=2",)), [RESNET])
+
+
+def test_settings_of_a_name_and_of_an_option_are_joined() -> None:
+    found = labels(RESNET, methods=("tent[steps=2]",), settings=("tent.lr=0.01,0.1",))
+    assert {label for label, _ in found} == {"source", "tent[lr=0.01,steps=2]", "tent[lr=0.1,steps=2]"}
+
+
+def test_settings_are_of_the_method_they_name() -> None:
+    found = labels(RESNET, methods=("tent", "eata"), settings=("eata.lr=0.1",))
+    assert {label for label, _ in found} == {"source", "tent", "eata[lr=0.1]"}

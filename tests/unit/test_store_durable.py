@@ -1,0 +1,75 @@
+"""What the store promises of a result: it is on the disk, it names its code, and ties are decided."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ttabench.cell import Result
+from ttabench.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "results", {"methods": ["tent"]})
+
+
+def test_a_result_is_on_the_disk_when_append_returns(
+    store: Store, result: Result, other: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable: list[int] = []
+    fsync = os.fsync
+
+    def noting(file: int) -> None:
+        fsync(file)
+        durable.append(os.fstat(file).st_size)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    writer = store.writer()
+    for stored in (result, other, result):
+        writer.append(stored)
+        assert durable
+        assert durable[-1] == writer.path.stat().st_size
+    writer.close()
+
+
+def test_a_record_names_the_code_of_its_method(store: Store, result: Result) -> None:
+    writer = store.writer()
+    for method in ("tent", "cotta"):
+        writer.append(replace(result, cell=replace(result.cell, method=method)))
+    writer.close()
+    tent, cotta = store.records()
+    for record in (tent, cotta):
+        assert len(record.source) == 64
+        assert int(record.source, 16)
+    assert tent.source != cotta.source
+
+
+def test_of_two_results_of_one_moment_the_one_stored_later_counts(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.store.time.time", lambda: 1.7e9)
+    for accuracy in (10.0, 90.0, 50.0):
+        writer = store.writer()
+        writer.append(replace(result, accuracy=accuracy - 1))
+        writer.append(replace(result, accuracy=accuracy))
+        writer.close()
+        assert store.latest()[result.cell.cell_id].result.accuracy == accuracy
+
+
+def test_of_two_results_of_one_moment_side_by_side_every_reader_takes_the_same(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.store.time.time", lambda: 1.7e9)
+    monkeypatch.setattr("ttabench.store._generation", lambda shard: 1)
+    accuracy_of = {}
+    for accuracy in (10.0, 90.0):
+        writer = store.writer()
+        writer.append(replace(result, accuracy=accuracy))
+        writer.close()
+        accuracy_of[writer.path.name] = accuracy
+    found = store.latest()[result.cell.cell_id].result.accuracy
+    assert found == accuracy_of[max(accuracy_of)]  # the last by name, however the folder lists them
