@@ -107,7 +107,7 @@ VARIANTS: list[tuple[str, dict[str, str]]] = [
     ("lame", {"affinity": "rbf"}),
     ("lame", {"affinity": "linear", "symmetric": "true"}),
     ("quantile", {"bank_on_cpu": "true"}),
-    ("quantile", {"bank": "optimal"}),
+    ("quantile", {"bank": "optimal", "per_class": "0"}),
     ("quantile", {"per_class": "1.0", "information": "0.1"}),
     ("quantile", {"bank": "step", "batch_norm": "target"}),
     ("roid", {"official_quirks": "true"}),
