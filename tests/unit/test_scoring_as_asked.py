@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.unit.test_evaluate import CLASSES, Reads, Toy, _Config, data, toy
+from tests.unit.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
 from ttabench.classifier import Classifier
-from ttabench.evaluate import evaluate
 from ttabench.method import Batches
 from ttabench.protocol import Protocol
+from ttabench.scoring import evaluate
 
 
 class Drawing(Toy):
