@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ttabench.corruptions.names import ALL_CORRUPTIONS
-from ttabench.data.published.facts import CIFAR10_C, CIFAR100_C, IMAGENET_C, TINYIMAGENET_C, PublishedDataset
+from ttabench.data.published.facts import (  # fmt: skip
+    CIFAR10_1,
+    CIFAR10_C,
+    CIFAR100_C,
+    IMAGENET_C,
+    IMAGENET_R,
+    IMAGENET_V2,
+    TINYIMAGENET_C,
+    PublishedDataset,
+)
 
 SOME = ("gaussian_noise", "frost", "jpeg_compression")
 
@@ -149,6 +158,31 @@ def make_imagenet(
     for corruption in corruptions:
         group = root / facts.corrupted_folder / "weather"
         make_folders_c(group, wnids, facts.test // len(wnids), 224, [corruption])
+    return root
+
+
+FAKE_CIFAR10_1 = replace(CIFAR10_1, test=20, train=50, shifted=30)
+FAKE_IMAGENET_R = replace(IMAGENET_R, num_classes=3, test=6, train=9, shifted=4, shifted_classes=2)
+FAKE_IMAGENET_V2 = replace(IMAGENET_V2, num_classes=3, test=6, train=9, shifted=6, shifted_classes=3)
+
+
+def make_cifar10_1(root: Path) -> Path:
+    """A fake of cifar10.1 below `root`; the labels are 32-bit numbers, as published."""
+    make_cifar(root, corruptions=())
+    folder = root / FAKE_CIFAR10_1.corrupted_folder
+    folder.mkdir()
+    np.save(folder / "cifar10.1_v6_data.npy", clean_images(30, seed=7))
+    np.save(folder / "cifar10.1_v6_labels.npy", labels_for(30, 10, seed=8).astype(np.int32))
+    return root
+
+
+def make_natural(root: Path, facts: PublishedDataset, folders: Iterable[str]) -> Path:
+    """A fake of a natural shift of ImageNet, two images per class folder; red = the folder's place."""
+    make_imagenet(root, corruptions=())
+    for number, name in enumerate(folders):
+        for i in range(2):
+            pixels = np.full((240, 300, 3), (50 * number, i, 0), np.uint8)
+            write_image(root / facts.corrupted_folder / name / f"{i}.jpg", pixels)
     return root
 
 

@@ -74,6 +74,10 @@ def _open_published(facts: PublishedDataset, root: Path) -> Dataset:
         from ttabench.data.published.cifar_bar import CifarBar
 
         return CifarBar(facts, root)
+    if facts.shifted:
+        from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet
+
+        return (Cifar101 if facts.layout == "cifar10.1" else NaturalImageNet)(facts, root)
     from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
 
     return (TinyImageNetC if facts.layout == "tiny" else ImageNetC)(facts, root)

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from ttabench.errors import UserError
 
+NATURAL = "natural"
+NO_SEVERITY = 0
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -35,7 +38,9 @@ class Dataset(ABC):
     """A clean train and test set, and the test set under each corruption × severity.
 
     mean, std      per channel, of pixels in [0, 1]: what classifiers trained here normalise with.
-    corruptions    the names :meth:`corrupted` knows.
+    corruptions    the names :meth:`corrupted` knows; ``("natural",)`` where the images are photographs that
+                   come from elsewhere. Such a set has no severities: severity is `NO_SEVERITY`.
+    scored_classes the classes that the corrupted sets have; () = all. Logits of other classes do not count.
     """
 
     name: str
@@ -44,6 +49,7 @@ class Dataset(ABC):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     corruptions: tuple[str, ...]
+    scored_classes: tuple[int, ...] = ()
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -59,4 +65,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def corrupted(self, corruption: str, severity: int) -> Labelled:
-        """The test set under one corruption at severity 1 … 5, in the order of :meth:`test`."""
+        """The test set under one corruption at severity 1 … 5, in the order of :meth:`test`.
+
+        A natural shift has its own images, and severity `NO_SEVERITY`.
+        """

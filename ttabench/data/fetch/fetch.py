@@ -109,7 +109,11 @@ def _check_space(archive: Archive, root: Path) -> None:
 def _unpack_into_place(archive: Archive, path: Path, root: Path, on_progress: OnProgress) -> int:
     """Unpack next to the target, then rename every top-level entry into it; returns how many files."""
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:
-        files = unpack(path, Path(scratch), place(archive), on_progress)
+        if archive.packed:
+            files = unpack(path, Path(scratch), place(archive), on_progress)
+        else:
+            shutil.copyfile(path, Path(scratch) / archive.file)
+            files = 1
         target = root / archive.folder
         if not files:
             raise UserError(f"{archive.file} holds no file for {archive.folder}.")
@@ -131,8 +135,8 @@ def place(archive: Archive) -> Place:
         if archive.split:
             starts = [i for i, part in enumerate(parts) if part in ALL_CORRUPTIONS]
             return parts[starts[0] :] if starts else None
-        if archive.folder in parts:
-            parts = parts[parts.index(archive.folder) + 1 :]
+        if (top := archive.inside or archive.folder) in parts:
+            parts = parts[parts.index(top) + 1 :]
         return parts or None
 
     return path_below

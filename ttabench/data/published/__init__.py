@@ -1,4 +1,5 @@
-"""The published corruption benchmarks, one module per layout: `cifar`, `cifar_bar` and `imagenet`.
+"""The published corruption benchmarks, one module per layout: `cifar`, `cifar_bar`, `imagenet`
+and `natural_shifts`.
 
 `facts` has their names, sizes, addresses and checksums.
 """

@@ -28,6 +28,8 @@ class Archive:
     folder   the folder below the data root that the files go to. Leading folders inside the archive are
              dropped up to and including this name or, where `split` is set, up to the name of a
              corruption: all archives of a dataset then have one layout.
+    inside   the name of that folder inside the archive, where it is not `folder`.
+    packed   False: the file is not an archive and goes to the folder as it is.
     size     bytes; 0 = not published.
     md5      as published; "" = none is published.
     sha256   as published; "" = none is published.
@@ -40,6 +42,8 @@ class Archive:
     md5: str = ""
     sha256: str = ""
     split: bool = False
+    inside: str = ""
+    packed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +52,19 @@ class PublishedDataset:
 
     layout           cifar: one array per corruption, severities one after the other, and pickled clean
                      batches; cifar-bar: pickled clean batches, corrupted here on first use;
-                     tiny, imagenet: folders ``<corruption>/<severity>/<wnid>/*.JPEG``.
+                     tiny, imagenet: folders ``<corruption>/<severity>/<wnid>/*.JPEG``;
+                     cifar10.1: one array of images and one of labels, and pickled clean batches;
+                     natural: folders ``<class>/*``.
     test, train      images in the clean sets, and so per corruption and severity.
     mean, std        of the training pixels in [0, 1], per channel.
     corrupted_folder, clean_folder   below the data root.
+    shifted          images of a natural shift; 0 = the dataset has corruptions.
+    shifted_classes  classes of a natural shift.
     by_hand          what the user must download, and where to put it; "" = nothing.
     """
 
     name: str
-    layout: Literal["cifar", "cifar-bar", "tiny", "imagenet"]
+    layout: Literal["cifar", "cifar-bar", "cifar10.1", "tiny", "imagenet", "natural"]
     num_classes: int
     image_size: int
     test: int
@@ -66,6 +74,8 @@ class PublishedDataset:
     corrupted_folder: str
     clean_folder: str
     archives: tuple[Archive, ...]
+    shifted: int = 0
+    shifted_classes: int = 0
     by_hand: str = ""
 
 
@@ -212,4 +222,111 @@ IMAGENET_C = PublishedDataset(
     ),
 )
 
-PUBLISHED = {each.name: each for each in (CIFAR10_C, CIFAR10_C_BAR, CIFAR100_C, TINYIMAGENET_C, IMAGENET_C)}
+CIFAR10_1_PAGE = "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets"
+
+CIFAR10_1 = replace(
+    CIFAR10_C,
+    name="cifar10.1",
+    layout="cifar10.1",
+    corrupted_folder="CIFAR-10.1",
+    shifted=2_000,
+    shifted_classes=10,
+    archives=(
+        CIFAR10_C.archives[0],
+        Archive(
+            file="cifar10.1_v6_data.npy",
+            urls=(f"{CIFAR10_1_PAGE}/cifar10.1_v6_data.npy",),
+            folder="CIFAR-10.1",
+            size=6_144_128,
+            md5="4fcae82cb1326aec9ed1dc1fc62345b8",
+            sha256="2997188e5816f5bd545dc77771b6227828c28146049fcecf3fa10775474cacc6",
+            packed=False,
+        ),
+        Archive(
+            file="cifar10.1_v6_labels.npy",
+            urls=(f"{CIFAR10_1_PAGE}/cifar10.1_v6_labels.npy",),
+            folder="CIFAR-10.1",
+            size=8_128,
+            md5="09a97fb7c430502fcbd69d95093a3f85",
+            sha256="ae40beda001693674edc94d925ee8268cfe68905f8f9aff800c8dcdfcd6c9448",
+            packed=False,
+        ),
+    ),
+)
+"""Version 6, which its authors recommend."""
+
+
+def _natural_imagenet(name: str, archive: Archive, shifted: int, classes: int) -> PublishedDataset:
+    """A natural shift of ImageNet."""
+    return replace(
+        IMAGENET_C, name=name, layout="natural", corrupted_folder=archive.folder, archives=(archive,),
+        shifted=shifted, shifted_classes=classes,
+    )  # fmt: skip
+
+
+BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks"
+HUGGING_FACE = "https://huggingface.co/datasets"
+
+IMAGENET_R = _natural_imagenet(
+    "imagenet-r",
+    Archive(
+        file="imagenet-r.tar",
+        urls=(f"{BERKELEY}/imagenet-r.tar",),
+        folder="imagenet-r",
+        size=2_191_079_936,
+        md5="a61312130a589d0ca1a8fca1f2bd3337",
+        sha256="18c6bf493b39a0d975d48e587437f562caab9c52ae6327dcfa9dd8eb54aa1b52",
+    ),
+    shifted=30_000,
+    classes=200,
+)
+
+IMAGENET_A = _natural_imagenet(
+    "imagenet-a",
+    Archive(
+        file="imagenet-a.tar",
+        urls=(f"{BERKELEY}/imagenet-a.tar",),
+        folder="imagenet-a",
+        size=687_552_512,
+        md5="c3e55429088dc681f30d81f4726b6595",
+        sha256="3bb3632277e6ba6392ea64c02ddbf4dd2266c9caffd6bc09c9656d28f012589e",
+    ),
+    shifted=7_500,
+    classes=200,
+)
+
+IMAGENET_V2 = _natural_imagenet(
+    "imagenet-v2",
+    Archive(
+        file="imagenetv2-matched-frequency.tar.gz",
+        urls=(f"{HUGGING_FACE}/vaishaal/ImageNetV2/resolve/main/imagenetv2-matched-frequency.tar.gz",),
+        folder="imagenetv2-matched-frequency-format-val",
+        size=1_264_079_360,
+        sha256="f0c37fdf925916b19ea1323cd9a2208cdb6959ba2c32eef2a7fc393835c9ca7c",
+    ),
+    shifted=10_000,
+    classes=1_000,
+)
+"""The "matched frequency" set."""
+
+IMAGENET_SKETCH = _natural_imagenet(
+    "imagenet-sketch",
+    Archive(
+        file="ImageNet-Sketch.zip",
+        urls=(f"{HUGGING_FACE}/songweig/imagenet_sketch/resolve/main/data/ImageNet-Sketch.zip",),
+        folder="ImageNet-Sketch",
+        inside="sketch",
+        size=7_593_573_012,
+        sha256="4d3ce6b82a7c48aabf14aeac105eb533e75707f152cc858f55bfc022031a72ed",
+    ),
+    shifted=50_889,
+    classes=1_000,
+)
+
+PUBLISHED = {
+    each.name: each
+    for each in (
+        CIFAR10_C, CIFAR10_C_BAR, CIFAR10_1, CIFAR100_C, TINYIMAGENET_C, IMAGENET_C,
+        IMAGENET_V2, IMAGENET_R, IMAGENET_A, IMAGENET_SKETCH,
+    )
+}  # fmt: skip

@@ -16,11 +16,11 @@ def how_to_open(folder: Path) -> str:
     `folder` is a data root, the corrupted or clean folder of a dataset, or a renamed corrupted folder. A
     folder with a clean test set of its own (``test.npz``, ``test/``, ``val/``) is an own dataset.
     """
+    if any((folder / name).exists() for name in ("ttabench.json", "test.npz", "test")):
+        return ""
     for facts in PUBLISHED.values():
         if (folder / facts.corrupted_folder).is_dir():
             return f"{folder} is a data root: set TTABENCH_DATA={folder} and use the name {facts.name}."
-    if any((folder / name).exists() for name in ("ttabench.json", "test.npz", "test")):
-        return ""
     for facts in PUBLISHED.values():
         if folder.resolve().name.lower() in (facts.corrupted_folder.lower(), facts.clean_folder.lower()):
             return _sentence(folder, facts)

@@ -26,14 +26,9 @@ GROWING = (
 
 
 class CifarAudit(Audit):
-    """Batches, labels and arrays below `root`; with `deep`, also every file's published checksum.
-
-    Of cifar10-c-bar, which is corrupted here, the batches only.
-    """
+    """Batches, labels and arrays below `root`; with `deep`, also every file's published checksum."""
 
     def corruptions(self) -> list[str]:
-        if self._generated:
-            return list(BAR_CORRUPTIONS)
         return [c for c in ALL_CORRUPTIONS if (self.folder / f"{c}.npy").is_file()]
 
     def run(self) -> Iterator[Finding]:
@@ -45,8 +40,8 @@ class CifarAudit(Audit):
             problems += self._clean("training", self._read(train_files), self.facts.train)
             test = self._read(test_files)
             problems += self._clean("test", test, self.facts.test)
-            problems += [] if self._generated else self._labels(test)
-            for done, corruption in enumerate([] if self._generated else self.corruptions()):
+            problems += self._labels(test)
+            for done, corruption in enumerate(self.corruptions()):
                 self.on_progress(corruption, done, len(self.corruptions()))
                 problems += self._array(corruption, test)
         except UserError as problem:
@@ -59,9 +54,16 @@ class CifarAudit(Audit):
                 f"{len(test)} test images, {len(self.corruptions())} corruptions at 5 severities.",
             )
 
-    @property
-    def _generated(self) -> bool:
-        return self.facts.layout == "cifar-bar"
+    def clean_findings(self) -> list[Finding]:
+        """What is wrong with the clean sets."""
+        findings = list(self._checksums()) if self.deep else []
+        train_files, test_files = FILES[self.facts.clean_folder]
+        try:
+            findings += self._clean("training", self._read(train_files), self.facts.train)
+            findings += self._clean("test", self._read(test_files), self.facts.test)
+        except UserError as problem:
+            findings.append(error(str(problem)))
+        return findings
 
     def _read(self, files: tuple[str, ...]) -> Labelled:
         return read_batches(self.root / self.facts.clean_folder, files, self.facts.num_classes)
@@ -110,6 +112,22 @@ class CifarAudit(Audit):
                 md5 = hashlib.file_digest(file, _md5).hexdigest()
             if md5 != MD5[name]:
                 yield error(f"{self.root / name} has the MD5 checksum {md5}; published is {MD5[name]}.")
+
+
+class CifarBarAudit(CifarAudit):
+    """The batches only: the corrupted images are made here."""
+
+    def corruptions(self) -> list[str]:
+        return list(BAR_CORRUPTIONS)
+
+    def run(self) -> Iterator[Finding]:
+        findings = self.clean_findings()
+        yield from findings
+        if not findings:
+            text = (
+                f"{self.facts.test} clean test images, {len(BAR_CORRUPTIONS)} corruptions made on first use."
+            )
+            yield Finding("ok", f"{self.facts.name}: {text}")
 
 
 def _md5() -> hashlib._Hash:

@@ -11,10 +11,17 @@ from ttabench.data.files.image_folders import class_folders, find_corruptions, i
 from ttabench.data.files.read_image import Fit, read_image
 from ttabench.data.published.facts import TINY_FIXED_RECORD
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC
+from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.data.verify.findings import Audit, Finding, error, warning
 from ttabench.errors import UserError
 
 SAMPLE = 20  # images decoded per corruption and severity, unless the audit is deep
+
+KINDS: dict[str, type[FolderC]] = {
+    "tiny": TinyImageNetC,
+    "imagenet": ImageNetC,
+    "natural": NaturalImageNet,
+}
 
 
 class FolderAudit(Audit):
@@ -37,9 +44,13 @@ class FolderAudit(Audit):
                 f"{len(paths)} corruptions at 5 severities.",
             )
 
+    def clean_findings(self) -> list[Finding]:
+        """What is wrong with the clean sets."""
+        return self._clean()[1]
+
     def _clean(self) -> tuple[list[str], list[Finding]]:
         """The class names, and what is wrong with the clean sets."""
-        kind: type[FolderC] = TinyImageNetC if self.facts.layout == "tiny" else ImageNetC
+        kind: type[FolderC] = KINDS[self.facts.layout]
         try:
             opened = kind(self.facts, self.root)
             classes = list(opened.classes)

@@ -13,11 +13,21 @@ from ttabench.data.on_disk import OnDisk
 from ttabench.data.own.class_checks import check_test_classes, class_warnings
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
-from ttabench.data.verify.cifar_audit import CifarAudit
+from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
+from ttabench.data.verify.natural_audit import NaturalAudit
 from ttabench.errors import UnknownName, UserError
 from ttabench.progress import OnProgress, silent
+
+AUDITS: dict[str, type[Audit]] = {
+    "cifar": CifarAudit,
+    "cifar-bar": CifarBarAudit,
+    "cifar10.1": NaturalAudit,
+    "tiny": FolderAudit,
+    "imagenet": FolderAudit,
+    "natural": NaturalAudit,
+}
 
 
 def verify(
@@ -46,9 +56,8 @@ def verify_published(
     folder = root / facts.corrupted_folder
     if not folder.is_dir():
         return [error(f"{folder} is not here; run `ttabench data fetch {facts.name}`.")]
-    kind: type[Audit] = CifarAudit if facts.layout.startswith("cifar") else FolderAudit
-    audit = kind(facts, root, deep, on_progress)
-    if facts.layout == "cifar-bar":  # corrupted here, so there is nothing to audit
+    audit = AUDITS[facts.layout](facts, root, deep, on_progress)
+    if isinstance(audit, NaturalAudit | CifarBarAudit):
         return list(audit.run())
     return [*audit.run(), *_missing_corruptions(set(audit.corruptions()), folder)]
 
