@@ -18,9 +18,9 @@ Scored: the fittest candidate's features, shifted by γ d_t. Nothing is differen
 Offline mode searches the same way, then predicts with the fittest prompts of its last batch.
 
 Deviations: the paper leaves the search and the averages open, so they are as in the official code. With
-`official_quirks=True` so is the rest: the fitness takes squared norms, to which the published λ = 0.4 belongs
-(norms have a λ of their own, see `FOAConfig`), and μ_N(t) is without the batch at hand, so that nothing is
-shifted in the first batch. Where there is no class token, the mean over the tokens stands for it.
+`official_quirks=True` so is the rest: the fitness takes squared norms, with which the published λ = 0.4 was
+found (see `FOAConfig` for norms), and μ_N(t) is without the batch at hand, so that nothing is shifted in the
+first batch. Where there is no class token, the mean over the tokens stands for it.
 """
 
 from __future__ import annotations
@@ -43,21 +43,19 @@ class FOAConfig:
     """Defaults: the paper's for ImageNet-C (batch size 64).
 
     population  K; 0 = 4 + ⌊3 ln(N_p d)⌋.
-    weight      λ; None = 0.4 for squared norms, the published value (0.2 for ImageNet-R), and NORM_WEIGHT for
-                norms, chosen on the extra corruptions.
+    weight      λ; the published 0.4 (0.2 for ImageNet-R) was found with squared norms (`official_quirks`).
+                For norms it is the best of 0.4, 2 and 10 on the extra corruptions of digits-c (CCT and
+                ViT-Lite, one seed), where the three are within half a point; for large networks it is open.
     """
 
     prompts: Count = 3
     population: Annotated[int, Range(least=2, also=0)] = 0
     sigma: Positive = 1.0
-    weight: NonNegative | None = None
+    weight: NonNegative = 0.4
     alpha: UnitInterval = 0.1
     step: NonNegative = 1.0
     source_images: Annotated[int, Range(least=2)] = 32
     official_quirks: bool = False
-
-
-SQUARED_WEIGHT, NORM_WEIGHT = 0.4, 0.4
 
 
 def moments(summaries: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -129,10 +127,8 @@ class FOA(Method[FOAConfig]):
         power = 2 if self.config.official_quirks else 1
         found = zip(moments(summaries), self.source, strict=True)
         apart = [(m - m0).norm() ** power + (s - s0).norm() ** power for (m, s), (m0, s0) in found]
-        weight = self.config.weight
-        if weight is None:
-            weight = SQUARED_WEIGHT if self.config.official_quirks else NORM_WEIGHT
-        return tta.entropy(logits).sum() + weight * len(logits) / 64 * torch.stack(apart).sum()
+        weight = self.config.weight * len(logits) / 64
+        return tta.entropy(logits).sum() + weight * torch.stack(apart).sum()
 
     def shifted(self, z: Tensor) -> Tensor:
         """Logits (B, C) of features (B, k) moved by γ d_t (Eqs. 7, 8)."""

@@ -25,7 +25,7 @@ from ttabench.method import Needs
 from ttabench.models.architectures.build import build
 from ttabench.nn import AdaptiveBatchNorm, entropy, set_norm_mode
 from ttabench.source import SourceImages
-from ttabench_methods import augmix, colour, deyo, foa, lame, memo, roid, shot, t3a, views
+from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a, views
 from ttabench_methods.centroids import nearest_centroid
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.deyo import DeYO, DeYOConfig
@@ -1184,16 +1184,6 @@ def test_foa_fitness_is_entropy_and_weighted_distance(tiny: dict[str, Classifier
         distance += float((spread - deviation).square().sum().sqrt()) ** power
     expected = float(entropy(logits).sum()) + 0.7 * 10 / 64 * distance
     assert float(method.fitness(logits, summaries)) == pytest.approx(expected, rel=1e-5)
-
-
-def test_foa_weight_goes_with_the_kind_of_distance(tiny: dict[str, Classifier]) -> None:
-    logits, summaries = torch.zeros(8, CLASSES), [torch.randn(8, 16) for _ in blocks_of(tiny["LN ViT"])]
-    for quirks, weight in ((True, 0.4), (False, foa.NORM_WEIGHT)):
-        plain = foa_on(tiny["LN ViT"], official_quirks=quirks)
-        same = foa_on(tiny["LN ViT"], official_quirks=quirks, weight=weight)
-        same.source = plain.source
-        assert torch.equal(plain.fitness(logits, summaries), same.fitness(logits, summaries))
-    assert foa.SQUARED_WEIGHT == 0.4  # published
 
 
 def test_foa_without_prompts_the_source_is_where_the_source_is(tiny: dict[str, Classifier]) -> None:
