@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,7 +127,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return adjusted
 
 
-TIMES = 2000
+TIMES = 1000
 
 
 @lru_cache(maxsize=2)
@@ -153,6 +154,72 @@ def bootstrap_means(values: ArrayLike) -> NDArray[np.float32]:
     return total / np.float32(x.shape[1])
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds and images, and what chance does to it.
+
+    mean          of values (seeds, n).
+    plain         standard error of the mean over images alone, with the seeds' chance in it.
+    images        the same without it.
+    seeds         standard error of the mean over seeds, with the images' chance in it; 0 for one seed.
+    n_images, n_seeds
+
+    The variance of the mean is images² + seeds²: (MS_image − MS_rest)/(n·seeds) and MS_seed/(n·seeds), with
+    the mean squares of the analysis of variance of the values by seed and image.
+    """
+
+    mean: float
+    plain: float
+    images: float
+    seeds: float
+    n_images: int
+    n_seeds: int
+
+    @classmethod
+    def of(cls, values: ArrayLike) -> Spread:
+        """Of values (seeds, n). Raises ValueError unless n ≥ 2."""
+        x = np.asarray(values, dtype=float)
+        if x.ndim != 2 or x.shape[1] < 2:
+            raise ValueError(f"values have shape {x.shape}; expected (seeds, n) with n of at least 2")
+        return cls.from_moments(x.sum(axis=1), x @ x.T, x.shape[1])
+
+    @classmethod
+    def from_moments(cls, sums: NDArray[np.float64], products: NDArray[np.float64], n: int) -> Spread:
+        """From the sums over n images (seeds,) and of products (seeds, seeds)."""
+        seeds = len(sums)
+        mean = float(sums.sum()) / (seeds * n)
+        squares_image = max(float(products.sum()) / seeds**2 - n * mean**2, 0.0)  # of means over seeds
+        plain = squares_image / (n - 1) / n
+        if seeds == 1:
+            return cls(mean, math.sqrt(plain), math.sqrt(plain), 0.0, n, 1)
+        by_seed = sums / n
+        squares_seed = max(float((by_seed**2).sum()) - seeds * mean**2, 0.0)
+        total = max(float(np.trace(products)) - seeds * n * mean**2, 0.0)
+        rest = max(total - seeds * squares_image - n * squares_seed, 0.0) / ((seeds - 1) * (n - 1))
+        own = max(plain - rest / (n * seeds), 0.0)
+        return cls(
+            mean, math.sqrt(plain), math.sqrt(own), math.sqrt(squares_seed / (seeds - 1) / seeds), n, seeds
+        )
+
+    def p_value(self) -> float:
+        """Of a mean of zero, two-sided: the level at which an interval of Student's t just reaches zero."""
+        return _p_value(abs(self.mean), self.images, self.n_images - 1, self.seeds, self.n_seeds - 1)
+
+    def interval(self, draws: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+        """(low, high). draws: :func:`bootstrap_means` of the values' mean over the seeds, (times,)."""
+        from scipy.special import stdtrit
+
+        tail = 0.5 - _checked(confidence) / 2
+        low, high = np.quantile(np.asarray(draws, dtype=float), [tail, 1 - tail])
+        # A bootstrap's variance is that of n images around their own mean, the seeds' chance included.
+        wider = math.sqrt(self.n_images / (self.n_images - 1)) * (
+            self.images / self.plain if self.plain else 1
+        )
+        below, above = wider * max(self.mean - low, 0.0), wider * max(high - self.mean, 0.0)
+        half = -float(stdtrit(self.n_seeds - 1, tail)) * self.seeds if self.seeds else 0.0
+        return self.mean - math.hypot(below, half), self.mean + math.hypot(above, half)
+
+
 def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: float = 0.95) -> Difference:
     """The mean of `values` (seeds, n), times 100, with images and seeds as two levels of chance.
 
@@ -161,73 +228,70 @@ def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: fl
 
     One seed: the bootstrap's percentile interval over images; what another seed would give is not in it.
     With 100 images or fewer of which nearly all are right, it is too narrow (90 instead of 95 %).
-    Several: the variance of the mean is (MS_image − MS_rest)/(n·seeds), by the bootstrap, and
-    MS_seed/(n·seeds), by Student's t with seeds − 1 degrees of freedom; both half widths are added in
-    squares (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). MS are the mean squares of the
-    analysis of variance of `values` by seed and image. The p-value is that of a mean of zero, from the
-    same sum with Student's t for both parts.
-    Raises ValueError unless `values` is (seeds, n) with n ≥ 2.
+    Several: the images' half width, by the bootstrap, and the seeds', by Student's t, are added in squares
+    (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). The p-value is that of a mean of zero, from
+    the same sum with Student's t for both. Raises ValueError unless `values` is (seeds, n) with n ≥ 2.
     """
-    x = np.asarray(values, dtype=float)
-    if x.ndim != 2 or x.shape[1] < 2:
-        raise ValueError(f"values have shape {x.shape}; expected (seeds, n) with n of at least 2")
-    from scipy.special import stdtrit
-
-    seeds, n = x.shape
-    by_image = x.mean(axis=0)
-    mean = float(by_image.mean())
-    spread = (bootstrap_means(by_image[None])[:, 0] if draws is None else np.asarray(draws)).astype(float)
-    tail = 0.5 - _checked(confidence) / 2
-    low, high = np.quantile(spread, [tail, 1 - tail])
-    error_images, share, error_seeds = _errors(x)
-    wider = share * math.sqrt(n / (n - 1))  # a bootstrap's variance is that of n images around their own mean
-    below, above = wider * max(mean - low, 0.0), wider * max(high - mean, 0.0)
-    half = -float(stdtrit(seeds - 1, tail)) * error_seeds if seeds > 1 else 0.0
-    p_value = _p_value(abs(mean), error_images, n - 1, error_seeds, seeds - 1)
-    return Difference(
-        100 * mean, 100 * (mean - math.hypot(below, half)), 100 * (mean + math.hypot(above, half)), p_value
-    )
+    spread = Spread.of(values)
+    if draws is None:
+        draws = bootstrap_means(np.asarray(values, dtype=float).mean(axis=0)[None])[:, 0]
+    low, high = spread.interval(draws, confidence)
+    return Difference(100 * spread.mean, 100 * low, 100 * high, spread.p_value())
 
 
-def mean_test(values: ArrayLike) -> float:
-    """The p-value of :func:`two_levels` alone."""
-    x = np.asarray(values, dtype=float)
-    error_images, _, error_seeds = _errors(x)
-    return _p_value(abs(float(x.mean())), error_images, x.shape[1] - 1, error_seeds, x.shape[0] - 1)
+class Moments:
+    """What several methods measured on the same images, as far as paired tests need it.
 
+    values  (methods, seeds, n), such as 0 and 1 for wrong and right, or counts of corruptions. Whole numbers
+            up to 15 are summed exactly.
+    """
 
-def _errors(x: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Standard errors of the mean of (seeds, n): (of images, its share of the plain one, of seeds)."""
-    seeds, n = x.shape
-    by_image, by_seed = x.mean(axis=0), x.mean(axis=1)
-    plain = float(by_image.var(ddof=1)) / n
-    if seeds == 1:
-        return math.sqrt(plain), 1.0, 0.0
-    rest = x - by_seed[:, None] - by_image + by_image.mean()
-    chance = float((rest**2).sum()) / ((seeds - 1) * (n - 1)) / (n * seeds)
-    own = max(plain - chance, 0.0)
-    share = math.sqrt(own / plain) if plain else 0.0
-    return math.sqrt(own), share, math.sqrt(float(by_seed.var(ddof=1)) / seeds)
+    def __init__(self, values: NDArray[Any]) -> None:
+        methods, seeds, n = values.shape
+        flat: NDArray[Any] = values.reshape(methods * seeds, n)
+        flat = flat.astype(np.float32 if n <= 65_536 else np.float64)
+        self.n = n
+        self.sums = flat.sum(axis=1, dtype=float).reshape(methods, seeds)
+        self.products = (flat @ flat.T).astype(float).reshape(methods, seeds, methods, seeds)
+
+    def spread(self, method: int, minus: int | None = None) -> Spread:
+        """Of a method's values, or of its differences from another's."""
+        if minus is None:
+            return Spread.from_moments(self.sums[method], self.products[method, :, method], self.n)
+        p, (a, b) = self.products, (method, minus)
+        products = p[a, :, a] - p[a, :, b] - p[b, :, a] + p[b, :, b]
+        return Spread.from_moments(self.sums[a] - self.sums[b], products, self.n)
+
+    def discordant(self, method: int, minus: int) -> tuple[int, int]:
+        """How many images only `method`, and only the other, got right; of 0 and 1, in the first seed."""
+        p, (a, b) = self.products, (method, minus)
+        both = p[a, 0, b, 0]
+        return int(p[a, 0, a, 0] - both), int(p[b, 0, b, 0] - both)
 
 
 def _p_value(mean: float, error_images: float, images: int, error_seeds: float, seeds: int) -> float:
-    """The level at which an interval around `mean`, with these degrees of freedom, just reaches zero."""
-    from scipy.optimize import brentq
-    from scipy.special import stdtr, stdtrit
+    """The level at which an interval around `mean`, with these degrees of freedom, just reaches zero.
+
+    With seeds, interpolated between 2,000 levels (to about 1e-5 of its value), and no smaller than 1e-12.
+    """
+    from scipy.special import stdtr
 
     if not error_images and not error_seeds:
         return float(mean == 0)
     if not error_seeds:
         return float(2 * stdtr(images, -mean / error_images))
+    levels, of_images, of_seeds = _reach(images, seeds)
+    reach = np.hypot(of_images * error_images, of_seeds * error_seeds)  # rises as the level falls
+    return math.exp(float(np.interp(mean, reach, levels)))
 
-    def reach(log_p: float) -> float:
-        tail = math.exp(log_p) / 2
-        return math.hypot(
-            float(stdtrit(images, tail)) * error_images, float(stdtrit(seeds, tail)) * error_seeds
-        ) - mean  # fmt: skip
 
-    least = math.log(1e-12)
-    return math.exp(float(brentq(reach, least, 0.0))) if reach(least) > 0 else 1e-12
+@lru_cache(maxsize=8)
+def _reach(images: int, seeds: int) -> tuple[NDArray[np.float64], ...]:
+    """Logarithms of levels from 1 to 1e-12, and how many standard errors Student's t reaches there."""
+    from scipy.special import stdtrit
+
+    levels = np.linspace(0.0, math.log(1e-12), 2000)
+    return levels, -stdtrit(images, np.exp(levels) / 2), -stdtrit(seeds, np.exp(levels) / 2)
 
 
 def _bitmaps(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

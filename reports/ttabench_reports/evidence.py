@@ -24,61 +24,99 @@ Place = Literal["best", "second"]
 ALPHA = 0.05
 
 
-def correctness(row: Row, column: str) -> NDArray[np.uint8] | None:
-    """Packed correctness (seeds, bytes) of one corruption; None unless every seed has it."""
-    bits = row.correct.get(column, {})
-    size = (row.about["n_images"] + 7) // 8
-    if set(bits) != set(row.about["seed_names"]) or any(len(b) != size for b in bits.values()) or not size:
-        return None
-    if len(bits) > 1 and row.about["held_out"]:
-        return None  # each seed scores other images
-    return np.frombuffer(b"".join(bits[seed] for seed in sorted(bits)), np.uint8).reshape(len(bits), size)
+Column = tuple[str, ...]
 
 
-def shares(row: Row, columns: Sequence[str]) -> NDArray[np.float32] | None:
-    """Share of these corruptions under which each image was right: (seeds, n); None unless all are known."""
-    packed = [correctness(row, column) for column in columns]
-    if not packed or any(bits is None for bits in packed):
-        return None
-    n = row.about["n_images"]
-    total = np.zeros((len(row.about["seed_names"]), n), np.uint16)
-    for bits in packed:
-        total += np.unpackbits(bits, axis=1, count=n)  # type: ignore[arg-type]
-    return total.astype(np.float32) / np.float32(len(packed))
+class Paired:
+    """The paired tests among the rows of one architecture, which share the images of a table.
 
+    Rows can be paired if they have the same seeds. Source is paired with everything: it is the same for all
+    seeds, or has those of the others among its own.
+    """
 
-def comparable(first: Row, second: Row) -> bool:
-    """Whether two rows can be paired: the same images, and the same seeds unless one is Source with one."""
-    a, b = first.about, second.about
-    if a["n_images"] != b["n_images"]:
-        return False
-    if a["seed_names"] == b["seed_names"]:
-        return True
-    return any(
-        row.kind == "source" and len(row.about["seed_names"]) == 1 and not row.about["held_out"]
-        for row in (first, second)
-    )
+    def __init__(self, rows: Sequence[Row], columns: Sequence[Column]) -> None:
+        self._rows = [row for row in rows if row.measured and row.correct]
+        self._moments: dict[Column, list[tuple[dict[int, int], stats.Moments]]] = {}
+        self._shares: dict[int, NDArray[np.float32]] = {}
+        for seeds, n in sorted({(row.about["seed_names"], row.about["n_images"]) for row in self._rows}):
+            chosen = [row for row in self._rows if row.about["n_images"] == n and _has(row, seeds)]
+            if n > 1 and not (
+                len(seeds) > 1 and chosen[0].about["held_out"]
+            ):  # there each seed has its images
+                self._measure(chosen, seeds, n, columns)
 
+    def _measure(
+        self, rows: Sequence[Row], seeds: tuple[int, ...], n: int, columns: Sequence[Column]
+    ) -> None:
+        single = {c: None for column in columns for c in column}
+        totals = {
+            column: np.zeros((len(rows), len(seeds), n), np.uint8) for column in columns if len(column) > 1
+        }
+        whole = {column: set(range(len(rows))) for column in columns}
+        for corruption in single:
+            values = np.zeros((len(rows), len(seeds), n), np.uint8)
+            known = set()
+            for k, row in enumerate(rows):
+                packed = _packed(row, corruption, seeds, n)
+                if packed is not None:
+                    values[k] = np.unpackbits(packed, axis=1, count=n)
+                    known.add(k)
+            for column in columns:
+                if column == (corruption,):
+                    self._keep(column, rows, known, values)
+                elif corruption in column:
+                    totals[column] += values
+                    whole[column] &= known
+        for column, total in totals.items():
+            self._keep(column, rows, whole[column], total)
+            for k in whole[column]:
+                if column == columns[0] and rows[k].about["seed_names"] == seeds:
+                    self._shares[id(rows[k])] = total[k].mean(axis=0, dtype=np.float32) / np.float32(
+                        len(column)
+                    )
 
-def p_value(first: Row, second: Row, columns: Sequence[str]) -> float:
-    """Of the paired test that two rows have the same mean over `columns`; NaN where it cannot be made."""
-    if not comparable(first, second):
+    def _keep(self, column: Column, rows: Sequence[Row], known: set[int], values: NDArray[np.uint8]) -> None:
+        chosen = sorted(known)
+        if chosen:
+            places = {id(rows[k]): at for at, k in enumerate(chosen)}
+            self._moments.setdefault(column, []).append((places, stats.Moments(values[chosen])))
+
+    def p_value(self, first: Row, second: Row, column: Column) -> float:
+        """Of the test that two rows have the same mean over a column; NaN where it cannot be made."""
+        for places, moments in self._moments.get(column, ()):
+            if id(first) in places and id(second) in places:
+                a, b = places[id(first)], places[id(second)]
+                if len(column) == 1 and moments.sums.shape[1] == 1:
+                    return float(stats.mcnemar(*moments.discordant(a, b)))
+                return moments.spread(a, b).p_value()
         return math.nan
-    if len(columns) == 1:
-        one, other = (correctness(row, columns[0]) for row in (first, second))
-        if one is None or other is None:
-            return math.nan
-        if len(one) == len(other) == 1:
-            return float(stats.mcnemar(_count(one & ~other), _count(other & ~one)))
-    a, b = shares(first, columns), shares(second, columns)
-    return math.nan if a is None or b is None else stats.mean_test(b - a)
+
+    def spread(self, row: Row, minus: Row | None, column: Column) -> stats.Spread | None:
+        """Of the number of corruptions of a column under which an image was right, or of its difference."""
+        for places, moments in self._moments.get(column, ()):
+            if id(row) in places and (minus is None or id(minus) in places):
+                return moments.spread(places[id(row)], None if minus is None else places[id(minus)])
+        return None
+
+    def share(self, row: Row) -> NDArray[np.float32] | None:
+        """Share of the first column's corruptions, and of the seeds, under which each image was right."""
+        return self._shares.get(id(row))
 
 
-_ONES = np.array([bin(i).count("1") for i in range(256)], np.uint8)
+def _has(row: Row, seeds: tuple[int, ...]) -> bool:
+    own = row.about["seed_names"]
+    return own == seeds or (row.kind == "source" and (len(own) == 1 or set(seeds) <= set(own)))
 
 
-def _count(bits: NDArray[np.uint8]) -> int:
-    return int(_ONES[bits].sum())
+def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArray[np.uint8] | None:
+    """Packed correctness (seeds, bytes); None unless every seed has it."""
+    bits = row.correct.get(corruption, {})
+    own = row.about["seed_names"]
+    wanted = [bits.get(seed if seed in bits or len(own) > 1 else own[0], b"") for seed in seeds]
+    size = (n + 7) // 8
+    if set(own) - set(bits) or any(len(b) != size for b in wanted):
+        return None
+    return np.frombuffer(b"".join(wanted), np.uint8).reshape(len(seeds), size)
 
 
 def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -125,7 +163,7 @@ def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
     """The highest row first, then those that are no different from it."""
     top = max(rows, key=lambda row: row.value(column))
     others = [row for row in rows if row is not top]
-    p = stats.holm([p_value(top, row, table.over(column)) for row in others])
+    p = stats.holm([table.paired(row).p_value(top, row, table.over(column)) for row in others])
     return [top] + [
         row
         for row, adjusted in zip(others, p, strict=True)
@@ -162,54 +200,48 @@ class Finding:
 def findings(table: Table) -> dict[int, Finding]:
     """By id of row, of every measured row of a table."""
     found = {id(row): Finding() for row in table.rows if row.measured}
-    known = {
-        id(row): share
-        for row in table.rows
-        if row.measured and MEAN not in row.partial and not math.isnan(row.value(MEAN))
-        if (share := shares(row, table.main)) is not None
-    }
-    _intervals(table, known, found)
+    _intervals(table, found)
     for rows in table.archs().values():
         ours = [row for row in rows if row.kind == "method"]
-        tests = []
-        for row in ours:
-            base = row.baseline
-            tests.append(
-                p_value(row, base, table.main) if base and {id(row), id(base)} <= known.keys() else math.nan
-            )
-            if base:
-                _record(row, base, table.main, found[id(row)])
+        paired = table.paired(rows[0])
+        tests = [paired.p_value(row, row.baseline, table.main) if row.baseline else math.nan for row in ours]
         for row, p in zip(ours, stats.holm(tests), strict=True):
             found[id(row)].p_source = float(p)
+            if row.baseline:
+                _record(row, row.baseline, table, found[id(row)])
         for group in groups(rows):
-            _against_best(group, table, known, found)
+            _against_best(group, table, found)
             _ranks(group, table, found)
     return found
 
 
-def _intervals(table: Table, known: dict[int, NDArray[np.float32]], found: dict[int, Finding]) -> None:
-    rows = [row for row in table.rows if id(row) in known]
-    for n in sorted({known[id(row)].shape[1] for row in rows}):
-        same = [row for row in rows if known[id(row)].shape[1] == n]
-        if n < 2:
-            continue
-        draws = stats.bootstrap_means(np.stack([known[id(row)].mean(axis=0) for row in same]))
-        own = {id(row): draws[:, k] for k, row in enumerate(same)}
+def _intervals(table: Table, found: dict[int, Finding]) -> None:
+    shares = {
+        id(row): share for row in table.rows
+        if row.measured and (share := table.paired(row).share(row)) is not None
+    }  # fmt: skip
+    of = len(table.main)
+    for n in sorted({len(share) for share in shares.values()}):
+        same = [row for row in table.rows if id(row) in shares and len(shares[id(row)]) == n]
+        draws = stats.bootstrap_means(np.stack([shares[id(row)] for row in same]))
+        own = {id(row): of * draws[:, k] for k, row in enumerate(same)}
         for row in same:
-            result = stats.two_levels(known[id(row)], own[id(row)])
-            found[id(row)].interval = (max(result.low, 0.0), min(result.high, 100.0))
-            base = row.baseline
-            if base and id(base) in own and comparable(row, base):
-                rise = stats.two_levels(known[id(row)] - known[id(base)], own[id(row)] - own[id(base)])
-                found[id(row)].rise_interval = (rise.low, rise.high)
+            paired, base = table.paired(row), row.baseline
+            if spread := paired.spread(row, None, table.main):
+                low, high = (100 / of * bound for bound in spread.interval(own[id(row)]))
+                found[id(row)].interval = (max(low, 0.0), min(high, 100.0))
+            if base and id(base) in own and (spread := paired.spread(row, base, table.main)):
+                low, high = (100 / of * bound for bound in spread.interval(own[id(row)] - own[id(base)]))
+                found[id(row)].rise_interval = (low, high)
 
 
-def _record(row: Row, base: Row, columns: Sequence[str], finding: Finding) -> None:
+def _record(row: Row, base: Row, table: Table, finding: Finding) -> None:
     whole = [
-        c for c in columns
+        c for c in table.main
         if not math.isnan(row.value(c) - base.value(c)) and c not in row.partial | base.partial
     ]  # fmt: skip
-    p = stats.holm([p_value(row, base, (column,)) for column in whole])
+    paired = table.paired(row)
+    p = stats.holm([paired.p_value(row, base, (column,)) for column in whole])
     for column, adjusted in zip(whole, p, strict=True):
         if math.isnan(adjusted):
             continue
@@ -222,15 +254,15 @@ def _record(row: Row, base: Row, columns: Sequence[str], finding: Finding) -> No
             finding.losses += 1
 
 
-def _against_best(
-    group: Sequence[Row], table: Table, known: dict[int, NDArray[np.float32]], found: dict[int, Finding]
-) -> None:
-    able = [row for row in group if id(row) in known]
+def _against_best(group: Sequence[Row], table: Table, found: dict[int, Finding]) -> None:
+    paired = table.paired(group[0])
+    able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
     if len(able) < 2:
         return
     top = max(able, key=lambda row: row.value(MEAN))
     others = [row for row in able if row is not top and row.kind == "method"]
-    for row, p in zip(others, stats.holm([p_value(top, row, table.main) for row in others]), strict=True):
+    tests = stats.holm([paired.p_value(top, row, table.main) for row in others])
+    for row, p in zip(others, tests, strict=True):
         found[id(row)].p_best = float(p)
 
 

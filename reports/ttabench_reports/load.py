@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench.store import Store
+from ttabench.store import COLUMNS, Store, row
 from ttabench_reports.frames import CORRECT, checked
 
 
@@ -37,12 +37,9 @@ def read_one(path: Path | str) -> pd.DataFrame:
     """The cells of a results folder or of a CSV file, with :data:`CORRECT`. Raises UserError."""
     path = Path(path)
     if path.is_dir():
-        store = Store.at(path)
-        frame = store.frame()
-        if frame.empty:
-            return frame
-        stored = store.latest()
-        return frame.assign(**{CORRECT: [stored[key].result.correct for key in frame["cell_id"]]})
+        records = Store.at(path).latest().values()
+        rows = [{**row(record), CORRECT: record.result.correct} for record in records]
+        return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT])
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
     try:

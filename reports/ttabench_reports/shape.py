@@ -166,6 +166,15 @@ class Table:
             (letter, self.notes.text(letter)) for letter in sorted(used)
         ]
 
+    def paired(self, row: Row) -> evidence.Paired:
+        """The paired tests among the rows of one row's architecture."""
+        return self._paired[row.arch]
+
+    @cached_property
+    def _paired(self) -> dict[str, evidence.Paired]:
+        columns = dict.fromkeys([self.main, *map(self.over, self.columns)])
+        return {arch: evidence.Paired(rows, list(columns)) for arch, rows in self.archs().items()}
+
     @cached_property
     def standing(self) -> dict[tuple[int, str], evidence.Place]:
         """(id of row, column) → whether it is best or second; see :func:`evidence.standing`."""

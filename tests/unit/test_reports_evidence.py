@@ -142,14 +142,18 @@ def test_seeds_widen_the_interval() -> None:
 
 
 def test_other_seeds_or_images_are_not_paired_but_with_source() -> None:
+    def p_value(frame: pd.DataFrame, first: str, second: str) -> float:
+        table = one(frame)
+        return table.paired(row(table, first)).p_value(row(table, first), row(table, second), table.main)
+
     whole = with_correctness(cells(METHODS, seeds=(0, 1)), IMAGES, BETTER)
-    table = one(whole[~(whole["base"].isin(["source", "eata"]) & (whole["seed"] == 1))])
-    tent, eata, source = (row(table, m) for m in ("tent", "eata", "source"))
-    assert not math.isnan(evidence.p_value(tent, source, CORRUPTIONS))
-    assert math.isnan(evidence.p_value(tent, eata, CORRUPTIONS))
-    fewer = whole[~(where(whole, base="tent", corruption="fog"))]
-    assert math.isnan(evidence.p_value(row(one(fewer), "tent"), row(one(fewer), "source"), CORRUPTIONS))
+    mixed = whole[~(whole["base"].isin(["source", "eata"]) & (whole["seed"] == 1))]
+    assert not math.isnan(p_value(mixed, "tent", "source"))
+    assert not math.isnan(p_value(mixed, "eata", "source"))
+    assert math.isnan(p_value(mixed, "tent", "eata"))
+    fewer = whole[~(whole["base"].isin(["eata"]) & (whole["seed"] == 1))]
+    assert not math.isnan(p_value(fewer, "eata", "source"))  # Source has that seed among its own
+    assert math.isnan(p_value(whole[~where(whole, base="tent", corruption="fog")], "tent", "source"))
     held = whole.assign(held_out=0.5)  # each seed scores other images
-    assert math.isnan(evidence.p_value(row(one(held), "tent"), row(one(held), "source"), CORRUPTIONS))
-    only = held[held["seed"] == 0]
-    assert not math.isnan(evidence.p_value(row(one(only), "tent"), row(one(only), "source"), CORRUPTIONS))
+    assert math.isnan(p_value(held, "tent", "source"))
+    assert not math.isnan(p_value(held[held["seed"] == 0], "tent", "source"))

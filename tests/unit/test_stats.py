@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, bootstrap, norm, ttest_1samp
 
-from ttabench.stats import bootstrap_means, holm, mcnemar, mean_sd, paired, paired_mean, two_levels, wilson
+from ttabench.stats import (
+    Moments,
+    Spread,
+    bootstrap_means,
+    holm,
+    mcnemar,
+    mean_sd,
+    paired,
+    paired_mean,
+    two_levels,
+    wilson,
+)
 
 bitmaps = st.integers(2, 60).flatmap(
     lambda n: st.tuples(*[st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)] * 2)
@@ -172,6 +183,27 @@ def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
         at = two_levels(values, confidence=1 - result.p_value)
         nearest = min(abs(at.low), abs(at.high))
         assert nearest < 0.15 * (result.high - result.low)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_moments_give_what_the_values_give(seeds: int) -> None:
+    rng = np.random.default_rng(9)
+    values = rng.binomial(15, [[[0.7]], [[0.72]], [[0.9]]], (3, seeds, 200))
+    moments = Moments(values)
+    for a, b in ((0, 1), (2, 0)):
+        direct, quick = Spread.of(values[a] - values[b]), moments.spread(a, b)
+        for name in ("mean", "plain", "images", "seeds", "n_images", "n_seeds"):
+            assert getattr(quick, name) == pytest.approx(getattr(direct, name), rel=1e-9, abs=1e-9)
+        own = Spread.of(values[a])
+        assert moments.spread(a).plain == pytest.approx(own.plain, rel=1e-6)
+        by_image = (values[a] - values[b]).mean(axis=0)
+        assert quick.plain == pytest.approx(by_image.std(ddof=1) / math.sqrt(200))
+        by_seed = (values[a] - values[b]).mean(axis=1)
+        assert quick.seeds == pytest.approx(by_seed.std(ddof=1) / math.sqrt(seeds) if seeds > 1 else 0.0)
+    right = values > 10
+    assert Moments(right).discordant(0, 1) == (
+        int((right[0, 0] & ~right[1, 0]).sum()), int((right[1, 0] & ~right[0, 0]).sum())
+    )  # fmt: skip
 
 
 def test_two_levels_refuse_what_has_no_images() -> None:

@@ -1,0 +1,119 @@
+"""How long `ttabench report` takes on a large results folder, against the bare parsing of its records.
+
+Makes a results folder of 36,000 cells (20 methods × 4 architectures × 2 datasets × 15 corruptions × 5
+severities × 3 seeds) with drawn per-image correctness, and runs the command on it:
+
+    python scripts/bench_report.py [--images 10000] [--formats csv,latex] [--formats ""] [--keep DIR]
+
+Prints seconds of processor, their ratio to `json.loads` of the same lines in the same run, the peak of
+memory, and seconds by the clock, which on a busy machine are more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from ttabench.cell import Cell, Result
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.protocol import Protocol
+from ttabench.store import Store
+
+METHODS = ("source", "bn_stats", "tent", "eata", "eta", "sar", "cotta", "rotta", "sotta", "medbn", "lame",
+           "t3a", "deyo", "memo", "roid", "shot", "foa", "quantile", "tent", "quantile")  # fmt: skip
+ARCHS = ("resnet18", "cct_7", "cvt_7", "vit_lite_7")
+DATASETS = ("cifar10-c", "cifar100-c")
+OFFLINE = ("quantile", "shot")
+
+
+def make(folder: Path, images: int) -> int:
+    """A results folder; returns how many cells it has. The same images are hard for all methods."""
+    rng = np.random.default_rng(0)
+    writer = Store.create(folder, {"made": "for a benchmark"}).writer()
+    count = 0
+    with mock.patch("os.fsync"):  # nobody needs this folder after a power cut
+        for dataset, severity, corruption in itertools.product(DATASETS, range(1, 6), CORRUPTIONS):
+            hard = rng.standard_normal(images, np.float32)
+            for arch, (k, method), seed in itertools.product(ARCHS, enumerate(METHODS), range(3)):
+                right = (
+                    hard + 0.3 * rng.standard_normal(images, np.float32) + 1.5 - 0.2 * severity + 0.02 * k > 0
+                )
+                offline = method in OFFLINE
+                protocol = Protocol(
+                    mode="offline" if offline else "online", batch_size=50 if offline else 200
+                )
+                again = METHODS.index(method) != k
+                cell = Cell(
+                    method=method, config=(("lr", 0.001 * (1 + again)),),
+                    label=method + "[lr=0.002]" * again, arch=arch, checkpoint=f"{arch}-{dataset}",
+                    dataset=dataset, fingerprint=dataset, corruption=corruption, severity=severity, seed=seed,
+                    protocol=protocol,
+                )  # fmt: skip
+                writer.append(Result(
+                    cell=cell, status="ok", accuracy=100 * float(right.mean()), clean_accuracy=95.0,
+                    n_images=images, seconds=10.0, correct=np.packbits(right).tobytes(),
+                    details={"adapted": "20 BatchNorm2d", "source_data": "features" if offline else ""},
+                ))  # fmt: skip
+                count += 1
+    writer.close()
+    return count
+
+
+def parse(folder: Path) -> float:
+    """Seconds of processor that the bare parsing of all records takes."""
+    started = time.process_time()
+    for shard in folder.glob("cells/*.jsonl"):
+        for line in shard.read_bytes().splitlines():
+            json.loads(line)
+    return time.process_time() - started
+
+
+def report(folder: Path, formats: str) -> tuple[float, float, float]:
+    """(seconds, seconds of processor, peak memory in MB) of one command, its start included."""
+    code = "from ttabench.cli import main; main()"
+    command = [sys.executable, "-c", code, "report", str(folder)]
+    with tempfile.TemporaryDirectory() as to:
+        asked = [*command, "--to", to, *(["--format", formats] if formats else [])]
+        started = time.perf_counter()
+        process = subprocess.Popen(asked, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+    if status:
+        sys.exit(f"{' '.join(asked)} failed.")
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--images", type=int, default=10_000, help="images per cell")
+    parser.add_argument("--formats", action="append", help="as `report --format`; '' is every format")
+    parser.add_argument("--keep", type=Path, help="make the folder here, or take the one that is here")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = asked.keep or Path(scratch) / "results"
+        if not folder.exists():
+            started = time.perf_counter()
+            count = make(folder, asked.images)
+            print(f"made {count} cells of {asked.images} images in {time.perf_counter() - started:.0f} s")
+        bare = parse(folder)
+        print(f"{'json.loads of all records':34}{bare:8.2f} s")
+        for formats in asked.formats or ["csv", "csv,latex", ""]:
+            seconds, processor, peak = report(folder, formats)
+            name = f"report --format {formats}" if formats else "report, every format"
+            ratio = f"ratio {processor / bare:6.1f}   peak {peak:6.0f} MB   {seconds:6.1f} s by the clock"
+            print(f"{name:34}{processor:8.2f} s   {ratio}")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()
