@@ -62,7 +62,7 @@ def load(group: str, name: str, kind: str) -> Any:
 def method(name: str) -> type[Method[Any]]:
     """The method class registered as `name`. Raises UserError with the nearest name that can be imported."""
     if name not in entry_points(METHODS):
-        raise unknown("method", name, method_names(), "`ttabench list methods`")
+        raise unknown("method", name, methods(), "`ttabench list methods`")
     cls: type[Method[Any]] = load(METHODS, name, "method")
     if getattr(cls, "name", None) != name:
         raise UserError(

@@ -239,7 +239,7 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'?"),
+        (("--methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'"),
         (("--archs", "resnet81"), "did you mean 'resnet18'"),
         (("--datasets", "digit-c"), "did you mean 'digits-c'?"),
         (("--corruptions", "frog"), "did you mean 'fog'?"),

@@ -154,7 +154,7 @@ def test_the_last_bits_of_a_layout_do_not_show(tmp_path: Path, monkeypatch: pyte
         (("six-blobs", "--set", "lr=nan"), "expected a finite number"),
         (("six-blobs", "--set", "lr=-1"), "lr is -1.0; expected at least 0"),
         (("six-blobs", "--set", "quantile.lr=1"), "figure six-blobs shows no method"),
-        (("tsne", "--set", "quantil.lr=1"), "unknown method 'quantil'; did you mean 'quantile'?"),
+        (("tsne", "--set", "quantil.lr=1"), "unknown method 'quantil'; did you mean 'quantile'"),
         (("tsne", "--set", "quantile.rate=1"), "unknown setting of quantile 'rate'"),
         (("tsne", "--set", "quantile.lr=-1"), "quantile: lr is -1.0; expected"),
         (("tsne", "--set", "quantile.lr=1,2"), "quantile.lr has 2 values; a figure takes one"),

@@ -387,7 +387,7 @@ def test_make_optimizer() -> None:
     assert tta.make_optimizer("adam", parameters(), 0.1, 0.8).defaults["betas"] == (0.8, 0.999)
     sgd = tta.make_optimizer("sgd", parameters(), 0.1, 0.8, 0.01)
     assert (sgd.defaults["momentum"], sgd.defaults["weight_decay"]) == (0.8, 0.01)
-    with pytest.raises(UserError, match="adam or sgd"):
+    with pytest.raises(UserError, match="adam, adamw, sgd or nesterov"):
         tta.make_optimizer("lbfgs", parameters(), 0.1)
 
 

@@ -16,6 +16,7 @@ from tests.unit.conftest import Said
 from ttabench.errors import Alarm, tell_warnings
 from ttabench.executors import local
 from ttabench.store import load_frame
+from ttabench.worker_state import WorkerState
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_what_is_meant_for_programmers_is_dropped(
 class Warns:
     text: str
 
-    def __call__(self, emit: Callable[[Any], None]) -> str:
+    def __call__(self, emit: Callable[[Any], None], state: WorkerState) -> str:
         emit("event")
         warnings.warn(self.text, Alarm, stacklevel=1)
         return "done"

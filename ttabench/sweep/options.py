@@ -10,7 +10,7 @@ from typing import Any
 from ttabench.corruptions import names
 from ttabench.errors import UserError, unknown
 from ttabench.method_texts import split_list
-from ttabench.registry import method_names
+from ttabench.registry import methods as importable
 from ttabench.sweep.grid import Grid
 
 DEFAULTS: dict[str, Any] = {
@@ -108,7 +108,7 @@ def make_grid(options: Mapping[str, Any]) -> Grid:
     """A :class:`Grid` from options as :data:`DEFAULTS` has them; lists may be texts. Raises UserError."""
     methods = str(options["methods"])
     return Grid(
-        methods=tuple(method_names()) if methods == "all" else split_list(methods),
+        methods=tuple(importable()) if methods == "all" else split_list(methods),
         archs=split_list(str(options["archs"])),
         datasets=split_list(str(options["datasets"])),
         corruptions=corruption_names(str(options["corruptions"])),
