@@ -78,11 +78,13 @@ COLUMNS = ("row", "by", "mode", "images", "batch", "s_per_epoch", "ms_per_batch"
 
 
 class Offsets(nn.Module):
-    """In a decorruptor's place: T(x) = x + b, one b per channel."""
+    """In a decorruptor's place: T(x) = x + b, one shift b per channel."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.offset = nn.Parameter(torch.zeros(3, 1, 1))
+        self.shift = nn.Parameter(torch.zeros(3, 1, 1))
+        self.register_buffer("scale", torch.ones(3, 1, 1))
+        self.register_buffer("offset", torch.zeros(3, 1, 1))
 
     def standardise(self, have: tuple[Tensor, Tensor], want: tuple[Tensor, Tensor]) -> None:
         """Nothing is put before it."""
@@ -91,7 +93,7 @@ class Offsets(nn.Module):
         return x
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.offset
+        return x + self.shift
 
 
 @dataclass(frozen=True)
