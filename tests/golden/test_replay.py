@@ -15,6 +15,7 @@ from replay import Folder, judge
 from replay.nets import build
 
 from ttabench.errors import UserError
+from ttabench_methods.lame import LAME
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -200,6 +201,23 @@ def test_failures_are_told_and_do_not_stop_the_rest(
     assert "unsupported (no replay" in said["sottarepo_novel-wide-A"]
     assert said["tent-wide-A"].endswith("ok")
     assert summary == "ok=1 FAIL=7 unsupported=1"
+
+
+def test_a_wrong_number_of_steps_fails_though_the_probabilities_are_close(folder: Path) -> None:
+    """One step more or less of LAME can stay under 1e-6."""
+    trace = Folder(folder).trace("tent-wide-A")
+    method = LAME(trace.classifier(torch.float64), LAME.Config(affinity="linear"))
+    method.prepare()
+    with torch.no_grad():
+        runs = [method.iterate(x) for x in trace.batches(torch.float64)]
+    found = torch.cat([log_z for log_z, _ in runs]).exp().numpy()
+    meta = {"method": "lame", "affinity": "linear", "knn": 5, "max_steps": 100, "bound_lambda": 1}
+    for more, status in ((0, "ok"), (1, "FAIL")):
+        steps = np.array([steps + more for _, steps in runs])
+        rewrite(folder, "lame-wide-A", f64_logits=found, f64_iterations=steps, iterations=steps, **meta)
+        verdict = judge(Folder(folder).trace("lame-wide-A"), float32=False)
+        assert verdict.status == status
+        assert ("iterations differ" in verdict.reason) is bool(more)
 
 
 def test_a_folder_without_traces_is_the_callers_mistake(
