@@ -264,8 +264,8 @@ def _natural_imagenet(name: str, archive: Archive, shifted: int, classes: int) -
     )  # fmt: skip
 
 
+VAISHAAL = "https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main"
 BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks"
-HUGGING_FACE = "https://huggingface.co/datasets"
 
 IMAGENET_R = _natural_imagenet(
     "imagenet-r",
@@ -299,7 +299,7 @@ IMAGENET_V2 = _natural_imagenet(
     "imagenet-v2",
     Archive(
         file="imagenetv2-matched-frequency.tar.gz",
-        urls=(f"{HUGGING_FACE}/vaishaal/ImageNetV2/resolve/main/imagenetv2-matched-frequency.tar.gz",),
+        urls=(f"{VAISHAAL}/imagenetv2-matched-frequency.tar.gz",),
         folder="imagenetv2-matched-frequency-format-val",
         size=1_264_079_360,
         sha256="f0c37fdf925916b19ea1323cd9a2208cdb6959ba2c32eef2a7fc393835c9ca7c",
@@ -313,7 +313,7 @@ IMAGENET_SKETCH = _natural_imagenet(
     "imagenet-sketch",
     Archive(
         file="ImageNet-Sketch.zip",
-        urls=(f"{HUGGING_FACE}/songweig/imagenet_sketch/resolve/main/data/ImageNet-Sketch.zip",),
+        urls=("https://drive.google.com/u/0/uc?id=1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA&export=download",),
         folder="ImageNet-Sketch",
         inside="sketch",
         size=7_593_573_012,
@@ -322,6 +322,7 @@ IMAGENET_SKETCH = _natural_imagenet(
     shifted=50_889,
     classes=1_000,
 )
+"""Google Drive may send a web page for a file of this size: then it has to be downloaded in a browser."""
 
 PUBLISHED = {
     each.name: each
