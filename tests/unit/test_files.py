@@ -20,10 +20,14 @@ def test_the_folder_is_made_and_nothing_else_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, ValueError, OSError])
 def test_an_error_while_writing_keeps_the_old_content(tmp_path: Path, problem: type[BaseException]) -> None:
+    def interrupted() -> None:
+        with replacing(tmp_path / "b") as part:
+            part.write_bytes(b"half")
+            raise problem
+
     replace_file(tmp_path / "b", b"old")
-    with pytest.raises(problem), replacing(tmp_path / "b") as part:
-        part.write_bytes(b"half")
-        raise problem
+    with pytest.raises(problem):
+        interrupted()
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b", b"old")]
 
 
