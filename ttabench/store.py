@@ -40,11 +40,13 @@ COLUMNS = (
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scores", "restores",
-    "source_data", "alarm", "warning", "stale", "stale_because", "device", "threads", "versions",
+    "source_data", "source_used", "alarm", "warning", "stale", "stale_because", "device", "threads",
+    "versions",
     "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
-DETAILS = ("adapted", "scores", "restores", "source_data", "alarm")  # columns that are details of a result
+# Columns that are details of a result.
+DETAILS = ("adapted", "scores", "restores", "source_data", "source_used", "alarm")
 
 
 @dataclass(frozen=True)

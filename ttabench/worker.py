@@ -129,6 +129,7 @@ class Worker:
                 "source_warning": source.note.get("warning", ""),
                 "restores": type(method).restores,
                 "source_data": type(method).needs_of(method.config).source_data,
+                "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
                 "alarm": alarm,
                 **alarms,
             },

@@ -47,7 +47,7 @@ class Moments(torch.autograd.Function):
         mean = out.mean(dim=0)
         apart = out - mean
         ctx.save_for_backward(apart)
-        return mean, torch.linalg.vector_norm(apart, dim=0).square_().div_(len(out) - 1)
+        return mean, apart.square().sum(dim=0) / (len(out) - 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
