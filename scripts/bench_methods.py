@@ -14,9 +14,9 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
                        second row, which is not in worst_floor_ratio, has the 2 of the update alone as floor
     cotta              1 forward + backward of the student, gradients of all parameters; 1 forward of the
                        anchor; 1 forward of the teacher, or where the anchor is unsure (a second row) 32
-    neo, aqr, tca, t3a 1 forward, with the stored statistics; the map of tca, which its paper finds once and not
-                       after each batch, is not in worst_floor_ratio
-    actmad             1 forward + backward with the stored statistics, gradients of all parameters; 1 forward
+    neo, aqr, tca, t3a 1 forward, with the stored statistics; tca is not in worst_floor_ratio, since its paper
+                       finds the map once and not after each batch
+    actmad             1 forward + backward, gradients of all parameters; 1 forward; stored statistics
     ttac, coral        1 forward + backward, gradients of all parameters; 1 forward with stored statistics
     actmad_vit         1 forward + backward, gradients of the norm layers' affine parameters
 

@@ -62,10 +62,16 @@ def lookup(quantiles: Tensor, share: Tensor) -> Tensor:
 
 
 def sampled(x: Tensor, most: int) -> Tensor:
-    """(C, m) values of (N, C, L), evenly spaced; all where they are no more than `most` per channel."""
-    step = -(-len(x) * x.shape[2] // most)
-    along = min(step, x.shape[2])
-    return x[:: -(-step // along), :, ::along].transpose(0, 1).flatten(1)
+    """(C, m) values of (N, C, L); all where they are no more than `most` per channel.
+
+    Otherwise spread over images and locations by the golden ratio, in step with no row, column or token.
+    """
+    n, _, length = x.shape
+    if n * length <= most:
+        return x.transpose(0, 1).flatten(1)
+    i = torch.arange(most, device=x.device, dtype=torch.double)
+    chosen = (i * 0.6180339887498949 % 1 * (n * length)).long()
+    return x[chosen // length, :, chosen % length].T.contiguous()
 
 
 def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -343,6 +343,18 @@ def test_aqr_is_monotone_and_goes_on_beyond_the_sample() -> None:
     assert after[:, 0].amax() > 1 + 2 * 2
 
 
+def test_aqr_samples_come_from_all_images_rows_and_columns() -> None:
+    image, row, column = torch.meshgrid(torch.arange(100), torch.arange(32), torch.arange(32), indexing="ij")
+    for values, distinct in ((image, 100), (row, 32), (column, 32)):
+        for shape in ((100, 1, 1024), (100 * 1024, 1, 1)):  # as in batch norm, and as tokens in layer norm
+            some = aqr.sampled(values.float().view(shape), 2048)[0]
+            counts = some.long().bincount()
+            assert len(some) == 2048
+            assert len(counts) == distinct
+            assert counts.min() > 0.6 * 2048 / distinct
+            assert counts.max() < 1.5 * 2048 / distinct
+
+
 @pytest.mark.parametrize("n", [20, 200, 2000])
 def test_aqr_tails_are_calibrated_whatever_the_batch_size(n: int) -> None:
     """On the source itself the extremes of n values stay where n values have them, on average.
