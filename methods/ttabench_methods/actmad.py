@@ -92,6 +92,8 @@ class ActMAD(Method[ActMADConfig]):
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         if dataset.startswith("cifar10-"):
             return {"lr": 1e-2}
+        if dataset == "digits-c":  # mean of the extra corruptions on resnet18: 1e-3 93.5, 1e-4 99.3
+            return {"lr": 1e-4}
         return {"lr": 2.5e-4} if num_classes >= 1000 else {}
 
     def setup(self, source: SourceData | None) -> None:
