@@ -30,6 +30,7 @@ from ttabench.method import Batches
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.workbench import Workbench
 from ttabench_methods.quantile import Quantile
+from ttabench_methods.quantile import quantile_index as quantile_index_of
 from ttabench_methods.quantile.figures import (
     informative_quantiles,
     loss_vs_mse,
@@ -317,8 +318,39 @@ def test_the_corrected_field_is_nearer_to_the_sources_but_not_equal() -> None:
 def test_a_far_quantile_tells_less_than_a_near_one() -> None:
     near, far = informative_quantiles.compute().error
     assert far < 0.1 * near
+    assert informative_quantiles.PAPER[1] < 0.1 * informative_quantiles.PAPER[0]
     nearer, _ = informative_quantiles.compute(epochs=1000).error  # better corrected: the near one sees it
     assert nearer < near
+
+
+def test_a_far_index_errs_by_the_displacement_of_the_mean_over_the_distance() -> None:
+    """Why the errors are not the paper's: with its far error of 0.06, its mean is displaced by about 5."""
+    pair = informative_quantiles.compute(epochs=200)
+    assert pair.seen_from_afar[1] < 0.005  # ours hardly is
+    moved = replace(pair, corrected=pair.source + np.array([3.4, 3.4]))
+    indices = quantile_index_of(torch.from_numpy(pair.points), torch.from_numpy(moved.corrected))
+    moved = replace(moved, indices=np.stack([pair.indices[0], indices.numpy()]))
+    assert moved.error[1] == pytest.approx(0.06, abs=0.005)
+    assert moved.error[1] == pytest.approx(moved.seen_from_afar[1], rel=0.1)
+
+
+def test_tsne_names_every_class_even_where_all_are_mixed() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(300, dtype=np.int64) % 10
+    mixed = rng.normal(size=(300, 2)) * [3.0, 40.0]
+    spread = np.ptp(mixed, axis=0)
+    places = tsne.name_places(mixed, labels, spread)
+    assert list(places) == list(range(10))
+    assert not any(own for _, own in places.values())
+    at = np.array([at for at, _ in places.values()])
+    for here, there in itertools.combinations(at / spread, 2):
+        assert np.linalg.norm(here - there) > tsne.GAP  # none upon another
+    centres = rng.normal(size=(10, 2)) * 100
+    clear = centres[labels] + rng.normal(size=(300, 2))
+    apart = tsne.name_places(clear, labels, np.ptp(clear, axis=0))
+    assert all(own for _, own in apart.values())
+    for label, (where, _) in apart.items():
+        np.testing.assert_allclose(where, centres[label], atol=1)
 
 
 def test_loss_and_error_fall_together(bench: Workbench) -> None:

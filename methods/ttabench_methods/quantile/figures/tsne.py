@@ -22,7 +22,9 @@ from .style import Array, Labels
 
 COLUMNS = ("Raw", "After quantile matching")
 NAMED = 20  # classes, at most, that are named in the panels
-NEIGHBOURS = 10  # of a class's median, of which most must be its own for it to be named
+NEIGHBOURS = 10  # of a class's median, of which most must be its own for the place to be its own
+GAP = 0.08  # of the panel's extent: numbers nearer to each other would overlap
+MIXED = "#5A5A5A"
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,13 @@ def draw(found: Embedding) -> Figure:
         axes.set_title(name, pad=3)
     for row, severity in zip(panels, found.severities, strict=True):
         row[0].set_ylabel(f"Severity {severity}")
+    span = np.ptp(found.places.reshape(-1, 2), axis=0) + 1e-12
     for axes, x, accuracy in zip(
         panels.T.flat, found.places.reshape(-1, *found.places.shape[2:]), found.accuracy.flat, strict=True
     ):
         axes.scatter(*x.T, s=2, c=style.colours(found.labels), linewidths=0, alpha=0.8)
         if len(np.unique(found.labels)) <= NAMED:
-            _names(axes, x, found.labels)
+            _names(axes, x, found.labels, span)
         axes.set(xticks=[], yticks=[])
         axes.set_xlabel(f"accuracy {accuracy:.1f} %", size=7, labelpad=2)
         axes.spines[:].set_visible(True)
@@ -123,14 +126,41 @@ def draw(found: Embedding) -> Figure:
     return made
 
 
-def _names(axes: Axes, x: Array, labels: Labels) -> None:
-    """The number of each class that has a place of its own, at its median: colours need not be told apart."""
+def _names(axes: Axes, x: Array, labels: Labels, span: Array) -> None:
+    """The number of every class, so that colours need not be told apart; grey where classes are mixed."""
     halo = [patheffects.withStroke(linewidth=1.5, foreground="white")]
-    for label in np.unique(labels):
-        at = np.median(x[labels == label], axis=0)
-        nearest = labels[np.linalg.norm(x - at, axis=1).argsort()[:NEIGHBOURS]]
-        if (nearest == label).mean() <= 0.5:
-            continue
+    for label, (at, own) in name_places(x, labels, span).items():
         axes.text(
-            at[0], at[1], str(label), size=6, weight="bold", ha="center", va="center", path_effects=halo
-        )
+            at[0], at[1], str(label), size=6, weight="bold", ha="center", va="center", path_effects=halo,
+            color=style.BLACK if own else MIXED,
+        )  # fmt: skip
+
+
+def name_places(x: Array, labels: Labels, span: Array) -> dict[int, tuple[Array, bool]]:
+    """Where each class's number stands among samples x (m, 2), and whether that place is its own.
+
+    `span` (2,) is the extent of the panel.
+
+    A class has a place of its own if most samples around its median are its own. The number of another one
+    stands at that of its samples which has most of its own kind around it and is not yet taken.
+    """
+    scaled = x / span
+
+    def share(at: Array, label: int) -> float:
+        nearest = np.linalg.norm(scaled - at, axis=1).argsort(kind="stable")[:NEIGHBOURS]
+        return float((labels[nearest] == label).mean())
+
+    places: dict[int, tuple[Array, bool]] = {}
+    mixed: list[int] = []
+    for label in np.unique(labels).tolist():
+        at = np.median(scaled[labels == label], axis=0)
+        if share(at, label) > 0.5:
+            places[label] = (at, True)
+        else:
+            mixed.append(label)
+    for label in mixed:
+        members = scaled[labels == label]
+        ranked = members[np.argsort([-share(at, label) for at in members], kind="stable")]
+        free = [at for at in ranked if all(np.linalg.norm(at - taken) > GAP for taken, _ in places.values())]
+        places[label] = (free[0] if free else ranked[0], False)
+    return {label: (at * span, own) for label, (at, own) in sorted(places.items())}
