@@ -154,8 +154,9 @@ def places(rows: Sequence[Row], table: Table, column: str) -> list[tuple[Row, Pl
     best = _with_ties(able, table, column)
     rest = [row for row in able if all(row is not other for other in best)]
     second = _with_ties(rest, table, column) if rest else []
-    if second and second[0].kind == "source":  # not to adapt is no second place
+    if second and second[0].kind == "source":
         second = []
+    second = [row for row in second if row.kind != "source"]  # not to adapt is no second place
     return [(row, "best") for row in best] + [(row, "second") for row in second]
 
 

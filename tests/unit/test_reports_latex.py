@@ -247,6 +247,7 @@ def test_summary_has_the_best_published_number_beside_ours() -> None:
     first = {line[0].text: line[-1] for line in sheet.groups[0].lines if line[0].text}
     assert first["ResNet18"].text == "82.2"  # as in the paper's summary table
     assert "SoTTA" in first["ResNet18"].after
+    assert "whatever its setting (quantile2026)" in sheet.footer
 
 
 def test_missing_cells_are_seen_in_every_table() -> None:

@@ -45,6 +45,8 @@ def report(
     """
     import inspect
 
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     from ttabench.errors import NothingToReport, UserError
     from ttabench.method_texts import split_list
     from ttabench.registry import report as find
@@ -75,7 +77,8 @@ def report(
         for write in writers.values():
             takes = inspect.signature(write).parameters
             try:
-                written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
+                with threadpool_limits(1):  # the threads of BLAS cost more than they save on a busy machine
+                    written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
             except NothingToReport:
                 if format_:
                     raise

@@ -50,7 +50,7 @@ def document(floats: dict[str, Printed], form: Form) -> str:
     lines: list[str] = []
     room = 0.0
     for name, one in floats.items():
-        if lines and (one.height > room or form == "column"):
+        if lines and one.height > room:
             lines.append(r"\clearpage")
             room = 0.0
         room = (room or 600.0) - one.height - 20

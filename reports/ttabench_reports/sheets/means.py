@@ -23,7 +23,7 @@ BASELINE = "Baseline: the source classifier, not adapted. Increase: the differen
 def summary(report: Report) -> Sheet:
     """Baseline, accuracy, increase, corruptions won and lost, best published number."""
     parts, notes = [], _Notes()
-    beside = _best_published(report.published)
+    beside = _BestPublished(report.published)
     for table in report.tables:
         found = report.findings(table)
         blocks: list[list[Line]] = []
@@ -54,10 +54,11 @@ def summary(report: Report) -> Sheet:
         BASELINE,
         f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}. W/T/L: corruptions won, tied "
         "and lost against Source (paired tests, Holm-corrected, 5\u00a0%).",
+        beside.said,
         words.ranking(report.tables),
         words.GIVEN,
     )
-    brief = words.join(BASELINE, words.ranking(report.tables), words.GIVEN)
+    brief = words.join(BASELINE, beside.said, words.ranking(report.tables), words.GIVEN)
     return Sheet(
         "summary", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(5, 7), brief=brief
     )
@@ -105,8 +106,13 @@ def statistics(report: Report) -> Sheet:
 def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets side by side; three of them in a sheet."""
     tables = [table for table in report.tables if any(_known_clean(row) for row in _measured(table))]
-    for number, start in enumerate(range(0, len(tables), 3)):
-        yield _drop(tables[start : start + 3], "drop" if not number else f"drop_{number + 1}")
+    alike: dict[object, list[Table]] = {}
+    for table in tables:
+        alike.setdefault((table.key["severity"], table.apart), []).append(table)
+    families = list(alike.values()) if any(len(family) > 1 for family in alike.values()) else [tables]
+    parts = [family[k : k + 3] for family in families for k in range(0, len(family), 3)]
+    for number, part in enumerate(parts, 1):
+        yield _drop(part, "drop" if number == 1 else f"drop_{number}")
 
 
 def _drop(tables: Sequence[Table], name: str) -> Sheet:
@@ -258,10 +264,11 @@ def _seeds_too(tables: Sequence[Table]) -> str:
     return " and, where there are several, over seeds" if any(table.seeds for table in tables) else ""
 
 
-class _best_published:
+class _BestPublished:
     """The highest published mean on a dataset at a severity, preferably on the same architecture."""
 
     def __init__(self, known: pd.DataFrame | None) -> None:
+        self.used: dict[str, None] = {}
         self.known = None if known is None else known[known["corruption"] == MEAN]
 
     def __call__(self, table: Table, arch: str) -> Cell:
@@ -275,5 +282,12 @@ class _best_published:
         if here.empty:
             return Cell("–")
         top = here.sort_values("accuracy").iloc[-1]
-        who = f"{naming.method(str(top['method']))}, {top['publication']}"
-        return Cell(words.number(float(top["accuracy"])), after=f" ({who})")
+        self.used.setdefault(str(top["publication"]))
+        who = naming.method(str(top["method"]))
+        return Cell(words.number(float(top["accuracy"])), after=f"\u00a0({who})")
+
+    @property
+    def said(self) -> str:
+        """Where the numbers are from."""
+        names = ", ".join(self.used)
+        return f"Best published: the highest mean printed, whatever its setting ({names})." if names else ""

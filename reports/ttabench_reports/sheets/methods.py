@@ -23,8 +23,8 @@ def given(report: Report) -> Sheet:
             lines.setdefault(texts, [Cell(text) for text in texts])
     heads = [
         Head("Method", "l"), Head("Mode", "l"), Head("Batch"), Head("Epochs"),
-        Head("Source data", "p", width=0.17), Head("Settings", "p", width=0.17),
-        Head("Differs from paper or official code", "p", width=0.3),
+        Head("Source data", "p", width=0.14), Head("Settings", "p", width=0.14),
+        Head("Differs from paper or official code", "p", width=0.4),
     ]  # fmt: skip
     caption = (
         "What each method was given: how it sees the test images, how much of the source data, its settings "
