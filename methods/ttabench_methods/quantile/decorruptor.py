@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
 __all__ = ["SIZES", "Decorruptor"]
 
@@ -77,12 +78,16 @@ class Decorruptor(nn.Module):
         if not torch.is_grad_enabled() and self.untrained:
             return x  # g(x) = 0, at no cost
         centred = 4 * (x.to(self.filter.weight.dtype) - 0.5)
-        wide = torch.cat([branch(centred) for branch in self.branches], dim=1).relu()
-        deep = self.down(wide).relu()
+        wide = torch.cat([branch(centred) for branch in self.branches], dim=1).relu_()
+        deep = self.down(wide).relu_()
         for block in self.blocks:
             deep = block(deep)
-        fine = self.up(deep)[..., : x.shape[-2], : x.shape[-1]].relu()
-        change = self.filter(centred) + self.out(torch.cat([wide, fine], dim=1))
+        fine = self.up(deep)[..., : x.shape[-2], : x.shape[-1]].relu_()
+        # `out` on both, one after the other: with no copy of both beside each other a tenth of the time less.
+        weight, n = self.out.weight, wide.shape[1]
+        change = (
+            self.filter(centred) + conv2d(wide, weight[:, :n], self.out.bias) + conv2d(fine, weight[:, n:])
+        )
         corrected: Tensor = x + change.to(x.dtype)
         return corrected
 

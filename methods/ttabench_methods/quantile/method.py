@@ -51,10 +51,8 @@ from .stopping import EarlyStopping
 # Part of the epochs before the loss looks at predictions (`per_class`, `information`): first, they must be
 # worth it.
 PLAIN = 1 / 3
-# Share of images that get the class of a view that shows the same, below which there is an alarm.
-AGREE = 0.7
 # First images of a set on which the start is chosen, and the views.
-TRIED, VIEWED = 64, 128
+FEW = 64
 # Images whose channel statistics are worth starting from, in a stream.
 ENOUGH = 50
 
@@ -86,7 +84,8 @@ class Quantile(Method[QuantileConfig]):
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         # Means of the extra corruptions: resnet18 99.4, cct 96.7; six epochs, 99.5 and 97.0, cost twice.
-        small = {"size": "small", "epochs": 3, "minibatch": 20, "views": False}
+        # Indices within classes and information gain nothing there (99.3 and 96.9).
+        small = {"epochs": 3, "minibatch": 20, "per_class": 0.0, "information": 0.0, "views": False}
         return {**cls.points_for(num_classes), **(small if dataset == "digits-c" else {})}
 
     @staticmethod
@@ -126,7 +125,7 @@ class Quantile(Method[QuantileConfig]):
             if stopping.stop(self.losses[-1]):
                 break
         self.kept = stopping.settle(lambda: self.matching.loss_of(self._all_features(batches)))
-        self.views = self._views(next(iter(batches))[:VIEWED], bank.features if stopping.kept_last else None)
+        self.views = self._views(next(iter(batches))[:FEW], bank.features if stopping.kept_last else None)
 
     @torch.no_grad()
     def _views(self, x: Tensor, seen: Tensor | None) -> Views:
@@ -178,16 +177,8 @@ class Quantile(Method[QuantileConfig]):
             "quantile_loss": [round(loss, 6) for loss in self.losses],
             "kept_loss": round(self.kept, 6),
             "agreement": round(self.views.agreement, 4),
-            "alarm": self._doubt(self.views.agreement),
+            "alarm": self.views.alarm,
         }
-
-    def _doubt(self, agreement: float) -> str:
-        if agreement >= AGREE:
-            return ""
-        return (
-            f"only {agreement:.0%} of the images get the class of a view that shows the same; a low quantile "
-            "loss does not say that features are matched to their own class"
-        )
 
     @torch.no_grad()
     def _all_features(self, batches: Iterable[Tensor]) -> Tensor:
@@ -215,7 +206,7 @@ class Quantile(Method[QuantileConfig]):
         Returns the features (n, k) of all images there.
         """
         if self.config.start == "auto":
-            some = [next(iter(batches))[:TRIED]]
+            some = [next(iter(batches))[:FEW]]
             self.decorruptor.standardise(channel_statistics(batches), self.standard)
             loss = self.matching.loss_of(self._all_features(some))
             standardised = self.decorruptor.scale.clone(), self.decorruptor.offset.clone()
