@@ -38,3 +38,31 @@ def test_parity(field: Folder, name: str) -> None:
     assert verdict.status == "ok", str(verdict)
     assert not verdict.norms > 1e-6, str(verdict)  # NaN where a trace has no parameters
     assert not verdict.decisions
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "neo-bn_cnn-A": {"form": "continual"},
+    "neo-bn_cnn-B": {"alpha": 0.2, "batch_size": 40},
+    "actmad-bn_cnn-B": {
+        "lr": 0.001, "momentum": 0.8, "nesterov": False, "weight_decay": 0.01, "source_batch_size": 64,
+    },
+    "actmad_vit-ln_vit-A": {"lr": 0.01, "momentum": 0.8, "lambda": 20.0},
+    "ttac-ln_vit-B": {
+        "lr": 0.001, "momentum": 0.8, "pro_threshold": 0.7, "class_length": 20, "global_length": 200,
+        "class_min": 20, "loss_scale": 0.1, "bias_divisor": 20.0,
+    },
+    "lineartca-bn_cnn-A": {"lr": 0.01, "steps": 10, "filter_K": 10, "proportion": "equal"},
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
+@pytest.mark.parametrize(
+    ("name", "key", "value"), [(name, *item) for name, keys in CHANGES.items() for item in keys.items()]
+)
+def test_every_setting_is_read(field: Folder, name: str, key: str, value: Any) -> None:
+    trace = field.trace(name)
+    assert trace.meta[key] != value
+    trace.meta[key] = value
+    verdict = judge(trace, float32=False)
+    assert verdict.status == "FAIL"
+    assert "logits differ" in verdict.reason

@@ -46,12 +46,6 @@ def prepared(cls: type[M], trace: Trace, dtype: torch.dtype, **config: Any) -> M
     return method
 
 
-def largest(found: Tensor, trace: Trace, field: str, row: int | None = None) -> float:
-    """How far `found` is from a recorded field, or a row of it, of the float64 run."""
-    recorded = trace.recorded(field, torch.float64).numpy()
-    return float(np.abs(found.detach().double().numpy() - (recorded if row is None else recorded[row])).max())
-
-
 # ---- NEO
 
 
@@ -88,8 +82,7 @@ class BatchwiseSource(TraceSource):
 @replays("actmad")
 def actmad(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
-    keys = ("lr", "momentum", "weight_decay")
-    method = ActMAD(trace.classifier(dtype), ActMADConfig(**{k: meta[k] for k in keys if k in meta}))
+    method = ActMAD(trace.classifier(dtype), ActMADConfig(lr=meta["lr"]))
     method.prepare(BatchwiseSource(trace, ActMAD, dtype))
     tune(method.optimizer, meta)
     replayed = Replayed()
