@@ -107,7 +107,7 @@ def write(figure: Figure, name: str, folder: Path) -> list[Path]:
         try:
             replace_file(path, picture)
         except OSError as problem:
-            raise UserError(f"{path} cannot be written ({problem.strerror}); choose another --to.") from None
+            raise UserError(f"{path} cannot be written ({problem.strerror}); choose another --out.") from None
     return list(pictures)
 
 

@@ -29,6 +29,6 @@ def write_bytes(path: Path, data: bytes) -> Path:
             part.unlink(missing_ok=True)
     except OSError as problem:
         raise UserError(
-            f"{path} cannot be written ({problem.strerror}); choose another folder with --to."
+            f"{path} cannot be written ({problem.strerror}); choose another folder with --out."
         ) from None
     return path

@@ -33,7 +33,7 @@ def test_report_writes_the_table_of_cells_and_the_formats(
     ttabench: Run, results: Path, tmp_path: Path
 ) -> None:
     to = tmp_path / "tables"
-    said = ttabench("report", results, "--format", "csv,latex,plots", "--to", to)
+    said = ttabench("report", results, "--format", "csv,latex,plots", "--out", to)
     assert said.code == 0, said.err
     written = [Path(line) for line in said.out.split()]
     assert all(path.is_file() for path in written)
@@ -53,11 +53,11 @@ def test_report_of_nothing(ttabench: Run, tmp_path: Path, results: Path) -> None
         in ttabench("report", results, "--format", "cvs").err
     )
     (tmp_path / "file").write_text("")
-    assert "cannot be written" in ttabench("report", results, "--to", tmp_path / "file").err
+    assert "file is not a folder" in ttabench("report", results, "--out", tmp_path / "file").err
 
 
 def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None:
-    ttabench("report", results, "--format", "csv", "--to", tmp_path)
+    ttabench("report", results, "--format", "csv", "--out", tmp_path)
     baseline = tmp_path / "cells.csv"
     assert ttabench("compare", baseline, results).code == 0
     cells = pd.read_csv(baseline)

@@ -112,12 +112,12 @@ def test_every_figure_of_the_paper_is_registered() -> None:
 
 @pytest.mark.parametrize("name", TOYS)
 def test_same_bytes_whatever_the_users_style(ttabench: Run, tmp_path: Path, name: str) -> None:
-    said = ttabench("figure", name, *TOYS[name], "--to", tmp_path / "a")
+    said = ttabench("figure", name, *TOYS[name], "--out", tmp_path / "a")
     assert said.code == 0, said.err
     first = [Path(line) for line in said.out.split()]
     assert [path.name for path in first] == [f"{name}.png", f"{name}.pdf"]
     with mpl.rc_context({"font.size": 20, "axes.facecolor": "black", "figure.dpi": 30}):
-        ttabench("figure", name, *TOYS[name], "--to", tmp_path / "b")
+        ttabench("figure", name, *TOYS[name], "--out", tmp_path / "b")
     for path in first:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
         assert b"CreationDate" not in path.read_bytes()
@@ -176,8 +176,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
 
 def test_a_folder_that_cannot_be_written_is_noticed_at_once(ttabench: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = ttabench("figure", "six-blobs", "--to", tmp_path / "file" / "here")
-    assert (said.code, "choose another --to" in said.err) == (2, True)
+    said = ttabench("figure", "six-blobs", "--out", tmp_path / "file" / "here")
+    assert (said.code, "choose another --out" in said.err) == (2, True)
 
 
 def test_the_list_tells_what_each_takes(ttabench: Run) -> None:
@@ -196,7 +196,7 @@ def test_a_strangers_figure(ttabench: Run, tmp_path: Path, monkeypatch: pytest.M
 
     point = type("Point", (), {"load": lambda self: mine})()
     monkeypatch.setattr(registry, "entry_points", lambda group: {"mine": point})
-    said = ttabench("figure", "mine", "--to", tmp_path, "--set", "words=a=b", "--seed", "3")
+    said = ttabench("figure", "mine", "--out", tmp_path, "--set", "words=a=b", "--seed", "3")
     assert said.code == 0, said.err
     assert asked == ["a=b", 3]
     assert (tmp_path / "mine.pdf").is_file()
@@ -224,9 +224,9 @@ def test_settings_from_the_command_line_reach_the_method(
 
     monkeypatch.setattr(registry, "figure", lambda name: mine)
     monkeypatch.setattr(_figure, "_bench", lambda **flags: partial(replace, bench))
-    said = ttabench("figure", "mine", "--to", tmp_path / "a", "--set", "quantile.lr=0.25")
+    said = ttabench("figure", "mine", "--out", tmp_path / "a", "--set", "quantile.lr=0.25")
     assert (said.code, seen) == (0, [0.25]), said.err
-    said = ttabench("figure", "mine", "--to", tmp_path / "b", "--set", "tent.lr=0.25")
+    said = ttabench("figure", "mine", "--out", tmp_path / "b", "--set", "tent.lr=0.25")
     assert (said.code, "mine does not show tent" in said.err) == (2, True), said.err
     assert not (tmp_path / "b").exists()
 
@@ -433,12 +433,12 @@ def test_the_figures_of_a_classifier_agree_with_a_sweep(
     shown: list[tsne.Embedding] = []
     draw = tsne.draw
     monkeypatch.setattr(tsne, "draw", lambda found: (shown.append(found), draw(found))[1])
-    said = ttabench("figure", "tsne", "--to", tmp_path, "--set", "severities=5", "--set", "images=100")
+    said = ttabench("figure", "tsne", "--out", tmp_path, "--set", "severities=5", "--set", "images=100")
     assert said.code == 0, said.err
     out = tmp_path / "results"
     ttabench("sweep", "--methods", "quantile", "--archs", "resnet18", "--corruptions", "fog", "--out", out)
-    ttabench("report", out, "--format", "csv", "--to", tmp_path)
+    ttabench("report", out, "--format", "csv", "--out", tmp_path)
     cells = pd.read_csv(tmp_path / "cells.csv").set_index("method")["accuracy"]
     raw, corrected = shown[0].accuracy[:, 0]
     assert (raw, corrected) == pytest.approx((cells["source"], cells["quantile"]))
-    assert ttabench("figure", "loss-vs-mse", "--to", tmp_path, "--set", "epochs=2").code == 0
+    assert ttabench("figure", "loss-vs-mse", "--out", tmp_path, "--set", "epochs=2").code == 0

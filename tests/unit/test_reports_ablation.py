@@ -233,9 +233,9 @@ def test_why_there_is_none_is_told_only_to_who_asked(
     for each in (result, other):
         writer.append(each)
     writer.close()
-    said = ttabench("report", store.root, "--to", tmp_path / "usual")
+    said = ttabench("report", store.root, "--out", tmp_path / "usual")
     assert said.code == 0, said.err
     assert "ablation" not in said.out + said.err
-    said = ttabench("report", store.root, "--format", "ablation", "--to", tmp_path / "asked")
+    said = ttabench("report", store.root, "--format", "ablation", "--out", tmp_path / "asked")
     assert said.code == 2
     assert "no method ran under several values of one setting" in said.err

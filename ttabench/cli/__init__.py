@@ -5,17 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
+from typing import Any
 
 import typer
 
-from ttabench.errors import UserError, tell_warnings
+from ttabench.cli._mistakes import HELP, sentence, without_flag_types
+from ttabench.errors import UserError, printable, tell_warnings
 
 app = typer.Typer(
     name="ttabench",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP},
     help="A benchmark harness for test-time adaptation of image classifiers.",
 )
 
@@ -54,18 +56,39 @@ def _register() -> None:
 _register()
 
 
+def command() -> Any:
+    """All verbs, as the parser runs them."""
+    made = typer.main.get_command(app)
+    without_flag_types(made)
+    return made
+
+
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers send it: leave as on Ctrl-C
     try:
         with warnings.catch_warnings():
-            tell_warnings(lambda warning: print(f"ttabench: warning: {warning}", file=sys.stderr))
-            app()
+            tell_warnings(lambda warning: _complain(f"warning: {warning}"))
+            code = command().main(prog_name="ttabench", standalone_mode=False)
     except UserError as problem:
-        print(f"ttabench: {problem}", file=sys.stderr)
-        sys.exit(2)
+        _complain(str(problem))
+        code = 2
     except BrokenPipeError:
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("ttabench: interrupted.", file=sys.stderr)
-        sys.exit(130)
+        code = 1
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as problem:
+        if not hasattr(problem, "format_message"):
+            raise
+        if type(problem).__name__ == "NoArgsIsHelpError":
+            print(problem.format_message())
+        else:
+            _complain(sentence(problem))
+        code = 2
+    if code == 130:
+        _complain("interrupted.")
+    sys.exit(code)
+
+
+def _complain(text: str) -> None:
+    print(f"ttabench: {printable(text)}", file=sys.stderr)

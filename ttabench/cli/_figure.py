@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,71 +10,54 @@ from typing import TYPE_CHECKING, Any
 
 from ttabench import registry
 from ttabench.cli._display import Meter
+from ttabench.cli._folders import check_folder
 from ttabench.errors import UserError, unknown
 from ttabench.figure import house_style, options, takes_bench, write
 
 if TYPE_CHECKING:
     from ttabench.workbench import Workbench
 
-BENCH = {"arch": "resnet18", "dataset": "digits-c", "corruption": "", "device": "auto", "seed": 0}
-BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
 MILD = {"digits-c": "fog"}  # where the papers' gaussian_noise does hardly any harm: this instead
 
 Tell = Callable[[str, int, int], None]
 
 
-def show_list() -> None:
-    """Every figure that can be imported: its options with their defaults, and what it shows."""
-    from ttabench.cli._table import table
-
-    rows = []
-    for name in registry.figure_names():
-        try:
-            make = registry.figure(name)
-        except UserError as problem:
-            warnings.warn(f"skipped: {problem}", stacklevel=2)
-            continue
-        flags = [BENCH_FLAGS, "--set METHOD.SETTING=VALUE"] if takes_bench(make) else []
-        settings = [f"--set {key}={value}" for key, value in options(make).items()]
-        rows.append((name, (make.__doc__ or "").partition("\n")[0], "\n".join(flags + settings)))
-    table(["figure", "what it shows", "options"], rows)
-
-
-def make(name: str, to: Path, flags: Mapping[str, Any], settings: Sequence[str]) -> list[Path]:
+def make(
+    name: str, out: Path, given: Mapping[str, Any], bench: Mapping[str, Any], settings: Sequence[str]
+) -> list[Path]:
     """Compute, draw and write a figure; the files.
 
     Mistakes raise UserError before anything is computed, but for settings of a method that the figure turns
     out not to show: before anything is written.
 
-    flags      of the command line, as far as given: the fields of :data:`BENCH`.
+    given      flags that the user gave: fields of `ttabench.cli.figure.BENCH`.
+    bench      all these fields, with their defaults.
     settings   ``option=value`` each, or ``method.key=value`` as for a sweep.
     """
     if not name:
         raise UserError(f"which figure? There are {', '.join(registry.figure_names())}.")
     function = registry.figure(name)
     known = options(function)
-    own = {flag: value for flag, value in flags.items() if flag in known}
+    own = {flag: value for flag, value in given.items() if flag in known}
     of_methods = [text for text in settings if "." in text.partition("=")[0]]
     values = {**own, **_parse(name, [text for text in settings if text not in of_methods], known)}
-    shown = {flag: value for flag, value in flags.items() if flag not in known}
+    shown = {flag: value for flag, value in given.items() if flag not in known}
     if shown and not takes_bench(function):
         raise UserError(f"figure {name} takes no --{next(iter(shown))}; its options are {', '.join(known)}.")
     if of_methods and not takes_bench(function):
         raise UserError(f"figure {name} shows no method for --set {of_methods[0]} to be about.")
     methods = _of_methods(of_methods)
-    there = next(place for place in (to.absolute(), *to.absolute().parents) if place.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise UserError(f"{there} is not a folder that can be written to; choose another --to.")
+    check_folder(out, "--out")
     if not takes_bench(function):
         with house_style():
-            return write(function(**values), name, to)
-    workbench = _bench(**{**BENCH, **shown})
+            return write(function(**values), name, out)
+    workbench = _bench(**bench)
     with house_style(), Meter("images") as meter:
-        bench = workbench(report=_telling(meter), settings=methods)
-        figure = function(bench, **values)
-        if idle := methods.keys() - bench.shown:
+        made = workbench(report=_telling(meter), settings=methods)
+        figure = function(made, **values)
+        if idle := methods.keys() - made.shown:
             raise UserError(f"figure {name} does not show {min(idle)}, but --set is about it; leave it out.")
-        return write(figure, name, to)
+        return write(figure, name, out)
 
 
 def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:

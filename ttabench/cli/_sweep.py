@@ -15,6 +15,7 @@ from ttabench.cell import Cell, Result
 from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
 from ttabench.env import pick_device
+from ttabench.errors import printable
 from ttabench.executors import Executor, inline, local
 from ttabench.executors.workers import pick_workers
 from ttabench.models.model import Model
@@ -62,7 +63,7 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     finished = run_cells(grid, options, extend=extend, fail_fast=fail_fast)
     _summary(finished)
     took = clock(time.monotonic() - started)
-    out, console = options["out"], _console()
+    out, console = printable(str(options["out"])), _console()
     console.print(f"{len(finished.cells)} cells in {out}, {len(finished.failed)} failed; {took} in total.")
     console.print(f"Tables and plots: ttabench report {out}")
     return len(finished.failed)
@@ -102,7 +103,8 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                     failed += [event.cell] if event.status == "failed" else []
     except KeyboardInterrupt:
         console.print(
-            f"\nInterrupted. What is finished is stored in {out}; the same command goes on from there."
+            f"\nInterrupted. What is finished is stored in {printable(str(out))}; "
+            "the same command goes on from there."
         )
         raise
     return Finished(store, frozenset(item.cell.cell_id for item in planned), failed)

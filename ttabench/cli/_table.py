@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ttabench.errors import printable
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -25,7 +27,20 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for heading in headings:
         made.add_column(heading, overflow="fold")
     for row in rows:
-        made.add_row(*(Text(str(value)) for value in row))
+        made.add_row(*(Text(printable(str(value))) for value in row))
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=140)
     console.print(made)
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> None:
+    """Print a name and a text per line, the texts wrapped; rows without a text are left out."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 2))
+    for name, text in rows:
+        if text:
+            made.add_row(Text(name), Text(printable(text)))
+    Console(highlight=False).print(made)

@@ -6,13 +6,10 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
-
-if TYPE_CHECKING:
-    from ttabench.method import Method
 
 
 def register(app: typer.Typer) -> None:
@@ -20,48 +17,41 @@ def register(app: typer.Typer) -> None:
 
 
 def cite(
-    results: Annotated[
-        Path | None, Argument(metavar="[DIR]", help="Cite what a results folder used.")
-    ] = None,
+    results: Annotated[Path | None, Argument(metavar="DIR", help="Cite what a results folder used.")] = None,
     methods: Annotated[
-        str, Option(help="Methods, separated by commas, with the settings used: sar,tent[statistics=median].")
+        str,
+        Option(
+            metavar="NAMES",
+            help="Methods, with the settings used: sar,tent\\[statistics=median].",
+        ),
     ] = "",
 ) -> None:
     """Print the BibTeX entries of methods, or of every method that a results folder has a number of."""
+    from ttabench.cli._facts import papers
     from ttabench.errors import UserError
 
     used = [*_named(methods), *(_stored(results) if results else ())]
     if not used:
         raise UserError("nothing to cite: name methods with --methods, or a results folder.")
-    papers = [(cls.name, cls.papers_of(config)) for cls, config in used]
-    for paper in dict.fromkeys(paper for _, found in papers for paper in found):
-        print(paper.bibtex())
-    if without := dict.fromkeys(name for name, found in papers if not found):
+    found = papers(used)
+    for entry in dict.fromkeys(entry for _, entries in found for entry in entries):
+        print(entry)
+    if without := dict.fromkeys(name for name, entries in found if not entries):
         print(f"without a paper: {', '.join(without)}", file=sys.stderr)
 
 
-def _named(methods: str) -> Iterator[tuple[type[Method[Any]], Any]]:
-    """Methods and configurations of a user's text. Raises UserError."""
-    from ttabench.method_settings import make_config
+def _named(methods: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Methods and settings of a user's text. Raises UserError."""
     from ttabench.method_texts import parse_method, split_list
-    from ttabench.registry import method
 
-    for text in split_list(methods):
-        name, settings = parse_method(text)
-        cls = method(name)
-        yield cls, make_config(cls, settings, {})
+    return (parse_method(text) for text in split_list(methods))
 
 
-def _stored(results: Path) -> Iterator[tuple[type[Method[Any]], Any]]:
+def _stored(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Methods and configurations of the cells that have a number."""
-    from dataclasses import fields
-
-    from ttabench.registry import method
     from ttabench.store import load_frame
 
     cells = load_frame(results)
     cells = cells[cells["status"] == "ok"].drop_duplicates(["base", "config"])
     for name, config in zip(cells["base"], cells["config"], strict=True):
-        cls = method(name)
-        known = {field.name for field in fields(cls.Config)}  # an older version may have had others
-        yield cls, cls.Config(**{k: v for k, v in json.loads(config).items() if k in known})
+        yield name, json.loads(config)

@@ -14,15 +14,18 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    baseline: Annotated[Path, Argument(help="A results folder or a cells.csv.")],
-    candidate: Annotated[Path, Argument(help="A results folder or a cells.csv.")],
-    max_drop: Annotated[float, Option(help="How many points a cell may fall.")] = 1.0,
+    baseline: Annotated[Path, Argument(metavar="BASELINE", help="A results folder or a cells.csv.")],
+    candidate: Annotated[Path, Argument(metavar="CANDIDATE", help="A results folder or a cells.csv.")],
+    max_drop: Annotated[float, Option(metavar="POINTS", help="How many points a cell may fall.")] = 1.0,
     max_mean_drop: Annotated[
-        float, Option(help="How many points a mean over corruptions and seeds may fall.")
+        float, Option(metavar="POINTS", help="How many points a mean over corruptions and seeds may fall.")
     ] = 0.3,
     alpha: Annotated[
         float,
-        Option(help="A fall fails only if a paired test confirms it at this level; 1 = without a test."),
+        Option(
+            metavar="LEVEL",
+            help="A fall fails only if a paired test confirms it at this level; 1 = without a test.",
+        ),
     ] = 0.05,
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
     github: Annotated[bool, Option("--github", help="Print annotations for GitHub Actions too.")] = False,

@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def conform(
     methods: Annotated[
-        list[str], Argument(metavar="METHOD…", help="Names, perhaps as in tent\\[norms=all].")
+        list[str], Argument(metavar="METHOD…", help="Names, also with settings as in tent\\[norms=all].")
     ],
 ) -> None:
     """Try methods on tiny nets: reset, causality, batch of one, pickling, precision, memory and more.

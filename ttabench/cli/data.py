@@ -11,7 +11,10 @@ from typer import Argument, Option
 from ttabench.errors import printable
 
 data = typer.Typer(no_args_is_help=True, help="Fetch, verify, list and generate datasets.")
-Root = Annotated[Path | None, Option(help="The folder with datasets. [$TTABENCH_DATA, else the cache]")]
+Root = Annotated[
+    Path | None,
+    Option(metavar="DIR", help="The folder with datasets.", show_default="$TTABENCH_DATA, else in the cache"),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -20,9 +23,9 @@ def register(app: typer.Typer) -> None:
 
 @data.command()
 def fetch(
-    name: Annotated[str, Argument(help="e.g. cifar10-c")],
+    name: Annotated[str, Argument(metavar="NAME", help="e.g. cifar10-c")],
     root: Root = None,
-    mirror: Annotated[str | None, Option(help="A web folder to try first.")] = None,
+    mirror: Annotated[str | None, Option(metavar="URL", help="A web folder to try first.")] = None,
     keep: Annotated[bool, Option("--keep", help="Keep the archives.")] = False,
 ) -> None:
     """Download, check and unpack a published dataset. An interrupted download continues."""
@@ -37,7 +40,7 @@ def fetch(
 
 @data.command()
 def verify(
-    name: Annotated[str, Argument(help="A dataset's name, or the path of a -C folder.")],
+    name: Annotated[str, Argument(metavar="NAME", help="A dataset's name, or the path of a -C folder.")],
     root: Root = None,
     deep: Annotated[bool, Option("--deep", help="Compare checksums and decode every image.")] = False,
 ) -> None:
@@ -69,18 +72,38 @@ def list_(root: Root = None) -> None:
 @data.command()
 def generate(
     source: Annotated[
-        Path, Argument(help="A clean test set: an .npz file (images, labels), or class folders of images.")
+        Path,
+        Argument(
+            metavar="SOURCE",
+            help="A clean test set: an .npz file (images, labels), or class folders of images.",
+        ),
     ],
-    name: Annotated[str, Option(help="The name of the dataset. [the file's name]")] = "",
-    train: Annotated[Path | None, Option(help="The training set, in one of the same forms.")] = None,
-    size: Annotated[int, Option(help="Resize to 32 or 64 pixels. 0 = do not resize.")] = 0,
-    corruptions: Annotated[str, Option(help="all, extra, every, or names.")] = "every",
-    severities: Annotated[str, Option(help="1 to 5.")] = "1,2,3,4,5",
-    seed: Annotated[int, Option(min=0)] = 0,
-    frost: Annotated[
-        Path | None, Option(help="Folder with the published frost pictures. [built-in pictures]")
+    name: Annotated[
+        str, Option(metavar="NAME", help="The name of the dataset.", show_default="the name of SOURCE")
+    ] = "",
+    train: Annotated[
+        Path | None, Option(metavar="SOURCE", help="The training set, in one of the same forms.")
     ] = None,
-    workers: Annotated[int | None, Option(help="Processes. [one per core]", min=0)] = None,
+    size: Annotated[
+        int, Option(metavar="PIXELS", help="Resize to 32 or 64 pixels; 0 = do not resize.", min=0)
+    ] = 0,
+    corruptions: Annotated[
+        str, Option(metavar="NAMES", help="all (the 15), extra (the 4), every (the 19), or names.")
+    ] = "every",
+    severities: Annotated[str, Option(metavar="NUMBERS", help="Out of 1 to 5.")] = "1,2,3,4,5",
+    seed: Annotated[int, Option(metavar="NUMBER", help="Of what the corruptions draw.", min=0)] = 0,
+    frost: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR",
+            help="Folder with the published frost pictures.",
+            show_default="built-in pictures",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        Option(metavar="COUNT", help="Processes; 0 = this one.", show_default="one per core", min=0),
+    ] = None,
     root: Root = None,
 ) -> None:
     """Make the -C version of a clean test set. After an interruption, the same command continues."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import typer
+
+GPU_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg", "/dev/dri")
 
 
 def register(app: typer.Typer) -> None:
@@ -24,13 +27,10 @@ def doctor() -> None:
         print(f"{name:<14} {version}")
         if version == "not installed":
             problems.append(f"{name} is missing: pip install {name}")
-    import torch
-
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    print(f"{'devices':<14} {', '.join(gpus) or 'cpu only'}")
-    for extra in ("timm", "robustbench"):
-        there = importlib.util.find_spec(extra) is not None
-        print(f"{extra:<14} {'installed' if there else f'optional, not installed: ttabench[{extra}]'}")
+    print(f"{'devices':<14} {_devices()}")
+    for package, extra in {"timm": "timm", "transformers": "hf", "robustbench": "robustbench"}.items():
+        there = importlib.util.find_spec(package) is not None
+        print(f"{package:<14} {'installed' if there else f'optional, not installed: ttabench[{extra}]'}")
     problems += _cache(cache_dir())
     problems += _plugins()
     for problem in problems:
@@ -58,16 +58,22 @@ def _cache(folder: Path) -> list[str]:
     return []
 
 
-def _plugins() -> list[str]:
-    """Methods that are registered, and those that cannot be imported."""
-    from ttabench.errors import UserError
-    from ttabench.registry import method, method_names
+def _devices() -> str:
+    """The GPUs that torch sees. Where the system has no driver for one, torch is not asked."""
+    if sys.platform.startswith("linux") and not any(map(Path.exists, map(Path, GPU_DRIVERS))):
+        return "cpu only (no driver of a GPU is loaded)"
+    import torch
 
-    found, broken = [], []
-    for name in method_names():
-        try:
-            found.append(method(name).name)
-        except UserError as problem:
-            broken.append(str(problem))
-    print(f"{'methods':<14} {', '.join(found)}")
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return ", ".join(gpus) or "cpu only"
+
+
+def _plugins() -> list[str]:
+    """Prints the methods that are registered; those that cannot be imported."""
+    from ttabench.cli._facts import broken_methods
+    from ttabench.registry import method_names
+
+    broken = broken_methods()
+    out = [name for name in method_names() if not any(f"'{name}'" in text for text in broken)]
+    print(f"{'methods':<14} {', '.join(out)}")
     return broken

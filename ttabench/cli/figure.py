@@ -3,41 +3,69 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
+
+from ttabench.errors import printable
 
 
 def register(app: typer.Typer) -> None:
     app.command()(figure)
 
 
+BENCH: dict[str, Any] = {
+    "arch": "resnet18",
+    "dataset": "digits-c",
+    "corruption": "",
+    "device": "auto",
+    "seed": 0,
+}
+"""What a figure that shows a classifier shows, where the command line does not say."""
+
+
 def figure(
-    name: Annotated[str, Argument(metavar="NAME", help="See --list.")] = "",
-    to: Annotated[Path, Option(help="The folder to write to.")] = Path("figures"),
-    arch: Annotated[str | None, Option(help="The classifier, trained if need be. [resnet18]")] = None,
-    dataset: Annotated[str | None, Option(help="What it classifies. [digits-c]")] = None,
+    context: typer.Context,
+    name: Annotated[str, Argument(metavar="NAME", help="See --list.", show_default=False)] = "",
+    out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")] = Path("figures"),
+    arch: Annotated[str, Option(metavar="NAME", help="The classifier, trained if need be.")] = BENCH["arch"],
+    dataset: Annotated[str, Option(metavar="NAME", help="The dataset it classifies.")] = BENCH["dataset"],
     corruption: Annotated[
-        str | None, Option(help="What is corrected. [gaussian_noise; fog on digits-c]")
-    ] = None,
-    device: Annotated[str | None, Option(help="auto, cpu, cuda … [auto]")] = None,
-    seed: Annotated[int | None, Option(help="Of whatever is random. [0]", min=0)] = None,
+        str,
+        Option(
+            metavar="NAME",
+            help="The corruption of the images.",
+            show_default="gaussian_noise; fog on digits-c",
+        ),
+    ] = BENCH["corruption"],
+    device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = BENCH["device"],
+    seed: Annotated[int, Option(metavar="NUMBER", help="Of whatever is random.", min=0)] = BENCH["seed"],
     set_: Annotated[
-        list[str] | None, Option("--set", metavar="OPTION=VALUE", help="See --list. Repeatable.")
+        list[str] | None,
+        Option("--set", metavar="OPTION=VALUE", help="An option of the figure, see --list. Repeatable."),
     ] = None,
-    list_: Annotated[bool, Option("--list", help="The figures there are, and their options.")] = False,
+    list_: Annotated[bool, Option("--list", help="List the figures and their options.")] = False,
 ) -> None:
     """Compute a figure and write NAME.png and NAME.pdf, the same bytes each time.
 
     --arch, --dataset, --corruption and --device are for figures that show a classifier.
     """
+    if list_:
+        from ttabench.cli._facts import figures
+        from ttabench.cli._table import table
+
+        rows = [(f["name"], f["shows"], "\n".join(f["options"])) for f in figures()]
+        table(["figure", "what it shows", "options"], rows)
+        return
     from ttabench.cli import _figure
 
-    if list_:
-        _figure.show_list()
-        return
     flags = {"arch": arch, "dataset": dataset, "corruption": corruption, "device": device, "seed": seed}
-    given = {flag: value for flag, value in flags.items() if value is not None}
-    for path in _figure.make(name, to, given, set_ or []):
-        print(path)
+    given = {flag: value for flag, value in flags.items() if _is_given(context, flag)}
+    for path in _figure.make(name, out, given, {**BENCH, **flags}, set_ or []):
+        print(printable(str(path)))
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"

@@ -1,95 +1,122 @@
-"""``ttabench list``: methods, architectures, datasets, corruptions."""
+"""``ttabench list``: methods, their settings, architectures, datasets, corruptions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument
-
-if TYPE_CHECKING:
-    from ttabench.method import Architecture, Method
 
 
 def register(app: typer.Typer) -> None:
     app.command("list")(show)
 
 
-def show(what: Annotated[str, Argument(help="methods, archs, datasets or corruptions")]) -> None:
+def show(
+    what: Annotated[str, Argument(metavar="WHAT", help="methods, settings, archs, datasets or corruptions.")],
+    name: Annotated[
+        str,
+        Argument(
+            metavar="METHOD",
+            help="methods METHOD shows one in full; settings METHOD shows its settings.",
+            show_default=False,
+        ),
+    ] = "",
+) -> None:
     """What there is, what it needs, and where it comes from."""
-    from ttabench.errors import unknown
+    from ttabench.errors import UserError, unknown
 
-    listings = {"methods": _methods, "archs": _archs, "datasets": _datasets, "corruptions": _corruptions}
-    if what not in listings:
-        raise unknown("listing", what, listings)
-    listings[what]()
+    listings = {"archs": _archs, "datasets": _datasets, "corruptions": _corruptions}
+    of_methods = {"methods": _method, "settings": _settings}
+    if what not in (*listings, *of_methods):
+        raise unknown("listing", what, (*listings, *of_methods))
+    if name and what not in of_methods:
+        raise UserError(f"list {what} takes no name; expected: ttabench list {what}.")
+    if what == "settings" and not name:
+        raise UserError("settings of which method? For example: ttabench list settings tent.")
+    if name:
+        of_methods[what](name)
+    elif what == "methods":
+        _methods()
+    else:
+        listings[what]()
 
 
 def _methods() -> None:
+    from ttabench.cli._facts import methods
     from ttabench.cli._table import table
-    from ttabench.registry import methods
 
-    archs = _architectures()
-    rows = []
-    for name, cls in methods().items():
-        needs = cls.needs_of(cls.Config())
-        wants = [
-            "gradients" if needs.gradient else "",
-            f"source {needs.source_data}" if needs.source_data else "",
-            " or ".join(needs.norm_layers) + " norm" if needs.norm_layers else "",
-            *(tag.replace("_", " ") for tag in needs.tags),
-        ]
-        paper = cls.paper.short if cls.paper else ""
-        rows.append(
-            (
-                name,
-                paper,
-                cls.mode,
-                ", ".join(filter(None, wants)) or "nothing",
-                _where(cls, archs),
-                cls.scores,
-                cls.scores_frozen,
-                cls.restores,
-            )
-        )
+    keys = ("name", "paper", "mode", "needs", "where", "scores", "scores_frozen", "restores")
     scored = ("scored", "scored offline or on held-out images")
-    table(["method", "paper", "native mode", "needs", "n/a or changed on", *scored, "restores"], rows)
+    headings = ["method", "paper", "native mode", "needs", "n/a or changed on", *scored, "restores"]
+    table(headings, [[fact[key] for key in keys] for fact in methods()])
     print("note (Gong et al., NeurIPS 2022) is left out: it needs a source trained with its own norm layers.")
+    print("One method in full: ttabench list methods NAME. Its settings: ttabench list settings NAME.")
 
 
-def _architectures() -> dict[str, Architecture]:
-    """What methods may ask of the general architectures."""
-    from ttabench.models.architectures import build as catalog
-    from ttabench.models.architectures import names
+def _method(name: str) -> None:
+    """Everything about one method, one line each."""
+    from ttabench.cli._facts import method
+    from ttabench.cli._table import pairs
 
-    size = {"num_classes": 10, "image_size": 32, "mean": (0.5,) * 3, "std": (0.25,) * 3}
-    return {n: catalog.build(n, dataset="digits-c", **size).architecture() for n in names.ARCHS}  # type: ignore[arg-type]
+    fact = method(name)
+    images = f"{fact['batch_size']} images"
+    if fact["imagenet_batch_size"]:
+        images += f", {fact['imagenet_batch_size']} with a thousand classes and more"
+    pairs(
+        [
+            ("method", name),
+            ("what", fact["what"]),
+            ("paper", "\n".join(fact["papers"]) or "none"),
+            ("read it at", fact["url"]),
+            ("family", fact["family"]),
+            ("native mode", fact["mode"]),
+            ("batch", images),
+            ("needs", fact["needs"]),
+            ("n/a or changed on", fact["where"] or "nothing"),
+            ("scored", fact["scores"]),
+            ("scored offline", fact["scores_frozen"]),
+            ("restores", fact["restores"]),
+            ("deviations", fact["deviations"]),
+            ("settings", ", ".join(f"{s['name']}={s['default']}" for s in fact["settings"]) or "none"),
+        ]
+    )
 
 
-def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> str:
-    """On which of them a method is n/a or runs with other settings, e.g. ``cct, cvt: no batch norm``."""
-    found: dict[str, list[str]] = {}
-    for name, arch in archs.items():
-        changed = cls.for_architecture(arch)
-        config = cls.Config(**changed)
-        text = cls.needs_of(config).unmet(arch) or ", ".join(f"{k}={v}" for k, v in changed.items())
-        if text:
-            found.setdefault(text, []).append(name)
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+def _settings(name: str) -> None:
+    """The settings of one method."""
+    from ttabench.cli._facts import method
+    from ttabench.cli._table import table
+
+    fact = method(name)
+    if not fact["settings"]:
+        print(f"{name} has no settings.")
+        return
+    keys = ("name", "default", "range", "meaning")
+    table(
+        ["setting", "default", "range", "meaning, and where it is from"],
+        [[s[k] for k in keys] for s in fact["settings"]],
+    )
+    if fact["about_settings"]:
+        print(fact["about_settings"])
+    first = fact["settings"][0]["name"]
+    print(f"To set one: --methods {name}[{first}=…], or --set {name}.{first}=….")
 
 
 def _archs() -> None:
+    from ttabench.cli._facts import official_names
     from ttabench.cli._table import table
     from ttabench.models.architectures import names
-    from ttabench.models.external import official
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
     table(["architecture", "what", "on digits-c", "at 32 px", "at 64 px"], rows)
     print(f"Members by name: {', '.join(names.MEMBERS)}.")
-    print(f"Published weights: {', '.join(official.PREFIX + name for name in official.NAMES)}.")
-    print("From other packages: robustbench/NAME, timm/NAME, package.module:callable.")
+    print(f"Published weights: {', '.join(official_names())}.")
+    print(
+        "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
+        "package.module:callable."
+    )
 
 
 def _datasets() -> None:

@@ -19,14 +19,24 @@ def register(app: typer.Typer) -> None:
 def report(
     results: Annotated[
         list[Path] | None,
-        Argument(metavar="[DIR|CSV...]", help="Results folders, and cells.csv files of reports."),
+        Argument(metavar="DIR|CSV…", help="Results folders, and cells.csv files of reports."),
     ] = None,
     format_: Annotated[
         str | None,
-        Option("--format", help=f"{FORMATS}, published, or some of them. [each that the results allow]"),
+        Option(
+            "--format",
+            metavar="NAMES",
+            help=f"Some of {FORMATS.replace(',', ', ')}, published.",
+            show_default="each that the results allow, but for published",
+        ),
     ] = None,
-    to: Annotated[
-        Path | None, Option(help="Where to write. [DIR/report; of several or of a CSV file: ./report]")
+    out: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR",
+            help="The folder to write to.",
+            show_default="DIR/report; of several, or of a CSV file, ./report",
+        ),
     ] = None,
     no_increase: Annotated[
         bool, Option("--no-increase", help="Per-corruption tables without Increase rows.")
@@ -47,8 +57,9 @@ def report(
 
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    from ttabench.errors import NothingToReport, UserError
-    from ttabench.method_texts import split_list
+    from ttabench.cli._folders import check_folder
+    from ttabench.errors import NothingToReport, UserError, printable
+    from ttabench.method_texts import distinct_list, split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
 
@@ -60,15 +71,17 @@ def report(
             return
     if not results:
         raise UserError("which results? Name a results folder: ttabench report DIR.")
-    names = [*split_list(format_ or FORMATS), *(["published"] if published else [])]
+    formats = split_list(FORMATS) if format_ is None else distinct_list(format_, "--format")
+    names = [*formats, *(["published"] if published and "published" not in formats else [])]
     writers = {name: find(name) for name in names}
+    alone = len(results) == 1 and results[0].is_dir()
+    folder = out or (results[0] / "report" if alone else Path("report"))
+    check_folder(folder, "--out")
     cells = view("load")(results)
     if "warning" in cells:
         odd = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
         for arch, dataset, text in odd.itertuples(index=False):
             warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
-    alone = len(results) == 1 and results[0].is_dir()
-    folder = to or (results[0] / "report" if alone else Path("report"))
     known = view("published").load() if published else None
     options = {"report": view("report")(cells, known), "increase": not no_increase}
     try:
@@ -84,7 +97,7 @@ def report(
                     raise
     except OSError as problem:
         raise UserError(
-            f"{folder} cannot be written ({problem.strerror}); choose another with --to."
+            f"{folder} cannot be written ({problem.strerror}); choose another with --out."
         ) from None
     for path in dict.fromkeys(written):
-        print(path)
+        print(printable(str(path)))

@@ -16,13 +16,15 @@ def register(app: typer.Typer) -> None:
 def status(results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")]) -> None:
     """What was asked for, what is done, what failed and why, what is stale."""
     from ttabench.cli._table import columns
+    from ttabench.errors import printable
     from ttabench.store import Store
 
     store = Store.at(results)
     asked = store.sweep()
     for key, value in asked.items():
         if value not in ("", 0, []):
-            print(f"{key:<13} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            print(f"{key:<13} {printable(text)}")
     cells = store.frame()
     counts = cells["status"].value_counts()
     done = ", ".join(f"{counts.get(s, 0)} {s}" for s in ("ok", "failed", "n/a"))

@@ -77,14 +77,20 @@ def sweep(
         ),
     ] = DEFAULTS["held_out"],
     batch_size: Annotated[
-        int, Option(rich_help_panel=GRID, help="Images per batch; 0 = each method's own.", min=0)
+        int,
+        Option(metavar="COUNT", rich_help_panel=GRID, help="Images per batch; 0 = each method's own.", min=0),
     ] = DEFAULTS["batch_size"],
     epochs: Annotated[
         int,
-        Option(rich_help_panel=GRID, help="Offline: passes over the images; 0 = each method's own.", min=0),
+        Option(
+            metavar="COUNT",
+            rich_help_panel=GRID,
+            help="Offline: passes over the images; 0 = each method's own.",
+            min=0,
+        ),
     ] = DEFAULTS["epochs"],
     limit: Annotated[
-        int, Option(rich_help_panel=GRID, help="Only the first test images; 0 = all.", min=0)
+        int, Option(metavar="COUNT", rich_help_panel=GRID, help="Only the first test images; 0 = all.", min=0)
     ] = DEFAULTS["limit"],
     precision: Annotated[
         str, Option(metavar="TYPE", rich_help_panel=GRID, help="float32 or bfloat16.")

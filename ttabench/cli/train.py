@@ -13,17 +13,31 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    archs: Annotated[str, Option(help="Architectures, separated by commas.")] = "resnet18,cct",
-    datasets: Annotated[str, Option(help="Datasets, separated by commas.")] = "digits-c",
-    epochs: Annotated[int, Option(help="0 = the recipe's.", min=0)] = 0,
-    seed: Annotated[int, Option(help="Initialisation, order and augmentation.")] = 0,
-    precision: Annotated[str, Option(help="auto, float32 or bfloat16.")] = "auto",
-    device: Annotated[str, Option(help="auto, cpu, cuda …")] = "auto",
-    workers: Annotated[str, Option(help="Classifiers at once; 0 = in this process.")] = "auto",
-    threads: Annotated[
-        int, Option(help="CPU threads per classifier, where its recipe sets none. 0 = cores / workers", min=0)
+    archs: Annotated[
+        str, Option(metavar="NAMES", help="Architectures, also package.module:callable.")
+    ] = "resnet18,cct",
+    datasets: Annotated[str, Option(metavar="NAMES", help="Datasets, by name or path.")] = "digits-c",
+    epochs: Annotated[
+        int, Option(metavar="COUNT", help="Passes over the training images; 0 = as the recipe says.", min=0)
     ] = 0,
-    recipe: Annotated[str, Option(help="fast or paper. [the dataset's default]")] = "",
+    seed: Annotated[
+        int, Option(metavar="NUMBER", help="Of initialisation, order and augmentation.", min=0)
+    ] = 0,
+    precision: Annotated[str, Option(metavar="TYPE", help="auto, float32 or bfloat16.")] = "auto",
+    device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    workers: Annotated[
+        str,
+        Option(metavar="COUNT", help="Classifiers at once: auto, or a number; 0 = this process."),
+    ] = "auto",
+    threads: Annotated[
+        int,
+        Option(
+            metavar="COUNT",
+            help="CPU threads per classifier, where its recipe sets none; 0 = cores / workers.",
+            min=0,
+        ),
+    ] = 0,
+    recipe: Annotated[str, Option(metavar="NAME", help="fast or paper.")] = "fast",
     force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,
 ) -> None:
     """Train a source classifier per architecture × dataset, and keep it in the cache.

@@ -23,6 +23,8 @@ class NormSettings:
     norms       which norm layers are adapted: "batch", or "all" kinds.
     statistics  what batch norm normalises with: mean and variance of the "batch", or its "median" (MedBN).
     optimizer   see :func:`ttabench.nn.make_optimizer`.
+    lr          learning rate.
+    momentum    of SGD; β₁ of Adam.
     """
 
     norms: Literal["batch", "all"] = "batch"

@@ -26,6 +26,12 @@ class PythonModel(ExternalModel):
     num_classes where it takes any keyword. It returns a Classifier, or any module for pixels in [0, 1].
     """
 
+    def __init__(
+        self, name: str, dataset: Dataset, *, normalize: str = "", claimed: float | None = None
+    ) -> None:
+        _parts(name)
+        super().__init__(name, dataset, normalize=normalize, claimed=claimed)
+
     def build(self) -> Classifier:
         net = make(self.name, self.dataset)
         return self.checked(net) if isinstance(net, Classifier) else self.wrap(net)
@@ -66,10 +72,16 @@ def _failed(arch: str, given: dict[str, Any], problem: Exception) -> UserError:
     )
 
 
-def _find(arch: str) -> Callable[..., Any]:
-    module_name, _, name = arch.partition(":")
-    if not (module_name and name):
+def _parts(arch: str) -> tuple[str, str]:
+    """Module and name. Raises UserError where one is missing."""
+    module, _, name = arch.partition(":")
+    if not (module and name):
         raise UserError(f"'{arch}' is not of the form package.module:callable, e.g. mynets:build.")
+    return module, name
+
+
+def _find(arch: str) -> Callable[..., Any]:
+    module_name, name = _parts(arch)
     if "" not in sys.path and "." not in sys.path:
         sys.path.append("")  # the user's folder, which an installed command does not search
     try:

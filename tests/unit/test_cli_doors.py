@@ -1,0 +1,264 @@
+"""The command line at its door: help and its defaults, mistakes in options, and verbs that need no torch."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import Said
+from tests.unit.test_cli_views import results as results  # the fixture
+from ttabench import registry
+from ttabench.cli import _facts, command
+from ttabench.cli._remembered import remembered
+
+Run = Callable[..., Said]
+
+
+def verbs() -> Iterator[tuple[str, Any]]:
+    """Every verb, those of `data` too: what is typed, and its command."""
+    for name, verb in command().commands.items():
+        inner = getattr(verb, "commands", {})
+        yield from ((f"{name} {each}", inner[each]) for each in inner) if inner else ((name, verb),)
+
+
+VERBS = dict(verbs())
+
+
+def helped(ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str) -> dict[str, str]:
+    """Option → the text of its row in the help."""
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("TERMINAL_WIDTH", "300")
+    said = ttabench(*verb.split(), "--help")
+    assert said.code == 0
+    rows = re.findall(r"^│ +(?:\* +)?(--[\w-]+)(.*)│$", said.out, re.MULTILINE)
+    assert rows
+    return dict(rows)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_default_that_the_help_shows_is_the_one_in_force(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    rows = helped(ttabench, monkeypatch, verb)
+    parameters = inspect.signature(inspect.unwrap(VERBS[verb].callback)).parameters
+    for option in VERBS[verb].params:
+        if option.param_type_name != "option" or option.name == "help":
+            continue
+        row = rows[option.opts[0]]
+        shown = re.search(r"\[default: (.*)\]", row)
+        default = parameters[option.name].default
+        if isinstance(option.show_default, str):
+            # Nothing or "" means: as another thing decides. A sentence says what.
+            assert default in (None, "")
+            assert shown is not None
+            assert shown[1] == f"({option.show_default})"
+        elif option.is_flag or default in (None, "", []):
+            assert shown is None, row  # off, or none
+        else:
+            assert shown is not None, row
+            assert shown[1] == str(default)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_names_what_an_option_takes(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    for name, row in helped(ttabench, monkeypatch, verb).items():
+        assert not re.search(r"<\w+|\\\[", row), f"{name} {row}"
+    for param in VERBS[verb].params:
+        takes_value = not getattr(param, "is_flag", False)
+        assert bool(param.metavar) == takes_value, param.name
+
+
+def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
+    for verb in ("sweep", "report", "figure"):
+        names = {name for param in VERBS[verb].params for name in param.opts}
+        assert "--out" in names
+        assert "--to" not in names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("sweep", "--archz", "x"), "no such option: --archz. Did you mean --archs?"),
+        (("report", "--formt", "csv"), "Did you mean --format?"),
+        (("sweep", "--limit", "1.5"), "--limit 1.5: expected a whole number, 0 or larger."),
+        (("sweep", "--limit=-1"), "--limit -1: expected a whole number, 0 or larger."),
+        (("sweep", "--held-out", "half"), "--held-out half: expected a number."),
+        (("train", "--seed", "-1"), "--seed -1: expected a whole number, 0 or larger."),
+        (("train", "--archs", ""), "--archs '' names nothing; name at least one."),
+        (("train", "--archs", "cct,cct"), "--archs names 'cct' twice; name it once."),
+        (("train", "--archs", ":build"), "':build' is not of the form package.module:callable"),
+        (("sweep", "--archs", ""), "no archs were given; name at least one."),
+        (("sweep", "--archs", "cct,cct"), "archs names 'cct' twice; name each once."),
+        (("sweep", "--archs", ":build"), "':build' is not of the form package.module:callable"),
+        (("sweepp",), "no such command 'sweepp'. Did you mean 'sweep'?"),
+        (("compare",), "missing argument 'BASELINE'."),
+        (("report", "x", "--format", ""), "--format '' names nothing; name at least one."),
+        (("list", "settings"), "settings of which method? For example: ttabench list settings tent."),
+        (("list", "archs", "cct"), "list archs takes no name"),
+        (("list", "methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'"),
+        (("sweep", "--methods", "te\x1b[31mnt"), "te\\x1b[31mnt"),
+        (("sweep", "--ar\x1b[31mchs", "x"), "--ar\\x1b[31mchs"),
+        (("conform", "te\x1b[31mnt"), "te\\x1b[31mnt"),
+        (("sw\x1b[31m",), "sw\\x1b[31m"),
+        (("figure", "six-blobs", "--out", "x" * 5000), "--out"),
+        (("figure", "six-blobs", "--out", "/proc/figures"), "choose another --out."),
+    ],
+    ids=repr,
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = ttabench(*arguments)
+    assert (said.code, said.out) == (2, ""), said
+    assert says in said.err
+    assert said.err.startswith("ttabench: ")
+    assert said.err.count("\n") == 1
+    assert "\x1b" not in said.err
+    assert len(said.err) < 400
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_without_a_verb_and_the_short_option(ttabench: Run) -> None:
+    assert "Usage" in ttabench("-h").out
+    assert "-h" in ttabench("sweep", "-h").out
+    said = ttabench("data")
+    assert "generate" in said.out + said.err
+
+
+# ---- verbs that need no torch
+
+WATCH = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise AssertionError("torch was imported")
+sys.meta_path.insert(0, Refuse())
+sys.argv = ["ttabench", *{arguments!r}]
+from ttabench.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "list methods", "list methods tent", "list settings quantile", "list archs", "list datasets",
+        "list corruptions", "figure --list", "cite --methods sar", "cite RESULTS", "status RESULTS",
+        "compare RESULTS RESULTS", "diff RESULTS RESULTS", "data list",
+        "report RESULTS --format csv,markdown --out OUT", "doctor",
+    ],
+)  # fmt: skip
+def test_torch_is_not_imported(ttabench: Run, results: Path, tmp_path: Path, arguments: str) -> None:
+    if arguments == "doctor" and any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dri")):
+        pytest.skip("a GPU is here, and only torch can tell whether it can use it")
+    words = arguments.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()
+    assert ttabench(*words).code == 0  # facts about methods are kept by the first that asks
+    script = WATCH.format(arguments=words)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or "report" not in words
+
+
+def test_the_watch_would_notice_torch() -> None:
+    script = WATCH.format(arguments=["conform", "source"])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "torch was imported" in done.stderr
+
+
+def test_a_fact_is_asked_for_again_when_code_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plugin = tmp_path / "my_plugin.py"
+    plugin.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = type("Point", (), {"value": "my_plugin:x", "dist": None})()
+    monkeypatch.setattr(registry, "entry_points", lambda group: {"mine": point})
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    answers = iter(["one", "two"])
+    assert remembered("what?", lambda: next(answers)) == "one"
+    assert remembered("what?", lambda: next(answers)) == "one"
+    plugin.write_text("x = 2\n")
+    assert remembered("what?", lambda: next(answers)) == "two"
+
+
+def test_a_broken_package_is_told_each_time_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    asked = []
+
+    def answer() -> dict[str, list[str]]:
+        asked.append(1)
+        return {"listed": [], "broken": ["method 'x' cannot be imported"]}
+
+    monkeypatch.setattr(_facts, "_all_methods", answer)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="method 'x' cannot be imported"):
+            _facts.methods()
+    assert len(asked) == 2
+
+
+# ---- methods and settings in full
+
+
+def test_one_method_in_full(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    from ttabench_methods.sar import SAR
+
+    out = " ".join(ttabench("list", "methods", "sar").out.split())
+    for told in (SAR.deviations, SAR.paper.title, SAR.scores, SAR.restores, "gradients"):
+        assert " ".join(told.split()) in out
+
+
+def test_every_setting_has_a_row_and_the_default_in_force() -> None:
+    from ttabench.method_settings import spell
+
+    for name, cls in registry.methods().items():
+        fact = _facts.method(name)
+        config = cls.Config()
+        shown = {setting["name"]: setting["default"] for setting in fact["settings"]}
+        fields = getattr(config, "__dataclass_fields__", {})
+        assert list(shown) == list(fields), name
+        for field in fields:
+            value = getattr(config, field)
+            assert shown[field] == ("none" if value is None else spell(value)), f"{name}.{field}"
+        assert all(setting["range"] for setting in fact["settings"])
+
+
+def test_settings_tell_range_meaning_and_where_they_are_from(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = ttabench("list", "settings", "tent").out
+    for told in (
+        "adam or adamw or sgd or nesterov",
+        "a whole number of at least 1",
+        "updates per batch",
+        "learning rate",
+        "the official CIFAR-10-C configuration (batch size 200)",
+        "--set tent.",
+    ):
+        assert told in out
+    assert "has no settings" in ttabench("list", "settings", "source").out
+    rows = {s["name"]: s["meaning"] for s in _facts.method("quantile")["settings"]}
+    assert rows["minibatch"] == "images per update; chosen (paper: 128 to 512, for 10,000 images)"
+    assert rows["start"].endswith("where that has the lower quantile loss; the paper: identity")
+    assert rows["bank"].startswith("The bank. Its mean is re-based with every update (step)")
+
+
+def test_facts_are_plain_data() -> None:
+    assert json.loads(json.dumps(_facts.method("tent"))) == _facts.method("tent")

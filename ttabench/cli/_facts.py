@@ -1,0 +1,296 @@
+"""What the listings show of methods, architectures and figures: plain data, without importing torch twice."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import typing
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any
+
+from ttabench import registry
+from ttabench.cli._remembered import remembered
+from ttabench.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from ttabench.method import Architecture, Method
+
+Fact = dict[str, Any]
+BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
+
+
+def methods() -> list[Fact]:
+    """Every method that can be imported; of the others a warning tells."""
+    return _listed("methods", _all_methods)
+
+
+def figures() -> list[Fact]:
+    """Every figure that can be imported; of the others a warning tells."""
+    return _listed("figures", _all_figures)
+
+
+def broken_methods() -> list[str]:
+    """Why methods cannot be imported, one sentence each."""
+    return list(_found("methods", _all_methods)["broken"])
+
+
+def method(name: str) -> Fact:
+    """One method. Raises UserError where there is none, or it cannot be imported."""
+    listed = _found("methods", _all_methods)["listed"]
+    if fact := next((fact for fact in listed if fact["name"] == name), None):
+        return dict(fact)
+    if name not in registry.method_names():
+        raise unknown("method", name, registry.method_names(), "`ttabench list methods`")
+    registry.method(name)  # says why it cannot be imported
+    raise UserError(f"method '{name}' cannot be described.")
+
+
+def official_names() -> list[str]:
+    """The names of models with weights that their authors published."""
+
+    def answer() -> list[str]:
+        from ttabench.models.external import official
+
+        return [official.PREFIX + name for name in official.NAMES]
+
+    return list(remembered("official", answer))
+
+
+def papers(used: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, list[str]]]:
+    """For each method and its settings, as text or as stored: its name and BibTeX entries.
+
+    Settings that a method no longer has are left out where they are not text. Raises UserError.
+    """
+
+    def answer() -> list[tuple[str, list[str]]]:
+        return [(name, _papers(name, settings)) for name, settings in used]
+
+    return [(name, entries) for name, entries in remembered(f"papers {json.dumps(used)}", answer)]
+
+
+def _papers(name: str, settings: Mapping[str, Any]) -> list[str]:
+    from ttabench.method_settings import make_config
+
+    cls = registry.method(name)
+    if all(isinstance(value, str) for value in settings.values()):
+        config = make_config(cls, settings, {})
+    else:
+        known = {field.name for field in fields(cls.Config)}  # an older version may have had others
+        config = cls.Config(**{key: value for key, value in settings.items() if key in known})
+    return [paper.bibtex() for paper in cls.papers_of(config)]
+
+
+def _listed(what: str, answer: Callable[[], Fact]) -> list[Fact]:
+    found = _found(what, answer)
+    for text in found["broken"]:
+        warnings.warn(f"skipped: {text}", stacklevel=3)
+    return list(found["listed"])
+
+
+def _found(what: str, answer: Callable[[], Fact]) -> Fact:
+    found: Fact = remembered(what, answer, keep=lambda fact: not fact["broken"])
+    return found
+
+
+def _imported(names: Sequence[str], load: Callable[[str], Any]) -> tuple[dict[str, Any], list[str]]:
+    """What can be imported by name, and why the rest cannot."""
+    found, broken = {}, []
+    for name in names:
+        try:
+            found[name] = load(name)
+        except UserError as problem:
+            broken.append(str(problem))
+    return found, broken
+
+
+# ---- methods
+
+
+def _all_methods() -> Fact:
+    found, broken = _imported(registry.method_names(), registry.method)
+    archs = _architectures()
+    return {"listed": [_method(cls, archs) for cls in found.values()], "broken": broken}
+
+
+def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
+    default = cls.Config()
+    needs = cls.needs_of(default)
+    wants = [
+        "gradients" if needs.gradient else "",
+        f"source {needs.source_data}" if needs.source_data else "",
+        " or ".join(needs.norm_layers) + " norm" if needs.norm_layers else "",
+        *(tag.replace("_", " ") for tag in needs.tags),
+    ]
+    about = inspect.getdoc(inspect.getmodule(cls)) or inspect.getdoc(cls) or ""
+    return {
+        "name": cls.name,
+        "what": about.partition("\n")[0],
+        "papers": [f"{paper.short}: {paper.title}" for paper in cls.papers_of(default)],
+        "paper": cls.paper.short if cls.paper else "",
+        "url": cls.paper.url if cls.paper else "",
+        "mode": cls.mode,
+        "batch_size": cls.batch_size,
+        "imagenet_batch_size": cls.imagenet_batch_size,
+        "family": cls.family,
+        "needs": ", ".join(filter(None, wants)) or "nothing",
+        "where": _where(cls, archs),
+        "scores": cls.scores,
+        "scores_frozen": cls.scores_frozen,
+        "restores": cls.restores,
+        "deviations": cls.deviations,
+        "about_settings": _about_settings(cls.Config),
+        "settings": _settings(cls.Config),
+    }
+
+
+def _architectures() -> dict[str, Architecture]:
+    """What methods may ask of the general architectures."""
+    from ttabench.models.architectures import build as catalog
+    from ttabench.models.architectures import names
+
+    size = {"num_classes": 10, "image_size": 32, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+    return {n: catalog.build(n, dataset="digits-c", **size).architecture() for n in names.ARCHS}  # type: ignore[arg-type]
+
+
+def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> str:
+    """On which of them a method is n/a or runs with other settings, e.g. ``cct, cvt: no batch norm``."""
+    found: dict[str, list[str]] = {}
+    for name, arch in archs.items():
+        changed = cls.for_architecture(arch)
+        config = cls.Config(**changed)
+        text = cls.needs_of(config).unmet(arch) or ", ".join(f"{k}={v}" for k, v in changed.items())
+        if text:
+            found.setdefault(text, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+
+
+# ---- settings
+
+ROW = re.compile(r"^(\w+(?:, \w+)*)(?:\s{2,}|:\s+)(\S.*)$")
+ROLE = re.compile(r":\w+:`~?(?:ttabench\.)?([^`]+)`")  # of Sphinx, as in :func:`name`
+FIELD = re.compile(r"^    (\w+): [^#]*?(?:  # (?!type:|noqa)(.*))?$")
+
+
+def _settings(config: type[Any]) -> list[Fact]:
+    from ttabench.method_settings import spell
+    from ttabench.ranges import ranges
+
+    allowed, hints = ranges(config), typing.get_type_hints(config)
+    meanings = _meanings(config)
+    found = []
+    for field in fields(config):
+        default = field.default if field.default is not MISSING else None
+        found.append(
+            {
+                "name": field.name,
+                "default": spell(default) if default is not None else "none",
+                "range": _range(hints[field.name], allowed.get(field.name)),
+                "meaning": ROLE.sub(r"\1", meanings.get(field.name, "")),
+            }
+        )
+    return found
+
+
+def _range(hint: Any, allowed: Any) -> str:
+    """``a whole number of at least 1``, ``batch or median``, ``true or false``."""
+    options = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(str, options))
+    kinds = set(options) or {hint}
+    kind = "a whole number" if int in kinds else "a number" if float in kinds else "text"
+    text = "true or false" if bool in kinds else allowed.describe(kind) if allowed else kind
+    return f"{text}, or none" if type(None) in kinds else text
+
+
+def _own_docstring(config: type[Any]) -> str:
+    """The docstring that is written at the class; not the signature that dataclasses put there."""
+    text = inspect.cleandoc(config.__dict__.get("__doc__") or "")
+    return "" if text.startswith(f"{config.__name__}(") else text
+
+
+def _about_settings(config: type[Any]) -> str:
+    """The first paragraph of a Config's docstring: where its values are from."""
+    return " ".join(_own_docstring(config).partition("\n\n")[0].split())
+
+
+def _meanings(config: type[Any]) -> dict[str, str]:
+    """What is said of each setting: in the method's table of symbols, in a comment, in the docstring."""
+    found: dict[str, str] = {}
+    for cls in reversed(config.__mro__):
+        if cls is not object:
+            found |= _symbols(inspect.getdoc(inspect.getmodule(cls)) or "")
+            found |= _comments(cls)
+            found |= _rows(_own_docstring(cls))
+    return found
+
+
+def _symbols(text: str) -> dict[str, str]:
+    """Rows ``| symbol | name | meaning |`` of a method file's table."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("| ").split("|")]
+        if len(cells) == 3 and cells[1] and cells[2]:
+            symbol = f"{cells[0]}: " if cells[0] else ""
+            found |= {name.strip("` "): symbol + cells[2] for name in cells[1].split(",")}
+    return found
+
+
+def _rows(text: str) -> dict[str, str]:
+    """``name  what it is`` lines; lines that are indented further go on."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.splitlines():
+        if match := ROW.match(line):
+            names = match[1].split(", ")
+            found |= dict.fromkeys(names, match[2].strip())
+        elif line.startswith(" ") and names:
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
+
+
+def _comments(cls: type[Any]) -> dict[str, str]:
+    """Comments behind the fields of a class, and above those that have none behind them.
+
+    ``lr: Positive = 0.1  # the paper's``, perhaps going on in the line below.
+    """
+    try:
+        lines = inspect.getsource(cls).splitlines()
+    except (OSError, TypeError):
+        return {}
+    found: dict[str, str] = {}
+    above, last = "", ""
+    for line in lines:
+        text = line.strip()
+        if text.startswith("# "):
+            if last:
+                found[last] += f" {text[2:]}"
+            else:
+                above = f"{above} {text[2:]}".strip()
+        elif match := FIELD.match(line):
+            behind = match[2] or ""
+            found[match[1]] = behind or above
+            above, last = "", match[1] if behind else ""
+        else:
+            above, last = "", ""
+    return {name: text for name, text in found.items() if text}
+
+
+# ---- figures
+
+
+def _all_figures() -> Fact:
+    from ttabench.figure import options, takes_bench
+
+    found, broken = _imported(registry.figure_names(), registry.figure)
+    listed = []
+    for name, make in found.items():
+        flags = [BENCH_FLAGS, "--set METHOD.SETTING=VALUE"] if takes_bench(make) else []
+        settings = [f"--set {key}={value}" for key, value in options(make).items()]
+        shows = (make.__doc__ or "").partition("\n")[0]
+        listed.append({"name": name, "shows": shows, "options": [*flags, *settings]})
+    return {"listed": listed, "broken": broken}

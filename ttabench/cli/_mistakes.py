@@ -1,0 +1,61 @@
+"""A mistake in the command line itself, such as an unknown option, as one sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+HELP = ["-h", "--help"]
+NUMBERS = {int: "a whole number", float: "a number"}
+
+
+def sentence(problem: Any) -> str:
+    """What the parser of the command line complains about, and what it expected."""
+    option = getattr(problem, "option_name", "")
+    near = list(getattr(problem, "possibilities", None) or ())
+    if option and near:
+        return f"no such option: {option}. Did you mean {near[0]}?"  # the nearest comes first
+    param: Any = getattr(problem, "param", None)
+    expected = "" if param is None else _expected(param)
+    if expected and type(problem).__name__ == "BadParameter":
+        given = _given(param)
+        return f"{param.opts[0]}{f' {given}' if given else ''}: expected {expected}."
+    text = str(problem.format_message())
+    text = text[:1].lower() + text[1:]
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+def _expected(param: Any) -> str:
+    """``a whole number, 0 or larger``; "" for what is no number."""
+    described: Any = getattr(param, "type_descriptor", None)
+    kind = getattr(described, "annotation", None)
+    if kind not in NUMBERS:
+        return ""
+    info = described.parameter_info
+    if info.min is not None and info.max is not None:
+        return f"{NUMBERS[kind]} from {info.min:g} to {info.max:g}"
+    return NUMBERS[kind] + ("" if info.min is None else f", {info.min:g} or larger")
+
+
+def _given(param: Any) -> str:
+    """The last value that the command line has for an option."""
+    found = ""
+    for i, text in enumerate(sys.argv):
+        name, equals, value = text.partition("=")
+        if name in param.opts:
+            found = value if equals else "".join(sys.argv[i + 1 : i + 2])
+    return found
+
+
+def without_flag_types(command: Any) -> None:
+    """Leave out the type that the help shows beside every switch: it takes no value."""
+    for param in command.params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    helping = command.get_help_option(command.context_class(command, help_option_names=HELP))
+    if helping is not None:
+        helping.metavar = ""
+    inner: Mapping[str, Any] = getattr(command, "commands", {})
+    for each in inner.values():
+        without_flag_types(each)

@@ -1,0 +1,67 @@
+"""Facts that only importing all methods tells, kept in the cache until code changes. Imports no torch.
+
+A fact is kept under a hash of every Python file of ttabench and of the packages that register methods,
+reports or figures, and of the versions of the libraries: whatever changes, it is asked for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ttabench import registry
+from ttabench.env import cache_dir, versions
+from ttabench.files import replace_file
+
+
+def remembered(question: str, answer: Callable[[], Any], keep: Callable[[Any], bool] = bool) -> Any:
+    """What `answer()` gives (JSON), from the cache where the same code was asked the same question.
+
+    keep   whether an answer may be kept; one that tells of a broken package may not.
+    """
+    key = hashlib.sha256(f"{_code()}\0{question}".encode()).hexdigest()[:24]
+    file = cache_dir() / "facts" / f"{key}.json"
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError):
+        pass
+    found = answer()
+    if keep(found):
+        try:
+            replace_file(file, json.dumps(found).encode())
+        except OSError:
+            return found  # a cache that cannot be written costs time only; `doctor` reports it
+    return found
+
+
+def _code() -> str:
+    """SHA-256 (hex) of the code and the versions that facts depend on."""
+    digest = hashlib.sha256(json.dumps(versions()).encode())
+    packages = {"ttabench"}
+    for group in (registry.METHODS, registry.FIGURES):
+        for name, point in sorted(registry.entry_points(group).items()):
+            owner = getattr(point, "dist", None)
+            target = str(getattr(point, "value", point))
+            digest.update(f"{name} {target} {owner.version if owner else ''}\n".encode())
+            packages.add(target.partition(":")[0].partition(".")[0])
+    for package in sorted(packages):
+        for file in _files(package):
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(package: str) -> list[Path]:
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    folders = spec.submodule_search_locations
+    if folders is None:
+        return [Path(spec.origin)] if spec.origin else []
+    return sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
