@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from ttabench.cell import Cell, Result
+from ttabench.cell import Cell, Result, canonical
 from ttabench.protocol import Protocol
 
 CHANGES = {
@@ -41,3 +41,47 @@ def test_round_trip_through_json(result: Result) -> None:
 def test_nan_cannot_enter_an_identity(cell: Cell) -> None:
     with pytest.raises(ValueError, match="JSON"):
         _ = replace(cell, config=(("lr", float("nan")),)).cell_id
+
+
+def test_a_history_survives_json_and_is_named(cell: Cell) -> None:
+    continual = replace(cell, history=("fog-5", "snow-5"))
+    data = json.loads(json.dumps(continual.to_json()))
+    assert data["history"] == ["fog-5", "snow-5"]
+    assert Cell.from_json(data) == continual
+    assert "history" not in cell.to_json()
+
+
+def test_identity_of_a_continual_cell_is_stable_over_releases(cell: Cell) -> None:
+    protocol = Protocol(reset="continual", mode="offline", epochs=3)
+    continual = replace(cell, history=("fog-5",), protocol=protocol, dataset="eigene Daten äöü")
+    assert continual.cell_id == "835cf4c74dadd6f37d94a5e04bef2f57825ccfdaf1836459315124946e2597c7"
+
+
+def test_identity_is_of_ascii_without_spaces() -> None:
+    assert canonical({"b": [1, 2.5], "a": "ü"}) == '{"a":"\\u00fc","b":[1,2.5]}'
+
+
+def test_a_stored_result_has_its_id_and_only_what_there_is_to_say(result: Result) -> None:
+    data = result.to_json()
+    assert data["id"] == result.cell.cell_id
+    assert set(data) == {
+        "id", "cell", "status", "accuracy", "clean_accuracy", "n_images", "seconds", "correct", "details",
+    }  # fmt: skip
+    none = Result(cell=result.cell, status="n/a", reason="no batch norm")
+    assert none.to_json().keys() == {"id", "cell", "status", "reason", "n_images", "seconds"}
+    assert Result.from_json(none.to_json()) == none
+
+
+def test_an_accuracy_of_0_is_kept(result: Result) -> None:
+    nothing_right = replace(result, accuracy=0.0)
+    assert nothing_right.to_json()["accuracy"] == 0.0
+    assert Result.from_json(nothing_right.to_json()) == nothing_right
+
+
+def test_a_damaged_bitmap_is_refused(result: Result) -> None:
+    with pytest.raises(ValueError, match=r"base64|[Pp]adding"):
+        Result.from_json(result.to_json() | {"correct": "!" + result.to_json()["correct"]})
+
+
+def test_a_cell_is_spoken_of_by_its_label(cell: Cell) -> None:
+    assert str(cell) == "tent · resnet18 · digits-c · fog-5 · seed 0"

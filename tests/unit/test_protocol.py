@@ -65,3 +65,50 @@ def test_parse_call() -> None:
     assert parse_call("dirichlet(0.1)") == ("dirichlet", 0.1)
     assert parse_call("dirichlet 0.1") is None
     assert parse_call("dirichlet(x)") is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "caption"),
+    [
+        (Protocol(), "online, batch size 200, iid order, reset per corruption, all images"),
+        (
+            Protocol(mode="offline", epochs=1, batch_size=64, order="dirichlet(0.1)", limit=50),
+            "offline, batch size 64, 1 epoch, dirichlet(0.1) order, reset per corruption, first 50 images",
+        ),
+        (
+            Protocol(mode="offline", epochs=2, held_out=0.25, precision="bfloat16"),
+            "offline, batch size 200, 2 epochs, iid order, reset per corruption, "
+            "scored on the 25 % not adapted on, all images, bfloat16",
+        ),
+        (
+            Protocol(contamination="noise(0.2)", reset="continual"),
+            "online, batch size 200, iid order, reset continual, contaminated by noise(0.2), all images",
+        ),
+    ],
+    ids=["defaults", "offline", "held out", "contaminated"],
+)
+def test_a_caption_is_one_phrase(protocol: Protocol, caption: str) -> None:
+    assert protocol.caption() == caption
+
+
+def test_all_unknown_fields_are_named() -> None:
+    with pytest.raises(ValueError, match="pace, speed$"):
+        Protocol.from_json({"speed": 3, "pace": 1})
+
+
+@pytest.mark.parametrize(
+    ("mode", "held_out", "frozen"),
+    [("online", 0.0, False), ("online", 0.01, True), ("offline", 0.0, True), ("offline", 0.5, True)],
+)
+def test_a_method_is_frozen_where_it_is_scored_after_adapting(mode: str, held_out: float, frozen: bool) -> None:
+    assert Protocol(mode=mode, held_out=held_out).frozen is frozen
+
+
+@pytest.mark.parametrize(
+    "least",
+    [{"batch_size": 1}, {"limit": 1}, {"mode": "offline", "epochs": 1}, {"order": "dirichlet(1e-3)"},
+     {"contamination": "noise(0.999)"}, {"held_out": 0.999}],
+    ids=str,
+)  # fmt: skip
+def test_values_at_the_border_are_taken(least: dict[str, object]) -> None:
+    assert Protocol(**least)  # type: ignore[arg-type]
