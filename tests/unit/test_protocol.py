@@ -92,7 +92,7 @@ def test_a_caption_is_one_phrase(protocol: Protocol, caption: str) -> None:
 
 
 def test_all_unknown_fields_are_named() -> None:
-    with pytest.raises(ValueError, match="pace, speed$"):
+    with pytest.raises(ValueError, match=r"pace, speed$"):
         Protocol.from_json({"speed": 3, "pace": 1})
 
 
@@ -100,7 +100,9 @@ def test_all_unknown_fields_are_named() -> None:
     ("mode", "held_out", "frozen"),
     [("online", 0.0, False), ("online", 0.01, True), ("offline", 0.0, True), ("offline", 0.5, True)],
 )
-def test_a_method_is_frozen_where_it_is_scored_after_adapting(mode: str, held_out: float, frozen: bool) -> None:
+def test_a_method_is_frozen_where_it_is_scored_after_adapting(
+    mode: str, held_out: float, frozen: bool
+) -> None:
     assert Protocol(mode=mode, held_out=held_out).frozen is frozen
 
 
