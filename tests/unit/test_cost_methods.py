@@ -66,7 +66,7 @@ def test_without_decorruptor_the_gradient_still_comes_through_the_classifier() -
     assert torch.equal(method.decorruptor(x), x)
     assert cost.trained(method) == 3
     method.adapt(x)
-    assert method.decorruptor.offset.detach().abs().min() > 0
+    assert method.decorruptor.shift.detach().abs().min() > 0
 
 
 def test_minibatches_are_as_large_as_batches_unless_asked_for(works: dict[str, cost.Work]) -> None:
