@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ttabench.registry import METHODS, entry_points
 
-__all__ = ["changes", "combined", "current_modules"]
+__all__ = ["changes", "combined", "current_modules", "imported_modules"]
 
 # What every number goes through. `ttabench.worker` is looked at, but its imports are not followed: it also
 # stores, resolves names and loads weights, which are in the identity of the cell.
@@ -115,6 +115,12 @@ def code_hash(source: bytes) -> str:
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 node.body = node.body[1:] or [ast.Pass()]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+def imported_modules(module: str) -> dict[str, frozenset[str]]:
+    """`module` and what it imports from its distribution, directly or not → what each imports."""
+    top = module.partition(".")[0]
+    return {name: _imports(file, name) for name in _follow([module], (top,)) if (file := _file(name))}
 
 
 def _follow(roots: Iterable[str], tops: tuple[str, ...]) -> set[str]:

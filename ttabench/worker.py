@@ -20,6 +20,7 @@ from ttabench.errors import UnusableModel, UserError, warn_of_setting
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
+from ttabench.reach import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
 from ttabench.scoring import evaluate
 from ttabench.source import Memo, SourceImages
@@ -111,10 +112,12 @@ class Worker:
         def report(seen: int, scored: int, right: int) -> None:
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
-        seen = evaluate(method, data, cell.protocol, cell.seed, self.device, report)
+        with watched_imports() as reached:
+            seen = evaluate(method, data, cell.protocol, cell.seed, self.device, report)
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         source = self.classifier(cell)
-        alarm = "; ".join(filter(None, (seen.alarm, standing, str(alarms.pop("alarm", "")))))
+        reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
+        alarm = "; ".join(filter(None, (reach, seen.alarm, standing, str(alarms.pop("alarm", "")))))
         return Result(
             cell=cell,
             status="ok",
@@ -147,6 +150,8 @@ class Worker:
 
     def _prepare(self, cell: Cell) -> tuple[Method[Any], str]:
         cls = find_method(cell.method)
+        if reached := forbidden_imports(cls.__module__):
+            raise UnusableModel(f"{reached[0]}; a method may not read datasets or scores")
         config = cls.Config(**dict(cell.config))
         classifier = self.classifier(cell).classifier
         torch.manual_seed(cell.seed)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Batches, Method, Needs, NoConfig, SourceData
 from ttabench.nn import entropy, minimise, norm_affine, use_batch_statistics
+from ttabench.reach import forbidden_imports
 
 
 class Sound(Method[NoConfig]):
@@ -314,6 +316,28 @@ class RaisesAnError(Sound):
         raise ZeroDivisionError("no luck")
 
 
+class ReturnsProbabilities(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x).softmax(1)
+
+
+class StaysInTrainMode(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        logits = super().adapt(x)
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout | nn.modules.batchnorm._BatchNorm | nn.LayerNorm | nn.GroupNorm):
+                module.training = True
+        return logits
+
+
+class ReadsTheDatasets(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        import importlib
+
+        self.known = len(importlib.import_module("ttabench.data.catalog").NAMES)
+        super().setup(source)
+
+
 OF = {check.__name__: name for name, check in CHECKS.items()}
 FAULTS = [
     (ForgetsToResetItsAverage, {"reset", "pickling"}),
@@ -351,7 +375,13 @@ FAULTS = [
     (HidesItsGradient, {"declarations"}),
     (HasMutableConfig, {"declarations"}),
     (HasListInConfig, {"declarations"}),
-    (RaisesAnError, {"inputs_left_alone", "batch_of_one", "short_last_batch", "precision", "offline"}),
+    (
+        RaisesAnError,
+        {"inputs_left_alone", "batch_of_one", "short_last_batch", "modes", "precision", "offline"},
+    ),
+    (ReturnsProbabilities, {"logits"}),
+    (StaysInTrainMode, {"modes", "dropout"}),
+    (ReadsTheDatasets, {"reach"}),
 ]
 
 
@@ -376,7 +406,7 @@ def test_a_sound_method_passes_on_all_nets(monkeypatch: pytest.MonkeyPatch) -> N
     checks = conform(Sound)
     assert [check for check in checks if not check.ok] == []
     assert checks[0].detail == "BN CNN, GN CNN, LN ViT"
-    assert len(checks) == 1 + len(CHECKS)
+    assert len(checks) == 2 + len(CHECKS)
 
 
 @pytest.mark.parametrize(("method", "expected"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
@@ -489,3 +519,46 @@ def test_snapshots_tell_zero_from_minus_zero_and_know_nan() -> None:
     ring: list[Any] = [1]
     ring.append(ring)
     assert difference(snapshot(ring), snapshot(ring)) == ""
+
+
+class CrashesInSetup(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        raise ZeroDivisionError("no setup")
+
+
+def test_probabilities_are_not_logits() -> None:
+    found = failed(ReturnsProbabilities)
+    assert "returns probabilities" in found["logits have their shape, are finite and detached"]
+
+
+def test_layers_left_in_train_mode_are_found() -> None:
+    found = failed(StaysInTrainMode)
+    assert "in train mode" in found["layers stay in the mode that prepare() left them in"]
+
+
+def test_a_method_that_imports_the_datasets_while_it_runs_is_found() -> None:
+    found = failed(ReadsTheDatasets)["reaches for no dataset, label or score"]
+    assert "imports ttabench.data.catalog while it runs" in found
+
+
+def test_a_crash_in_setup_is_said_once() -> None:
+    (name, detail), *others = failed(CrashesInSetup).items()
+    assert name == "is prepared and adapts to a batch"
+    assert "ZeroDivisionError: no setup" in detail
+    assert not others
+    assert len(conform(CrashesInSetup)) == 2
+
+
+def test_a_method_whose_files_import_the_datasets_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "cheats"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "peek.py").write_text("def labels():\n    from ttabench.data.catalog import dataset\n")
+    (package / "fine.py").write_text("from ttabench.nn import entropy\n")
+    (package / "method.py").write_text("from cheats import peek\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "cheats.peek imports ttabench.data.catalog" in forbidden_imports("cheats.method")
+    assert forbidden_imports("cheats.fine") == []
+    assert forbidden_imports("ttabench_methods.quantile") == []

@@ -86,7 +86,7 @@ LAYERS = (
     ("classifier", "figure"),
     ("method",),
     ("nn",),
-    ("method_settings", "data", "stream"),
+    ("method_settings", "data", "stream", "reach"),
     ("models", "summaries", "collapse", "contamination"),
     ("source", "scoring", "store"),
     ("workbench", "conformance", "worker"),

@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def conform(
     methods: Annotated[
-        list[str], Argument(metavar="METHOD…", help="Names, also with settings as in tent\\[norms=all].")
+        list[str], Argument(metavar="METHOD…", help="all, or names, also with settings: tent\\[norms=all].")
     ],
 ) -> None:
     """Try methods on tiny nets: reset, causality, batch of one, pickling, precision, memory and more.
@@ -26,10 +26,11 @@ def conform(
     from ttabench.conformance import conform as run
     from ttabench.method_texts import parse_method
     from ttabench.registry import method
+    from ttabench.registry import methods as importable
 
     torch.set_num_threads(1)  # the nets are so small that threads only wait for each other
     failed = 0
-    for text in methods:
+    for text in list(importable()) if methods == ["all"] else methods:
         name, settings = parse_method(text)
         for check in run(method(name), settings):
             print(f"{text}: {'ok  ' if check.ok else 'FAIL'} {check.name} ({check.detail})")

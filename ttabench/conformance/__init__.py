@@ -23,6 +23,7 @@ from ttabench.conformance.state import difference, holds, size, snapshot
 from ttabench.method import Batches, Method, Needs, SourceData
 from ttabench.method_settings import make_config
 from ttabench.protocol import MODES
+from ttabench.reach import forbidden_imports, watched_imports
 from ttabench.source import SourceProvider
 
 __all__ = ["Check", "conform"]
@@ -57,9 +58,13 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
         else:
             cases.append(Case(method, config, name, classifier))
     tried = "; ".join([", ".join(case.name for case in cases) or "no net", *skipped])
+    checks = [Check("applies to at least one net", bool(cases), tried)]
     with _generators_kept():
-        checks = [Check(name, *_judge(check, cases)) for name, check in CHECKS.items()] if cases else []
-    return [Check("applies to at least one net", bool(cases), tried), *checks]
+        if cases:
+            checks.append(Check("is prepared and adapts to a batch", *_judge(works, cases)))
+        if checks[-1].ok:  # otherwise every other check would say the same
+            checks += [Check(name, *_judge(check, cases)) for name, check in CHECKS.items()]
+    return checks
 
 
 class Case:
@@ -165,6 +170,12 @@ def _refuse(own: dict[str, Any], whose: str, name: str) -> Any:
 # ---- the checks: each returns what is wrong on one net, "" if nothing is
 
 
+def works(case: Case) -> str:
+    """It can be prepared and handed a batch."""
+    case.fresh().adapt(case.stream[0].clone())
+    return ""
+
+
 def declarations(case: Case) -> str:
     """Config is a frozen dataclass of scalars; what a method says of itself is fit to be stored."""
     kind = case.method.Config
@@ -187,7 +198,19 @@ def declarations(case: Case) -> str:
 
 
 def logits(case: Case) -> str:
-    return _sound(case.online.logits, case.stream) or _detached(case.online.returned)
+    return (
+        _sound(case.online.logits, case.stream)
+        or _detached(case.online.returned)
+        or _probabilities(case.online.logits)
+    )
+
+
+def _probabilities(logits: Sequence[Tensor]) -> str:
+    """Softmax outputs in place of logits: they cannot be told from logits by their arg max."""
+    rows = torch.cat([y.float() for y in logits])
+    if (rows >= 0).all() and (rows.sum(1) - 1).abs().max() < 1e-3:
+        return "adapt() returns probabilities; expected logits, e.g. their logarithm"
+    return ""
 
 
 def _detached(returned: Sequence[Tensor]) -> str:
@@ -284,6 +307,34 @@ def dropout(case: Case) -> str:
     return _same(Run(method, case.stream).logits, case.online.logits, "without dropout and stochastic depth")
 
 
+def modes(case: Case) -> str:
+    """Each layer is in the mode, train or eval, in which prepare() left it; dropout never trains."""
+    method = case.fresh()
+    prepared = {name: module.training for name, module in method.model.named_modules()}
+    for when, adapt in (
+        ("adapt()", lambda: Run(method, case.stream)),
+        ("fit()", lambda: method.fit(Target(case.stream), 1)),
+        ("predict()", lambda: _predict(method, case.stream[:1])),
+    ):
+        adapt()
+        for name, module in method.model.named_modules():
+            if module.training != prepared.get(name, module.training):
+                mode = "train" if module.training else "eval"
+                return f"{when} leaves '{name or 'the model'}' in {mode} mode, other than prepare()"
+    return ""
+
+
+def reach(case: Case) -> str:
+    """Neither its files nor what they do import datasets, labels or scoring."""
+    if found := forbidden_imports(case.method.__module__):
+        return f"{found[0]}, which a method may not"
+    with watched_imports() as noted:
+        method = case.fresh()
+        Run(method, case.stream)
+        method.fit(Target(case.stream), 1)
+    return f"it imports {noted[0]} while it runs, which a method may not" if noted else ""
+
+
 def no_labels(case: Case) -> str:
     """It asks for nothing beyond the contract and its Needs, and keeps no hold on the data."""
     _seed()
@@ -374,6 +425,8 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "reset() restores bitwise": reset,
     "state survives pickling": pickling,
     "independent of dropout and stochastic depth": dropout,
+    "layers stay in the mode that prepare() left them in": modes,
+    "reaches for no dataset, label or score": reach,
     "sees no labels, and only the data its Needs declare": no_labels,
     "float64, float32 and bfloat16 autocast": precision,
     "memory of past batches is bounded": bounded_memory,

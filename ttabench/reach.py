@@ -1,0 +1,65 @@
+"""What a method may not reach for: datasets, labels and scoring. Noticed in its files, and while it runs."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ttabench.provenance import imported_modules
+
+FORBIDDEN = ("ttabench.data", "ttabench.scoring", "ttabench.api", "ttabench.store", "ttabench.worker")
+
+
+def forbidden_imports(module: str) -> list[str]:
+    """Which of :data:`FORBIDDEN` the method's own files import, as ``file imports name``."""
+    top = module.partition(".")[0]
+    return sorted(
+        f"{name} imports {target}"
+        for name, targets in imported_modules(module).items()
+        if name.partition(".")[0] == top
+        for target in targets
+        if is_forbidden(target)
+    )
+
+
+def is_forbidden(name: str) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in FORBIDDEN)
+
+
+@contextmanager
+def watched_imports() -> Iterator[Sequence[str]]:
+    """Inside, whatever code outside of ttabench imports of :data:`FORBIDDEN` is noted, in order.
+
+    This also sees imports that a file hides in a function or behind importlib's functions.
+    """
+    import importlib
+
+    noted: list[str] = []
+    original, by_function = builtins.__import__, importlib.import_module
+
+    def note(name: str, caller: str) -> None:
+        if is_forbidden(name) and caller.partition(".")[0] != "ttabench" and name not in noted:
+            noted.append(name)
+
+    def watched(
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
+        caller = str((globals or {}).get("__name__", ""))
+        if not level:
+            for full in (name, *(f"{name}.{leaf}" for leaf in fromlist or ())):
+                note(full, caller)
+        return original(name, globals, locals, fromlist, level)
+
+    def function(name: str, package: str | None = None) -> Any:
+        note(name, package or "")
+        return by_function(name, package)
+
+    builtins.__import__ = watched
+    importlib.import_module = function
+    try:
+        yield noted
+    finally:
+        builtins.__import__ = original
+        importlib.import_module = by_function
