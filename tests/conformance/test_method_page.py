@@ -1,0 +1,61 @@
+"""The package in docs/your-method.md is installed, conforms, and runs in a sweep."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.test_plugin_package import command_line
+from tests.unit.conftest import classifiers  # noqa: F401 — a fixture
+from ttabench.store import load_frame
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "your-method.md"
+LONGEST = 40  # lines that a complete method may take
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source, target = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("installed")
+    (source / "my_methods").mkdir()
+    (source / "my_methods" / "__init__.py").touch()
+    (source / "my_methods" / "pseudo_label.py").write_text(block("python"))
+    (source / "pyproject.toml").write_text(block("toml"))
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(source)]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if "No module named pip" in done.stderr or "No module named 'hatchling'" in done.stderr:
+        pytest.skip("pip and hatchling are needed to install the package of the page")
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def test_the_method_is_short() -> None:
+    assert len(block("python").splitlines()) <= LONGEST
+
+
+def test_it_conforms(installed: Path) -> None:
+    done = command_line(installed, "conform", "pseudo_label")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+    assert "GN CNN n/a: no batch norm" in done.stdout
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_it_runs_in_a_sweep(installed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    options = ("--corruptions", "fog", "--limit", "60", "--workers", "0", "--out", str(out))
+    done = command_line(installed, "sweep", "--methods", "pseudo_label", "--archs", "resnet18,cct", *options)
+    assert done.returncode == 0, done.stderr
+    cells = load_frame(out).set_index(["method", "arch"])
+    assert cells.loc[("pseudo_label", "resnet18"), "status"] == "ok"
+    assert cells.loc[("pseudo_label", "cct"), "status"] == "n/a"
+    assert cells.loc[("pseudo_label", "cct"), "reason"] == "no batch norm"
