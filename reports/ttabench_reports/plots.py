@@ -224,7 +224,8 @@ def _bar(axes: Axes, x: float, row: Row, look: tuple[str, str], *, upright: bool
 
 def _footer(axes: Axes, said: Sequence[str], characters: int, below: float = 4) -> None:
     """The protocol and the marks, small, under the picture."""
-    lines = [line for text in said for line in textwrap.wrap(text, characters)]
+    whole = textwrap.TextWrapper(characters, break_long_words=False, break_on_hyphens=False)
+    lines = [line for text in said for line in whole.wrap(text)]
     axes.annotate(
         "\n".join(lines), (0, 0), xytext=(0, -below), xycoords="axes fraction", textcoords="offset points",
         ha="left", va="top", size=5.6, color=GREY, linespacing=1.3,

@@ -16,7 +16,7 @@ from ttabench.errors import UserError
 from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.paired import holm
-from ttabench_reports.compare.sides import Side, side
+from ttabench_reports.compare.sides import Side, no_collection, side
 from ttabench_reports.compare.testing import PairedTests
 from ttabench_reports.frames import PROTOCOL
 
@@ -83,6 +83,7 @@ class Comparison:
         return int((self.cells["verdict"] == verdict).sum())
 
 
+@no_collection()
 def compare(
     baseline: pd.DataFrame | Path | str | Side,
     candidate: pd.DataFrame | Path | str | Side,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,10 +96,11 @@ def _of_folder(path: Path) -> Side:
     """All in one pass over the shards: a gate is to be quick, so no object is made per record."""
     store = Store.at(path)
     latest: dict[str, tuple[float, dict[str, Any], Card]] = {}
-    for record, environment in _records(store):
-        known = latest.get(record["id"])
-        if known is None or record["written"] >= known[0]:
-            latest[record["id"]] = (record["written"], record, environment)
+    with no_collection():
+        for record, environment in _records(store):
+            known = latest.get(record["id"])
+            if known is None or record["written"] >= known[0]:
+                latest[record["id"]] = (record["written"], record, environment)
     defaults = asdict(Protocol())
     rows = [_row(record, defaults) for _, record, _ in latest.values()]
     if not rows:
@@ -113,6 +116,18 @@ def _of_folder(path: Path) -> Side:
         return _card(record, environment, defaults)
 
     return Side(str(path), checked(pd.DataFrame(rows), str(path)), card, bitmaps, whole=True)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Records and cards hold no cycles; the collector would go through all of them over and over."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _records(store: Store) -> Iterator[tuple[dict[str, Any], Card]]:
