@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ttabench.cell import Cell, Result, canonical
+from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import Protocol
+from ttabench.records import encode
 from ttabench.store import Store
 
 IMAGES = 10_000
@@ -32,7 +33,7 @@ def make(path: Path, rows: int, lost: float) -> Path:
     """A results folder of `rows` cells, one seed each of 15 corruptions × architectures × data sets."""
     store, rng = Store.create(path, {"methods": ["tent"]}), np.random.default_rng(0)
     hard = np.random.default_rng(1).random((50, IMAGES))
-    with (store.cells / "made.jsonl").open("w") as file:
+    with (store.cells / "made.jsonl").open("wb") as file:
         places = itertools.product(range(rows // 15), CORRUPTIONS)
         for number, (place, corruption) in enumerate(places):
             right = hard[number % 50] < 0.8
@@ -44,7 +45,7 @@ def make(path: Path, rows: int, lost: float) -> Path:
                 n_images=IMAGES, seconds=1.0, correct=np.packbits(right).tobytes(),
             )  # fmt: skip
             record = {"kind": "result", "written": 1.7e9, "source": "a" * 64, **result.to_json()}
-            file.write(canonical(record) + "\n")
+            file.write(encode(record))
     return path
 
 

@@ -16,12 +16,17 @@ from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import folder, losing
 from tests.unit.test_compare_paired import draw
 from ttabench.protocol import Protocol
+from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench_reports.compare import as_json, compare, diff, github, junit
 from ttabench_reports.compare.cards import differences
 
 Run = Callable[..., Said]
+
+
+def without_sum(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "sum"}
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "result") -> Path:
@@ -31,7 +36,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "re
         for record in records:
             if record["kind"] == kind:
                 change(record)
-        shard.write_text("".join(json.dumps(record) + "\n" for record in records))
+        shard.write_bytes(b"".join(map(encode, map(without_sum, records))))
     return path
 
 
@@ -72,16 +77,30 @@ def test_source_settings_and_keys_of_later_versions(runs: tuple[Path, Path]) -> 
     def later(record: dict[str, Any]) -> None:
         record["source"] = "a" * 64
         record["cell"]["config"]["lr"] = 0.002
-        record["threads"] = 4
-        record["modules"] = {"ttabench.nn.norms": "1" * 64}
+        record["temperature"] = 4
+        record["drivers"] = {"cudnn": {"version": "9"}}
 
     edited(after, later)
     found = keys(diff(before, after).differences)
     assert found["source"][1] == "a" * 64
     assert found["config.lr"] == ("0.001", "0.002")
-    assert found["threads"] == ("not recorded", "4")
-    assert found["modules.ttabench.nn.norms"] == ("not recorded", "1" * 64)
+    assert found["temperature"] == ("not recorded", "4")
+    assert found["drivers.cudnn.version"] == ("not recorded", "9")
     assert len(found) == 4
+
+
+def test_the_modules_that_changed_are_named(runs: tuple[Path, Path]) -> None:
+    before, after = runs
+    changed: list[str] = []
+
+    def newer(record: dict[str, Any]) -> None:
+        changed.append(next(name for name in record["modules"] if name.startswith("ttabench.nn")))
+        record["modules"][changed[0]] = "0" * 16
+
+    edited(after, newer, "code")
+    (found,) = diff(before, after).differences
+    assert (found.key, found.after) == (f"modules.{changed[0]}", "0" * 16)
+    assert f"{changed[0]}: " in str(found)
 
 
 def test_another_protocol_is_a_difference_not_other_cells(runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
+from ttabench.records import Damaged, decode, is_first_format
 from ttabench.store import DETAILS, Store
 from ttabench_reports.frames import PROTOCOL, checked
 
@@ -22,7 +23,7 @@ Card = dict[str, Any]  # nested; the leaves are JSON values
 
 # What a record holds besides its card: the outcome, and what names the record itself.
 OUTCOME = frozenset(
-    ("kind", "id", "written", "correct", "accuracy", "seconds", "status", "reason", "checksum", "sha256")
+    ("kind", "id", "written", "generation", "correct", "accuracy", "seconds", "status", "reason", "sum")
 )
 OUTCOME_DETAILS = frozenset(("alarm", "warning", "source_warning"))
 MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history"))
@@ -95,25 +96,24 @@ def _parsed(text: str) -> Any:
 def _of_folder(path: Path) -> Side:
     """All in one pass over the shards: a gate is to be quick, so no object is made per record."""
     store = Store.at(path)
-    latest: dict[str, tuple[float, dict[str, Any], Card]] = {}
+    latest: dict[str, _Stored] = {}
     with no_collection():
-        for record, environment in _records(store):
-            known = latest.get(record["id"])
-            if known is None or record["written"] >= known[0]:
-                latest[record["id"]] = (record["written"], record, environment)
-    defaults = asdict(Protocol())
-    rows = [_row(record, defaults) for _, record, _ in latest.values()]
-    if not rows:
+        for stored in _stored(store):
+            known = latest.get(stored.data["id"])
+            if known is None or stored.when >= known.when:
+                latest[stored.data["id"]] = stored
+    if not latest:
         raise UserError(f"{path} has no cells; run 'ttabench sweep' first.")
+    defaults = asdict(Protocol())
+    rows = [_row(stored.data, defaults) for stored in latest.values()]
     bitmaps = {
-        cell_id: record["correct"]
-        for cell_id, (_, record, _) in latest.items()
-        if record.get("correct") and record["status"] == "ok"
+        cell_id: stored.data["correct"]
+        for cell_id, stored in latest.items()
+        if stored.data.get("correct") and stored.data["status"] == "ok"
     }
 
     def card(cell_id: str) -> Card:
-        _, record, environment = latest[cell_id]
-        return _card(record, environment, defaults)
+        return _card(latest[cell_id], defaults)
 
     return Side(str(path), checked(pd.DataFrame(rows), str(path)), card, bitmaps, whole=True)
 
@@ -130,21 +130,36 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _records(store: Store) -> Iterator[tuple[dict[str, Any], Card]]:
-    """Every record with the environment that its shard names before it. Raises UserError."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A stored result, and the environment and the code that its shard names before it."""
+
+    data: dict[str, Any]
+    environment: Card
+    modules: dict[str, str]
+    when: tuple[int, float]  # as the store orders records: the writer's generation, then the clock
+
+
+def _stored(store: Store) -> Iterator[_Stored]:
+    """Every record. Raises UserError at one that was damaged."""
     for shard in sorted(store.cells.glob("*.jsonl")):
         environment: Card = {}
+        generation, code = 0, dict[str, dict[str, str]]()
         *lines, _torn = shard.read_bytes().split(b"\n")
+        old = bool(lines) and is_first_format(lines[0])
         for number, line in enumerate(lines, start=1):
             try:
-                data = json.loads(line)
+                data = decode(line, first_format=old)
                 if data["kind"] == "environment":
+                    generation = int(data.get("generation", 0))
                     environment = {key: value for key, value in data.items() if key not in OUTCOME}
+                elif data["kind"] == "code":
+                    code[data["source"]] = dict(data["modules"])
                 elif data["kind"] == "result":
-                    data["written"] = float(data["written"])
                     data["id"], data["status"], data["cell"]["protocol"]["mode"]  # must be there
-                    yield data, environment
-            except (ValueError, KeyError, TypeError):
+                    modules = code.get(data["source"], {})
+                    yield _Stored(data, environment, modules, (generation, float(data["written"])))
+            except (Damaged, ValueError, KeyError, TypeError):
                 raise UserError(
                     f"{shard}, line {number}, is not a record of ttabench; "
                     "restore the file or move it out of the folder."
@@ -164,14 +179,14 @@ def _row(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _card(record: dict[str, Any], environment: Card, defaults: dict[str, Any]) -> Card:
-    """The record without its outcome, with the environment that it was written in.
+def _card(stored: _Stored, defaults: dict[str, Any]) -> Card:
+    """The record without its outcome, with its environment, and with the code that it went through.
 
     The parts of `cell` and `details` stand at the top: ``config``, ``checkpoint``, ``adapted`` …
     """
-    card = {**environment, **{key: value for key, value in record.items() if key not in OUTCOME}}
-    details = card.pop("details", {})
-    card |= {key: value for key, value in card.pop("cell").items() if key not in MATCHED}
-    card["protocol"] = {**defaults, **card["protocol"]}
-    card |= {key: value for key, value in details.items() if key not in OUTCOME_DETAILS}
-    return card
+    record = {key: value for key, value in stored.data.items() if key not in OUTCOME}
+    details = record.pop("details", {})
+    record |= {key: value for key, value in record.pop("cell").items() if key not in MATCHED}
+    record |= {key: value for key, value in details.items() if key not in OUTCOME_DETAILS}
+    record["protocol"] = {**defaults, **record["protocol"]}
+    return {**stored.environment, **({"modules": stored.modules} if stored.modules else {}), **record}
