@@ -44,13 +44,17 @@ class Job:
 
 @dataclass(frozen=True)
 class CellProgress:
-    """How far a running cell is. `scored` stays 0 while an offline method looks at the images."""
+    """How far a running cell is. `scored` stays 0 while an offline method looks at the images.
+
+    doing   what comes before the first batch, e.g. ``preparing the method``; "" later.
+    """
 
     cell: str
     total: int
     seen: int
     scored: int
     right: int
+    doing: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class Worker:
                         f"{lost.corruption}-{lost.severity}, earlier in this continual run, failed"
                     )
                 if method is None:
+                    self.tell(cell, "preparing the method")
                     method, standing = self.prepared(cell)
                     method.reset()
                 result = self.run_cell(cell, method, standing)
@@ -100,6 +105,7 @@ class Worker:
 
     def run_cell(self, cell: Cell, method: Method[Any], standing: str) -> Result:
         """The result of a cell with a prepared method; `standing` is its alarm about clean images."""
+        self.tell(cell, "making or reading images")
         dataset = self.dataset(cell.dataset)
         if cell.corruption == MIXED:
             data = mixed(dataset, cell.severity, cell.seed)
@@ -137,6 +143,10 @@ class Worker:
                 **alarms,
             },
         )
+
+    def tell(self, cell: Cell, doing: str) -> None:
+        """Report what is done before a cell's first batch."""
+        self.emit(CellProgress(str(cell), 0, 0, 0, 0, doing))
 
     # ---- what the state keeps
 

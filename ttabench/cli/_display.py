@@ -4,44 +4,105 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Column
+from rich.text import Text
+
+from ttabench.cli._pace import Pace
+from ttabench.errors import printable
 
 EVERY = 20.0  # seconds between two plain lines about the same running item
+
+
+class Shortened:
+    """A text on one line; where it is too long, its middle is left out, and both ends can be read."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(shorten(self.text, options.max_width), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, len(self.text))
+
+
+def shorten(text: str, width: int) -> str:
+    """``shorten("abcdefgh", 5)`` → ``ab…gh``"""
+    if len(text) <= width:
+        return text
+    ends = max(0, width - 1)
+    return text[: ends // 2] + "…" + text[len(text) - (ends - ends // 2) :]
+
+
+class NameColumn(ProgressColumn):
+    """What is running, in the room that the other columns leave."""
+
+    def __init__(self) -> None:
+        super().__init__(table_column=Column(ratio=1, no_wrap=True))
+
+    def render(self, task: Task) -> Any:
+        return Shortened(task.description)
+
+
+class CountColumn(ProgressColumn):
+    """``200/600``; nothing where the total is not known yet."""
+
+    def __init__(self) -> None:
+        super().__init__(table_column=Column(no_wrap=True, justify="right"))
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{int(task.completed)}/{int(task.total)}" if task.total else "")
 
 
 class Display:
     """One bar for the whole and one per running item; on a pipe, one line per finished item.
 
-    `total` items; their names are shown as given.
+    total     items; their names are shown as given.
+    kinds     the kind of each item by its name, see :class:`ttabench.cli._pace.Pace`.
+    workers   items that run at once.
     """
 
-    def __init__(self, total: int, unit: str, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        total: int,
+        unit: str,
+        console: Console | None = None,
+        kinds: Sequence[tuple[str, str]] = (),
+        workers: int = 1,
+    ) -> None:
         self.console = console or Console(file=sys.stderr, highlight=False)
         self.total, self.unit, self.done = total, unit, 0
         self.live = self.console.is_terminal
-        self.started = time.monotonic()
+        self._kinds = dict(kinds)
+        self._pace = Pace([kind for _, kind in kinds] or [""] * total, workers)
         self._tasks: dict[str, TaskID] = {}
         self._said: dict[str, float] = {}
         self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            NameColumn(),
+            BarColumn(bar_width=10),
+            CountColumn(),
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
             console=self.console,
             transient=True,
+            expand=True,
             disable=not self.live,
         )
         self._whole = self._bars.add_task(unit, total=total, note="")
@@ -57,34 +118,43 @@ class Display:
 
     @property
     def time_left(self) -> str:
-        """From the mean pace so far, e.g. ``1:20 left``; "" before the first item."""
-        if not self.done:
+        """``1:20 left``; ``over 1:20 left`` where a kind of item has not run yet; "" before anything did."""
+        found = self._pace.seconds_left(time.monotonic())
+        if found is None:
             return ""
-        seconds = (time.monotonic() - self.started) / self.done * (self.total - self.done)
-        return f"{clock(seconds)} left"
+        seconds, known = found
+        return f"{'' if known else 'over '}{clock(seconds)} left"
 
-    def running(self, name: str, at: int, of: int, note: str = "") -> None:
-        """An item is at `at` of `of`."""
+    def running(self, name: str, at: int, of: int, note: str = "", part: float | None = None) -> None:
+        """An item is at `at` of `of` (0 = not known yet); `part` is how much of all its work that is."""
+        now = time.monotonic()
+        done = part if part is not None else at / of if of else 0.0
+        self._pace.running(name, self._kinds.get(name, ""), done, now)
         if self.live:
             if name not in self._tasks:
-                self._tasks[name] = self._bars.add_task(f"  {name}", total=of, note="")
-            self._bars.update(self._tasks[name], completed=at, total=of, note=note)
+                self._tasks[name] = self._bars.add_task(f"  {name}", total=of or None, note="")
+            self._bars.update(self._tasks[name], completed=at, total=of or None, note=note)
+            self._bars.update(self._whole, note=self.time_left)
             return
-        now = time.monotonic()
         if now - self._said.setdefault(name, now) >= EVERY:
             self._said[name] = now
-            self.console.print(f"  … {name}: {at}/{of} {note}".rstrip(), soft_wrap=True, markup=False)
+            count = f" {at}/{of}" if of else ""
+            self.console.print(f"  … {name}:{count} {note}".rstrip(), soft_wrap=True, markup=False)
 
-    def finished(self, name: str, note: str, *, keep: bool = False) -> None:
-        """An item is done; on a terminal only what is worth keeping (`keep`) leaves a line."""
+    def finished(self, name: str, note: str, *, seconds: float = 0.0, keep: bool = False) -> None:
+        """An item is done; on a terminal only what is worth keeping (`keep`) leaves a line.
+
+        seconds   what it took, for an item whose start was not reported.
+        """
         self.done += 1
+        self._pace.finished(name, self._kinds.get(name, ""), time.monotonic(), seconds)
         if name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))
-        self._bars.update(self._whole, completed=self.done, note=self.time_left)
+        left = self.time_left if self.done < self.total else ""
+        self._bars.update(self._whole, completed=self.done, note=left)
         if not self.live or keep:
-            line = f"[{self.done}/{self.total}] {name}: {note}"
-            left = f", {self.time_left}" if self.done < self.total else ""
-            self.console.print(line + left, soft_wrap=True, markup=False)
+            line = printable(f"[{self.done}/{self.total}] {name}: {note}")
+            self.console.print(line + (f", {left}" if left else ""), soft_wrap=True, markup=False)
 
 
 def clock(seconds: float) -> str:

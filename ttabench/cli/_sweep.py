@@ -94,7 +94,8 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     jobs = make_jobs(agenda.todo, planned, store, device)
     failed = list(agenda.failed)
     try:
-        with Display(sum(len(job.cells) for job in jobs), "cells") as display:
+        kinds = [(str(cell), kind(cell)) for job in jobs for cell in job.cells]
+        with Display(len(kinds), "cells", kinds=kinds, workers=workers) as display:
             for event in run(jobs, store, executor, workers, fail_fast=fail_fast):
                 if isinstance(event, CellProgress):
                     _show(display, event)
@@ -145,23 +146,31 @@ def _first(texts: list[str], count: int) -> str:
     return ", ".join(texts[:count]) + (f" and {more} more" if more > 0 else "")
 
 
+def kind(cell: Cell) -> str:
+    """What cells that take about as long share: method with settings, network, dataset."""
+    return f"{cell.label} {cell.arch} {cell.dataset}"
+
+
 def _show(display: Display, event: CellProgress) -> None:
-    if event.scored:
-        display.running(
-            event.cell, event.seen, event.total, f"{100 * event.right / event.scored:.1f} % so far"
-        )
+    if event.doing:
+        display.running(event.cell, 0, 0, event.doing)
+    elif event.scored:
+        note = f"{100 * event.right / event.scored:.1f} % so far"
+        display.running(event.cell, event.seen, event.total, note)
     else:
+        # How many passes an offline method makes is its own business: its part of the work is not known.
         passes, at = divmod(event.seen, event.total)
-        display.running(event.cell, at, event.total, f"adapting, pass {passes + 1}")
+        display.running(event.cell, at, event.total, f"adapting, pass {passes + 1}", part=0.0)
 
 
 def _tell(display: Display, result: Result) -> None:
+    name = str(result.cell)
     if result.status == "ok":
         note = f"{result.accuracy:.1f} % ({result.seconds:.1f} s)"
         alarm = str(result.details.get("alarm", ""))
-        display.finished(str(result.cell), f"{note}, {alarm}" if alarm else note)
+        display.finished(name, f"{note}, {alarm}" if alarm else note, seconds=result.seconds)
     else:
-        display.finished(str(result.cell), f"failed: {result.reason}", keep=True)
+        display.finished(name, f"failed: {result.reason}", keep=True)
 
 
 def _summary(finished: Finished) -> None:

@@ -1,0 +1,100 @@
+"""What a sweep shows while it runs: at 80 columns, and how it estimates the time left."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from ttabench.cli._display import Display, shorten
+from ttabench.cli._pace import Pace
+
+LONG = "quantile[per_class=1,information=0.1] · resnet18 · tinyimagenet-c · gaussian_noise-5 · seed 0"
+
+
+def screen(display: Display) -> list[str]:
+    console = display.console
+    with console.capture() as shown:
+        console.print(display._bars.get_renderable())
+    return [line.rstrip() for line in shown.get().splitlines()]
+
+
+def at_80_columns(**options: object) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, **options)  # type: ignore[arg-type]
+
+
+def test_count_time_left_and_accuracy_can_be_read_at_80_columns() -> None:
+    display = Display(1234, "cells", at_80_columns(), [(LONG, "slow"), *[("x", "quick")] * 1233], workers=2)
+    display.finished("x", "", seconds=7200.0)
+    display.running(LONG, 9999, 10000, "62.5 % so far")
+    whole, item = screen(display)
+    assert "1/1234" in whole
+    assert " left" in whole
+    assert whole.startswith("cells")
+    assert "9999/10000" in item
+    assert "62.5 % so far" in item
+    assert item.strip().startswith("quantile[")
+    assert "-5 · seed 0" in item
+    assert all(len(line) <= 80 for line in (whole, item))
+
+
+def test_it_says_what_it_does_before_the_first_batch() -> None:
+    display = Display(2, "cells", at_80_columns())
+    display.running(LONG, 0, 0, "making or reading images")
+    item = screen(display)[1]
+    assert "making or reading images" in item
+    assert "0/0" not in item
+    display.running(LONG, 200, 600, "50.0 % so far")
+    assert "200/600" in screen(display)[1]
+
+
+def test_a_long_text_loses_its_middle() -> None:
+    assert shorten("abcdefgh", 5) == "ab…gh"
+    assert shorten("abc", 3) == "abc"
+    for width in range(1, 12):
+        assert len(shorten("abcdefghij", width)) <= width
+
+
+def test_slow_kinds_that_are_still_to_run_count_in_full() -> None:
+    pace = Pace(["source"] * 10 + ["slow"] * 10, workers=2)
+    for i in range(10):
+        pace.running(f"source {i}", "source", 0.0, now=float(i))
+        pace.finished(f"source {i}", "source", now=i + 1.0)
+    seconds, known = pace.seconds_left(10.0) or (0.0, True)
+    assert not known  # nothing is known of the slow ones yet
+    pace.running("slow 0", "slow", 0.0, now=10.0)
+    pace.running("slow 0", "slow", 0.1, now=20.0)  # a tenth in ten seconds: 100 seconds each
+    assert pace.seconds_left(20.0) == (pytest.approx((10 * 100 - 10) / 2), True)
+    pace.finished("slow 0", "slow", now=110.0)
+    assert pace.seconds_left(110.0) == (pytest.approx(9 * 100 / 2), True)
+    mean_pace = 110.0 / 11 * 9  # what the mean over all that is finished would say
+    seconds, known = pace.seconds_left(110.0) or (0.0, False)
+    assert seconds > 4 * mean_pace
+
+
+def test_workers_share_what_is_left_and_one_item_is_not_shared() -> None:
+    for workers, left in ((1, 30.0), (3, 10.0), (8, 10.0)):
+        pace = Pace(["a"] * 4, workers)
+        pace.finished("first", "a", now=100.0, seconds=10.0)
+        assert pace.seconds_left(100.0) == (pytest.approx(left), True)
+
+
+def test_nothing_is_said_before_anything_is_known() -> None:
+    pace = Pace(["a", "b"], 1)
+    assert pace.seconds_left(0.0) is None
+    pace.running("x", "a", 0.0, now=0.0)
+    assert pace.seconds_left(5.0) is None
+
+
+def test_a_pipe_gets_a_line_per_item_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    display = Display(3, "cells", Console(file=file, width=80), [("a", "k"), ("b", "k"), ("c", "m")])
+    clock = iter(range(0, 1000, 60))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    display.finished("a", "50.0 %", seconds=60.0)
+    assert file.getvalue() == "[1/3] a: 50.0 %, over 2:00 left\n"  # nothing is known of kind m
+    display.finished("c", "failed: \x1b[31mred", keep=True, seconds=10.0)
+    assert "\x1b" not in file.getvalue()
+    assert file.getvalue().endswith("left\n")
