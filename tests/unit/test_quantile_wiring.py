@@ -240,6 +240,18 @@ def test_online_the_learning_rate_is_constant_and_steps_are_counted() -> None:
     assert [lr for lr, _ in seen] == [0.02] * 9
 
 
+def test_online_indices_within_classes_are_left_out() -> None:
+    ways = []
+    for settings in ({}, {"per_class": 4.0}, {"information": 1.0}):
+        method = prepared(settings)
+        seen = updates(method)
+        for batch in stream(60, 20):
+            method.adapt(batch)
+        ways.append(seen[-1][1])
+    torch.testing.assert_close(ways[1], ways[0], rtol=0, atol=1e-5)
+    assert (ways[2] - ways[0]).abs().max() > 1e-5
+
+
 @pytest.mark.parametrize("looks", [{"per_class": 4.0}, {"information": 1.0}])
 def test_the_loss_looks_at_predictions_after_a_third_of_the_epochs(looks: dict[str, float]) -> None:
     ways = []

@@ -42,7 +42,9 @@ class QuantileConfig:
     confident: Annotated[float, Range(above=0, most=1)] = 0.5  # part of each class that points are from
     standardise: bool = True  # features in units of the source's standard deviation; False in the paper
     source_features: Annotated[int, Range(least=2)] = 10_000  # paper, runtime and memory analysis
-    per_class: NonNegative = 1.0  # weight of the indices within each predicted class; 0 in the paper; chosen
+    per_class: NonNegative = (
+        1.0  # offline: weight of the indices within each predicted class; paper: 0; chosen
+    )
     information: NonNegative = 0.1  # weight of information maximisation (SHOT's); 0 in the paper; chosen
 
     # The bank. Its mean is re-based with every update (step), or at an epoch's end as in the paper (epoch;

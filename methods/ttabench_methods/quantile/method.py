@@ -118,7 +118,7 @@ class Quantile(Method[QuantileConfig]):
             plain = epoch < epochs * PLAIN
             for positions, x in self._minibatches(batches):
                 self._anneal((epoch + seen / batches.count) / epochs)
-                self._step(x, partial(bank.estimate, positions), plain)
+                self._step(x, partial(bank.estimate, positions), within=not plain, sure=not plain)
                 seen += len(x)
             bank.rebase()
             self.losses.append(float(self.matching.loss(bank.mean)))
@@ -136,13 +136,17 @@ class Quantile(Method[QuantileConfig]):
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
-        """Updates on a batch of the stream, which is matched together with the recent features."""
+        """Updates on a batch of the stream, which is matched together with the recent features.
+
+        Not within classes: early predictions are not worth it. On the extra corruptions,
+        ResNet20, that has 61.7, without 63.4 (Source 58.0).
+        """
         if not self.stream.seen and len(x) >= ENOUGH:
             self._start([x])
         elif not self.stream.seen:
             self.too_few = len(x)
         for _ in range(self.config.steps):
-            self._step(x, self.stream.estimate)
+            self._step(x, self.stream.estimate, within=False, sure=True)
         with torch.no_grad():
             z, logits = self.model.features_and_logits(self.decorruptor(x))
         self.stream.push(z.float() / self.matching.unit)
@@ -184,13 +188,17 @@ class Quantile(Method[QuantileConfig]):
     def _all_features(self, batches: Iterable[Tensor]) -> Tensor:
         return torch.cat([self.matching.features(self.decorruptor(x)) for x in batches])
 
-    def _step(self, x: Tensor, estimate: Callable[[Tensor], Tensor], plain: bool = False) -> None:
-        """One update on images (b, 3, H, W); `estimate` gives indices (Q, k) from their features (b, k)."""
+    def _step(self, x: Tensor, estimate: Callable[[Tensor], Tensor], *, within: bool, sure: bool) -> None:
+        """One update on images (b, 3, H, W); `estimate` gives indices (Q, k) from their features (b, k).
+
+        within  match indices within classes too.
+        sure    add information maximisation.
+        """
         decorrupted = self.decorruptor(x)
         z = self.matching.features(decorrupted)
-        loss = self.matching.loss(estimate(z), plain) + self._penalty(x, decorrupted)
+        loss = self.matching.loss(estimate(z), plain=not within) + self._penalty(x, decorrupted)
         self.optimizer.zero_grad()
-        torch.autograd.backward(loss if plain else loss + self.matching.information(z))
+        torch.autograd.backward(loss + self.matching.information(z) if sure else loss)
         torch.nn.utils.clip_grad_norm_(self.decorruptor.parameters(), self.config.clip)
         self.optimizer.step()
 
