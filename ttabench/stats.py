@@ -272,7 +272,7 @@ class Moments:
 def _p_value(mean: float, error_images: float, images: int, error_seeds: float, seeds: int) -> float:
     """The level at which an interval around `mean`, with these degrees of freedom, just reaches zero.
 
-    With seeds, interpolated between 2,000 levels (to about 1e-5 of its value), and no smaller than 1e-12.
+    With seeds, interpolated between 500 levels (to about 1e-3 of its value), and no smaller than 1e-12.
     """
     from scipy.special import stdtr
 
@@ -290,7 +290,7 @@ def _reach(images: int, seeds: int) -> tuple[NDArray[np.float64], ...]:
     """Logarithms of levels from 1 to 1e-12, and how many standard errors Student's t reaches there."""
     from scipy.special import stdtrit
 
-    levels = np.linspace(0.0, math.log(1e-12), 2000)
+    levels = np.linspace(0.0, math.log(1e-12), 500)
     return levels, -stdtrit(images, np.exp(levels) / 2), -stdtrit(seeds, np.exp(levels) / 2)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import infer_dtype
 
 from ttabench_reports import evidence, naming
 from ttabench_reports.files import write_text
@@ -52,7 +53,8 @@ def write_csv(path: Path, frame: pd.DataFrame) -> Path:
     def rounded(value: Any) -> Any:
         return round(value, 4) if isinstance(value, float) else value
 
-    mixed = [column for column in frame if frame[column].dtype == object]
+    text = ("string", "empty", "boolean")
+    mixed = [c for c in frame if frame[c].dtype == object and infer_dtype(frame[c], skipna=True) not in text]
     frame = frame.assign(**{str(c): frame[c].map(rounded) for c in mixed}).round(4)
     return write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,17 +67,23 @@ def given(about: Mapping[str, Any]) -> Given:
 def _source(about: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str]:
     """(in words, in short)"""
     kind = about.get("source_data", "")
-    if used := about.get("source_used", ""):
-        return str(used), _KINDS.get(kind, "") or str(used)
+    if used := str(about.get("source_used", "")):  # e.g. features (10,000 images); channels (2,000 images)
+        counts = [int(count.replace(",", "")) for count in re.findall(r"\(([\d,]+) images\)", used)]
+        return used, f"{_KINDS.get(kind, kind)} {_brief(max(counts, default=0))}".strip()
     if not kind:
         return "nothing", ""
-    counts = [config[name] for name in _COUNTS if name in config]
-    count = "" if not counts else str(counts[0]) if counts[0] else "all"
+    set_to = [config[name] for name in _COUNTS if name in config]
+    count = "" if not set_to else str(set_to[0]) if set_to[0] else "all"
     words = {"features": "features of {} source images", "statistics": "statistics of {} source images"}
     spelled = words.get(kind, "{} source images")
     text = spelled.format(count).replace("  ", " ").strip()
-    brief = f"{int(count) // 1000}k" if count.isdigit() and int(count) % 1000 == 0 else count
+    brief = _brief(int(count)) if count.isdigit() else count
     return text, f"{_KINDS.get(kind, kind)} {brief}".strip()
+
+
+def _brief(count: int) -> str:
+    """``10k`` for 10,000; nothing for 0."""
+    return f"{count // 1000}k" if count and count % 1000 == 0 else str(count or "")
 
 
 def _config(text: str) -> dict[str, Any]:

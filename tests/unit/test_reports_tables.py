@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench_reports import csv_files, naming, notes, published, tables
+from ttabench_reports import given as given_
 
 NUMBERS = [*CORRUPTIONS, "mean"]
 
@@ -478,6 +480,34 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
     assert "eval mode" in methods.loc["tent", "deviations"]  # what the method's file says
     assert "standard deviation" in methods.loc["quantile", "deviations"]
     assert methods.loc["source", "deviations"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("about", "source", "short"),
+    [
+        ({"source_data": ""}, "nothing", "–"),
+        ({"source_data": "images", "config": '{"source_images": 32}'}, "32 source images", "I 32"),
+        ({"source_data": "images", "config": '{"fisher_images": 0}'}, "all source images", "I all"),
+        ({"source_data": "features", "source_used": "features (10,000 images); channels (50 images)"},
+         "features (10,000 images); channels (50 images)", "F 10k"),
+        ({"source_data": "statistics", "source_used": "quantiles per channel (1,197 images)"},
+         "quantiles per channel (1,197 images)", "S 1197"),
+        ({"source_data": "features", "mode": "offline", "config": '{"epochs": 6}'},
+         "features of source images", "F, 6 ep."),
+        ({"source_data": "", "mode": "offline", "epochs": 3, "config": '{"epochs": 6}'}, "nothing", "3 ep."),
+    ],
+)  # fmt: skip
+def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
+    plain = {
+        "mode": "online",
+        "epochs": 0,
+        "batch_size": 200,
+        "base": "tent",
+        "method": "tent",
+        "config": "{}",
+    }
+    had = given_.given(plain | about)
+    assert (had.source, had.short) == (source, short)
 
 
 def test_what_results_say_of_a_method_comes_before_what_its_file_says() -> None:
