@@ -91,6 +91,31 @@ def test_what_a_test_does_not_tell_apart_is_best_together(frame: pd.DataFrame) -
     assert (place["eata"], place["sar"], place["source"]) == ("best", "second", None)
 
 
+def test_ties_are_those_of_holms_procedure() -> None:
+    """Against every method of a group at once, on each corruption; by scipy's binomial test."""
+    methods = ("source", *(f"tent[lr={n}]" for n in range(12)))
+    frame = with_correctness(cells(methods), IMAGES, {m: 0.03 * n for n, m in enumerate(methods)})
+    table = one(frame)
+    differs = 0
+    right = {method: bits(frame, method) for method in methods}
+    for k, corruption in enumerate(CORRUPTIONS):
+        top = max(methods, key=lambda method: row(table, method).value(corruption))
+        others = [m for m in methods if m != top]
+        p = [
+            binomtest(int((a & ~b).sum()), int((a ^ b).sum())).pvalue if (a ^ b).any() else 1.0
+            for a, b in ((right[m][k], right[top][k]) for m in others)
+        ]
+        printed = row(table, top).printed(corruption)
+        tied = {
+            m for m, q in zip(others, stats.holm(p), strict=True)
+            if q >= 0.05 or row(table, m).printed(corruption) == printed
+        }  # fmt: skip
+        best = {m for m in methods if table.standing.get((id(row(table, m)), corruption)) == "best"}
+        assert best == {top} | tied
+        differs += tied != {m for m, q in zip(others, p, strict=True) if q >= 0.05}
+    assert differs  # the correction matters here
+
+
 def test_offline_rows_are_tested_against_offline_rows_only(frame: pd.DataFrame) -> None:
     table = one(frame)
     found = evidence.findings(table)

@@ -219,6 +219,31 @@ def test_long_tables_break_and_each_part_has_its_own_footnotes(many: pd.DataFram
         assert "Increase" not in first
 
 
+def test_every_table_has_the_difference_of_the_printed_numbers() -> None:
+    values = {"source": 61.449, "tent": 72.451}  # 11.002 apart
+    frame = cells(("source", "tent"), accuracy=lambda row: values[row["base"]]).assign(clean_accuracy=98.449)
+    made = sheets(frame)
+    for name in ("summary", "statistics", "per_corruption_digits-c-severity-5"):
+        texts = {cell.text for line in made[name].groups[0].lines for cell in line}
+        assert "+11.1" in texts, name
+        assert "+11.0" not in texts, name
+    drops = {line[1].text: line[-1].text for line in made["drop"].groups[0].lines}
+    assert drops == {"Source": "37.0", "TENT": "25.9"}  # 98.4 - 72.5, where 98.449 - 72.451 is 26.0
+
+
+def test_a_group_that_goes_on_says_so(many: pd.DataFrame) -> None:
+    sheet = sheets(many)["per_corruption_cifar10-c-severity-5"]
+    begun: set[str] = set()
+    continued = 0
+    for page, _ in pages.pages_of(sheet, "page"):
+        for group in page.groups:
+            name = group.heading.removesuffix(" (continued)")
+            assert group.heading.endswith(" (continued)") == (name in begun)
+            continued += name in begun
+            begun.add(name)
+    assert continued
+
+
 def test_the_drop_table_has_datasets_side_by_side() -> None:
     values = {"cifar10-c": 80.04, "cifar100-c": 60.0}
     frame = cells(datasets=tuple(values), accuracy=lambda row: values[row["dataset"]])
