@@ -22,7 +22,8 @@ from ttabench.errors import UserError
 from ttabench.method import Architecture, Count, Method, Range, UnitInterval
 from ttabench.method_settings import make_config, parse_value
 from ttabench.ranges import check_ranges, ranges
-from ttabench.registry import method, method_names
+from ttabench.registry import method as find_method
+from ttabench.registry import method_names
 from ttabench_methods.deyo import shuffle_patches
 
 ARCHITECTURES = [
@@ -30,6 +31,9 @@ ARCHITECTURES = [
     Architecture(norm_layers=("group",)),
     Architecture(norm_layers=("layer",), tags=("transformer", "class_token")),
 ]
+
+
+method = cache(find_method)  # each search reads what is installed, and here it would do so for every setting
 
 
 def numeric_settings() -> list[tuple[str, str, type]]:
