@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ from .stopping import EarlyStopping
 # Part of the epochs before the loss looks at predictions (`per_class`, `information`): first, they must be
 # worth it.
 PLAIN = 1 / 3
-# First images of a set on which the start is chosen, and the views.
+# First images of a set on which the start is chosen.
 FEW = 64
 # Images whose channel statistics are worth starting from, in a stream.
 ENOUGH = 50
@@ -68,6 +68,9 @@ class Quantile(Method[QuantileConfig]):
     mode = "offline"
     batch_size = 512
     online_batch_size = ENOUGH
+    viewed: ClassVar[int] = (
+        128  # first images of a set that say which views there are, and whether they agree
+    )
     deviations = (
         "the paper's form is quantile_paper; here features are divided by the source's standard deviation, "
         "indices are matched within predicted classes too, with information maximisation besides, training "
@@ -125,7 +128,9 @@ class Quantile(Method[QuantileConfig]):
             if stopping.stop(self.losses[-1]):
                 break
         self.kept = stopping.settle(lambda: self.matching.loss_of(self._all_features(batches)))
-        self.views = self._views(next(iter(batches))[:FEW], bank.features if stopping.kept_last else None)
+        self.views = self._views(
+            next(iter(batches))[: self.viewed], bank.features if stopping.kept_last else None
+        )
 
     @torch.no_grad()
     def _views(self, x: Tensor, seen: Tensor | None) -> Views:

@@ -22,9 +22,9 @@ STEPS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # pixels down and right
 # Mirrored images are a symmetry up to so many times the quantile loss of the images. On clean and corrupted
 # CIFAR-10 it is 1.0 to 1.5 times, on digits 4 to 37 times.
 SYMMETRIC = 2.0
-# Share of images that get the class of a view, below which there is an alarm. On the extra corruptions it was
-# 0.79 to 0.92 after matching, on ResNet20.
-AGREE = 0.7
+# Share of images that get the class of a view, below which there is an alarm. On the extra corruptions and
+# ResNet20 it is 0.76 to 0.92 where matching helped, and 0.70 where it left the accuracy below Source's.
+AGREE = 0.73
 
 
 def shifted(x: Tensor, down: int, right: int) -> Tensor:
