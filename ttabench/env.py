@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -34,6 +36,28 @@ def versions() -> dict[str, str]:
 def machine() -> str:
     """Operating system and processor architecture, e.g. ``Linux x86_64``."""
     return f"{platform.system()} {platform.machine()}"
+
+
+def processor(device: str = "cpu") -> str:
+    """The CPU with torch's instruction set, e.g. ``AMD EPYC, AVX512``, or the GPU that computes.
+
+    Kernels are chosen by it, and with them the order of additions. "" where torch is not imported.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return ""
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(device))
+    return f"{_cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+@cache
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.partition(":")[2].split())
+    return platform.processor() or platform.machine()
 
 
 def pick_device(name: str = "auto") -> str:

@@ -8,6 +8,7 @@ record of a cell wins; a torn last line is ignored. CSV and other tables are exp
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import socket
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ttabench.cell import Result, canonical
-from ttabench.env import machine, versions
+from ttabench.env import machine, processor, versions
 from ttabench.errors import UserError
 from ttabench.files import replace_file
 from ttabench.provenance import changes, combined, current_modules
@@ -56,7 +57,7 @@ class Record:
     written      unix seconds.
     source       SHA-256 of the code that the number went through.
     modules      module → hash of that code, see `provenance`; {} where unknown.
-    environment  versions of libraries, machine, device and threads.
+    environment  versions of libraries, machine, processor, device and threads.
     place        file and line, for messages.
     """
 
@@ -190,6 +191,39 @@ class Store:
                     last[key], order[key] = record, (generation, record.written)
         return last
 
+    def merge(self) -> Path | None:
+        """Replace all shards by one with the last record of each cell; its path, None for an empty store.
+
+        Records keep their code, environment and time. No sweep may be writing to the folder. Raises UserError
+        at a damaged record, and where the folder cannot be written; the old shards are then still there.
+        """
+        old, last = self._shards(), self.latest()
+        if not last:
+            return None
+        generation = 1 + max(map(_generation, old))
+        lines: list[bytes] = []
+        said: dict[str, Any] = {}
+        known: set[str] = set()
+        for record in sorted(last.values(), key=_merge_order):
+            if not lines or record.environment != said:
+                said, number = dict(record.environment), {} if lines else {"generation": generation}
+                lines.append(encode({"kind": "environment", **number, **said}))
+            if record.modules and record.source not in known:
+                lines.append(encode({"kind": "code", "source": record.source, "modules": record.modules}))
+                known.add(record.source)
+            written = {"kind": "result", "written": record.written, "source": record.source}
+            lines.append(encode({**written, **record.result.to_json()}))
+        data = b"".join(lines)
+        path = self.cells / f"merged-{hashlib.sha256(data).hexdigest()[:12]}.jsonl"
+        try:
+            replace_file(path, data)
+            for shard in old:
+                if shard != path:
+                    shard.unlink()
+        except OSError as problem:
+            raise UserError(f"{self.cells} cannot be written ({problem.strerror}).") from None
+        return path
+
     def _shards(self) -> list[Path]:
         return sorted(self.cells.glob("*.jsonl"))
 
@@ -237,10 +271,7 @@ class Writer:
             raise UserError(
                 f"{folder} cannot be written ({problem.strerror}); choose another folder with --out."
             ) from None
-        self._write(
-            {"kind": "environment", "generation": generation, "device": self._device,
-             "threads": _threads(), "versions": versions(), "machine": machine()}
-        )  # fmt: skip
+        self._write({"kind": "environment", "generation": generation, **environment(self._device)})
 
     def _write(self, record: dict[str, Any]) -> None:
         assert self._file is not None
@@ -266,10 +297,27 @@ class Writer:
 UNKNOWN = Modules()
 
 
+def environment(device: str) -> dict[str, Any]:
+    """What numbers are computed with in this process: device, threads, versions, machine, processor."""
+    return {
+        "device": device, "threads": _threads(), "versions": versions(), "machine": machine(),
+        "processor": processor(device),
+    }  # fmt: skip
+
+
 def _threads() -> int:
     """The threads of torch in this process; 0 where it is not imported."""
     torch = sys.modules.get("torch")
     return 0 if torch is None else int(torch.get_num_threads())
+
+
+def _merge_order(record: Record) -> tuple[Any, ...]:
+    """Records of one environment stay together; below that, as tables are read."""
+    cell = record.result.cell
+    return (
+        canonical(dict(record.environment)), cell.dataset, cell.arch, cell.label, cell.seed, cell.severity,
+        cell.corruption, cell.cell_id,
+    )  # fmt: skip
 
 
 def _generation(shard: Path) -> int:

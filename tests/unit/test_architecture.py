@@ -92,6 +92,7 @@ LAYERS = (
     ("workbench", "conformance", "worker"),
     ("executors",),
     ("sweep",),
+    ("verify",),
     ("cli",),
     ("api",),
 )

@@ -47,9 +47,11 @@ def _register() -> None:
         status,
         sweep,
         train,
+        verify,
     )
 
-    for module in (sweep, report, compare, diff, figure, train, data, listing, status, conform, cite, doctor):
+    results = (sweep, report, compare, diff, verify, figure)
+    for module in (*results, train, data, listing, status, conform, cite, doctor):
         module.register(app)
 
 

@@ -1,0 +1,85 @@
+"""Many shards become one that says the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ttabench import store as storing
+from ttabench.cell import Result
+from ttabench.errors import UserError
+from ttabench.store import Record, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path, result: Result, other: Result) -> Store:
+    """Three writers, one after the other: the first result is measured twice, the third on another device."""
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    for device, each in (("cpu", result), ("cpu", replace(result, accuracy=75.0)), ("cuda", other)):
+        writer = store.writer(device)
+        writer.append(each)
+        writer.close()
+    return store
+
+
+def said(store: Store) -> dict[str, Record]:
+    """The last records without the files that they stand in."""
+    return {key: replace(record, place="") for key, record in store.latest().items()}
+
+
+def test_merging_keeps_the_last_record_of_each_cell_with_all_that_is_known_of_it(store: Store) -> None:
+    before = said(store)
+    path = store.merge()
+    assert [*store.cells.iterdir()] == [path]
+    assert said(store) == before
+    assert {r.environment["device"] for r in before.values()} == {"cpu", "cuda"}
+    assert len([*store.records()]) == 2
+    assert not any(record.changes for record in store.latest().values())
+
+
+def test_merging_again_changes_no_result_and_its_order_is_stable(store: Store) -> None:
+    first = store.merge()
+    assert first is not None
+    before, lines = said(store), first.read_bytes().splitlines()[1:]
+    again = store.merge()
+    assert again is not None
+    assert said(store) == before
+    assert again.read_bytes().splitlines()[1:] == lines  # the first line has the generation
+
+
+def test_a_result_after_a_merge_is_the_last_one(store: Store, result: Result) -> None:
+    store.merge()
+    writer = store.writer()
+    writer.append(replace(result, accuracy=12.5))
+    writer.close()
+    assert store.latest()[result.cell.cell_id].result.accuracy == 12.5
+
+
+def test_a_merge_that_was_cut_short_loses_and_changes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = said(store)
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        if not path.name.startswith("."):  # a temporary file may go
+            raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(UserError, match="cannot be written"):
+            store.merge()
+    assert len([*store.cells.glob("*.jsonl")]) == 4
+    assert said(store) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(storing, "replace_file", refuse)
+        with pytest.raises(UserError, match="cannot be written"):
+            store.merge()
+    assert said(store) == before
+    store.merge()
+    assert said(store) == before
+
+
+def test_an_empty_store_has_nothing_to_merge(tmp_path: Path) -> None:
+    assert Store.create(tmp_path / "empty", {}).merge() is None

@@ -1,0 +1,260 @@
+"""Stored cells made again: clean stores agree; altered records, other code and mistakes are told."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.conftest import Said
+from ttabench import verify
+from ttabench.cell import Result
+from ttabench.models.checkpoints.cache import folder as weights_folder
+from ttabench.records import decode, encode
+from ttabench.store import Modules, Record, Store
+
+Run = Callable[..., Said]
+SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
+HERE = ("--workers", "0")
+
+
+@pytest.fixture
+def out(ttabench: Run, tmp_path: Path, classifiers: None) -> Path:
+    folder = tmp_path / "results"
+    assert ttabench("sweep", *SMALL, *HERE, "--out", folder).code == 0
+    return folder
+
+
+def edit(store: Path, change: Callable[[dict[str, Any]], None], kind: str = "result") -> None:
+    """Change the records of a kind in every shard, each with a checksum that fits."""
+    for shard in (store / "cells").glob("*.jsonl"):
+        lines = []
+        for line in shard.read_bytes().splitlines():
+            data = {k: v for k, v in decode(line).items() if k != "sum"}
+            if data["kind"] == kind:
+                change(data)
+            lines.append(encode(data))
+        shard.write_bytes(b"".join(lines))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_clean_store_is_made_again_bit_for_bit_and_nothing_is_written(ttabench: Run, out: Path) -> None:
+    before = content(out)
+    said = ttabench("verify", out, *HERE, "--sample", "100")
+    assert said.code == 0, said.out
+    assert "4 cells: 4 the same bit for bit." in said.out
+    assert "[4/4]" in said.err
+    assert content(out) == before
+
+
+def test_the_draw_is_seeded_and_a_sample_larger_than_the_store_takes_all(out: Path) -> None:
+    store = Store.at(out)
+
+    def drawn(sample: int, seed: int) -> list[str]:
+        return [r.result.cell.cell_id for r in verify.choose(store, sample, seed)]
+
+    assert drawn(2, 5) == drawn(2, 5)
+    assert len(set(drawn(2, 5))) == 2
+    assert len({tuple(sorted(drawn(2, seed))) for seed in range(30)}) == 6  # every pair of four comes up
+    assert set(drawn(99, 0)) == set(store.latest())
+
+
+def altered(data: dict[str, Any]) -> None:
+    """A record that says the last image that was wrong was right."""
+    result = Result.from_json(data)
+    right = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
+    right[np.flatnonzero(right == 0)[-1]] = 1
+    better = replace(result, correct=np.packbits(right).tobytes(), accuracy=100 * float(right.mean()))
+    data.update(better.to_json())
+
+
+def test_an_altered_number_is_found(ttabench: Run, out: Path) -> None:
+    edit(out, altered)
+    said = ttabench("verify", out, *HERE)
+    assert said.code == 1
+    assert "4 not made again" in said.out
+    assert "the correctness of 1 of 50 images differs" in said.out
+    assert "the record was altered" in said.out
+
+
+def test_an_accuracy_that_is_not_that_of_its_images_is_found_also_where_it_is_not_drawn(
+    ttabench: Run, out: Path
+) -> None:
+    edit(out, lambda data: data.update(accuracy=data["accuracy"] + 1))
+    said = ttabench("verify", out, *HERE, "--sample", "1")
+    assert said.code == 1
+    assert said.out.count("differs ") == 4
+    assert "the record contradicts itself" in said.out
+
+
+def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, out: Path) -> None:
+    def older(data: dict[str, Any]) -> None:
+        data["modules"]["ttabench.scoring"] = "0" * 16
+
+    edit(out, older, "code")
+    said = ttabench("verify", out, *HERE)
+    assert said.code == 0
+    assert said.out.count("made with other code: ttabench/scoring.py changed") == 4
+    edit(out, altered)
+    said = ttabench("verify", out, *HERE)
+    assert said.code == 1
+    assert "made with other code: ttabench/scoring.py changed" in said.out
+    assert "was altered" not in said.out  # there is another explanation
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_a_continual_cell_is_run_with_what_came_before_it(ttabench: Run, tmp_path: Path) -> None:
+    out = tmp_path / "continual"
+    options = ("--methods", "tent", "--archs", "resnet18", "--limit", "120", "--batch-size", "40")
+    ttabench("sweep", *options, "--corruptions", "fog,snow", "--reset", "continual", *HERE, "--out", out)
+    last = [r for r in Store.at(out).latest().values() if r.result.cell.history]
+    assert len(last) == 2
+    for record in last:
+        (job,) = verify._jobs([record], "cpu")
+        assert [str(c.corruption) for c in job.cells] == ["fog", "snow"]
+        assert job.cells[0].cell_id in Store.at(out).latest()
+    assert len(verify._jobs(list(Store.at(out).latest().values()), "cpu")) == 2  # the first ones come along
+    said = ttabench("verify", out, *HERE)
+    assert said.code == 0
+    assert "4 cells: 4 the same bit for bit." in said.out
+
+
+def test_json_says_the_same(ttabench: Run, out: Path) -> None:
+    edit(out, altered)
+    said = ttabench("verify", out, *HERE, "--sample", "1", "--json")
+    assert said.code == 1
+    report = json.loads(said.out)
+    assert report["agrees"] is False
+    (check,) = report["checks"]
+    assert check["verdict"] == "differs"
+    assert check["differing"] == 1
+    assert check["n_images"] == 50
+    assert check["now"] == pytest.approx(check["stored"] - 2)
+
+
+def test_a_method_that_fails_now_is_told(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ttabench_methods.tent import Tent
+
+    def broken(*_: object) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(Tent, "adapt", broken)
+    said = ttabench("verify", out, *HERE)
+    assert said.code == 1
+    assert said.out.count("it fails now: ValueError: no such thing") == 2
+    assert "2 the same bit for bit, 2 failed" in said.out
+
+
+def test_weights_that_are_gone_are_one_sentence(
+    ttabench: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "empty"))
+    said = ttabench("verify", out, *HERE)
+    assert said.code == 2
+    assert "train them with ttabench train --archs resnet18 --datasets digits-c." in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_another_folder_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:
+    said = ttabench("verify", tmp_path / "nowhere")
+    assert said.code == 2
+    assert "is not a results folder of ttabench" in said.err
+
+
+def test_nothing_to_draw_from_is_one_sentence(ttabench: Run, out: Path) -> None:
+    said = ttabench("verify", out, *HERE, "--at-most", "1e-9")
+    assert said.code == 2
+    assert "has no cell that took at most 1e-09 s" in said.err
+
+
+@pytest.mark.parametrize(
+    ("processor", "code", "words"),
+    [("", 1, "4 not made again"), ("another CPU", 3, "4 not comparable, with other weights here")],
+)
+def test_other_weights_from_the_same_recipe_fail_on_the_same_kind_of_machine_only(
+    ttabench: Run, out: Path, processor: str, code: int, words: str
+) -> None:
+    held = weights_folder("digits-c")
+    assert held.is_dir()
+
+    def moved(data: dict[str, Any]) -> None:
+        data["cell"]["checkpoint"] = "d" * 64
+        data["id"] = Result.from_json(data).cell.cell_id
+
+    edit(out, moved)
+    if processor:
+        edit(out, lambda data: data.update(processor=processor), "environment")
+    said = ttabench("verify", out, *HERE)
+    assert said.code == code
+    assert words in said.out
+    assert "the recipe trains other weights here" in said.out
+
+
+# ---- the comparison by itself
+
+NOW = {
+    "device": "cpu",
+    "threads": 1,
+    "machine": "m",
+    "processor": "p",
+    "versions": {"torch": "2", "ttabench": "1"},
+}
+
+
+def measured(cell: Any, wrong: int, n: int = 400) -> Result:
+    right = np.ones(n, bool)
+    right[random.Random(3).sample(range(n), wrong)] = False
+    return Result(
+        cell=cell, status="ok", accuracy=100 * float(right.mean()), n_images=n,
+        correct=np.packbits(right).tobytes(),
+    )  # fmt: skip
+
+
+def record(result: Result, **environment: Any) -> Record:
+    return Record(result, 1.0, "s", Modules(), {**NOW, **environment})
+
+
+@pytest.mark.parametrize(
+    ("environment", "wrong", "verdict"),
+    [
+        ({}, 0, "same"),
+        ({}, 1, "differs"),
+        ({"processor": "q"}, 0, "same"),
+        ({"processor": "q"}, 4, "within"),
+        ({"processor": "q"}, 5, "differs"),
+        ({"versions": {"torch": "1", "ttabench": "1"}}, 4, "within"),
+        ({"versions": {"torch": "2", "ttabench": "0"}}, 4, "differs"),
+        ({"threads": 2}, 4, "within"),
+        ({"device": "cuda"}, 5, "differs"),
+    ],
+)
+def test_the_bound_holds_on_another_kind_of_machine_only(
+    cell: Any, environment: dict[str, Any], wrong: int, verdict: str
+) -> None:
+    check = verify.compare(record(measured(cell, 0), **environment), measured(cell, wrong), NOW)
+    assert check.verdict == verdict
+    assert check.differing == wrong
+    assert check.exact == (environment.get("versions", {}).get("ttabench") == "0" or not environment)
+
+
+def test_what_differs_between_two_machines_is_said() -> None:
+    then = {**NOW, "processor": "q", "versions": {"torch": "1", "numpy": "2"}}
+    assert verify.differences(then, NOW) == [
+        "processor q then, p now", "numpy 2 then, unknown now", "torch 1 then, 2 now",
+    ]  # fmt: skip
+    assert verify.differences(NOW, NOW) == []
+
+
+def test_another_number_of_images_is_never_the_same(cell: Any) -> None:
+    check = verify.compare(record(measured(cell, 0, 400), processor="q"), measured(cell, 0, 399), NOW)
+    assert (check.verdict, check.differing) == ("differs", None)
+    assert "400 images then, 399 now" in check.notes

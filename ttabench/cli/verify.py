@@ -1,0 +1,113 @@
+"""``ttabench verify``: stored numbers made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from ttabench.verify import Check
+
+SAME, DIFFERS, OTHER_WEIGHTS = 0, 1, 3
+"""Exit codes; 2 is a mistake in the command, as everywhere."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(verify)
+
+
+def verify(
+    results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
+    sample: Annotated[int, Option(help="How many cells are drawn; all where there are fewer.", min=1)] = 8,
+    seed: Annotated[int, Option(help="Of the draw.", min=0)] = 0,
+    at_most: Annotated[
+        float, Option(metavar="SECONDS", help="Draw no cell that took longer when stored; 0 = any.", min=0)
+    ] = 0.0,
+    workers: Annotated[
+        str, Option(metavar="COUNT", help="auto = one per core or GPU; 0 = this process.")
+    ] = "auto",
+    device: Annotated[
+        str, Option(metavar="DEVICE", help="As stored, unless given: cpu, cuda, cuda:1 …")
+    ] = "",
+    json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Draw stored cells, run them again with what is installed now, and compare.
+
+    On the same kind of machine and versions every number has to be the same bit for bit; elsewhere the
+    correctness of up to 1 % of a cell's images may differ. What differs is printed with what changed since.
+
+    Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
+    could not be compared, because on this other kind of machine the recipe trains other weights.
+    """
+    from json import dumps
+
+    from ttabench import verify as verifying
+    from ttabench.cli._display import Display, clock
+    from ttabench.env import pick_device
+    from ttabench.executors import Executor, inline, local
+    from ttabench.executors.workers import pick_workers
+    from ttabench.store import Store
+
+    store = Store.at(results)
+    records = verifying.choose(store, sample, seed, at_most)
+    wrong = verifying.contradictions(store)
+    others = verifying.find_weights(records, store.sweep())
+    on = pick_device(device) if device else ""
+    count = pick_workers(workers, on or "cpu", len(records))
+    executor: Executor = local.run if count else inline.run
+    checks: list[Check] = []
+    with Display(len(records), "cells") as display:
+        took = clock(sum(record.result.seconds for record in records))
+        display.console.print(f"{len(records)} cells, which took {took} when they were stored.", markup=False)
+        for event in verifying.run(records, others, on, executor, count):
+            if isinstance(event, verifying.Check):
+                checks.append(event)
+                display.finished(str(event.cell), event.verdict)
+            else:
+                display.running(event.cell, event.seen % (event.total + 1), event.total)
+    drawn = {check.cell.cell_id for check in checks if check.verdict == "differs"}
+    checks += [check for check in wrong if check.cell.cell_id not in drawn]
+    code = _exit_code(checks)
+    if json:
+        report = {"results": str(results), "seed": seed, "bound": verifying.BOUND, "agrees": code == SAME,
+                  "checks": [check.to_json() for check in checks]}  # fmt: skip
+        print(dumps(report, indent=1, ensure_ascii=False))
+    else:
+        _print(checks)
+    if code:
+        raise typer.Exit(code)
+
+
+def _exit_code(checks: list[Check]) -> int:
+    verdicts = {check.verdict for check in checks}
+    if verdicts & {"differs", "failed"}:
+        return DIFFERS
+    return OTHER_WEIGHTS if "other weights" in verdicts else SAME
+
+
+def _print(checks: list[Check]) -> None:
+    from ttabench.verify import BOUND
+
+    for check in checks:
+        now = "" if check.now is None else f", {check.now:.2f} % now"
+        text = f"{check.stored:.2f} % stored{now}"
+        if check.differing:
+            text += f", the correctness of {check.differing} of {check.n_images} images differs"
+        print(f"{check.verdict:<13} {check.cell}: {text}")
+        for note in check.notes:
+            print(f"{'':<13}   {note}")
+    counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
+    said = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
+    print(f"{len(checks)} cells: {', '.join(said)}.".replace("BOUND", f"{BOUND:.0%}"))
+
+
+_WORDS = {
+    "same": "the same bit for bit",
+    "within": "within BOUND of their images on another kind of machine",
+    "differs": "not made again",
+    "failed": "failed",
+    "other weights": "not comparable, with other weights here",
+}

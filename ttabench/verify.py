@@ -1,0 +1,296 @@
+"""Stored numbers made again, with what is installed now: do they come out as they were?
+
+On the same kind of machine (processor, device, threads, versions of the libraries) a number has to come out
+bit for bit. On another kind, sums are taken in another order; rounding then moves the predictions of images
+between two classes, and learning carries that on from batch to batch. There the bound is a share of images,
+`BOUND`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.cell import Cell, Result
+from ttabench.data.catalog import dataset as open_dataset
+from ttabench.env import pick_device
+from ttabench.errors import UserError
+from ttabench.executors import Died, Executor
+from ttabench.models.checkpoints import cache
+from ttabench.models.resolve import resolve_model
+from ttabench.store import Record, Store, environment
+from ttabench.worker import CellProgress, Emit, Worker, failed
+from ttabench.worker_state import WorkerState
+
+__all__ = ["BOUND", "Check", "choose", "compare", "find_weights", "run"]
+
+BOUND = 0.01
+"""Share of a cell's images whose correctness may differ on another kind of machine."""
+
+Verdict = Literal["same", "within", "differs", "failed", "other weights"]
+CHANGES = 3  # changed modules that a message names
+
+
+@dataclass(frozen=True)
+class Check:
+    """A stored cell and what it is now.
+
+    verdict    same: bit for bit. within: on another kind of machine and within `BOUND`. differs, failed: it
+               is not made again. other weights: not comparable, because on this kind of machine the recipe
+               trains other weights.
+    stored, now   accuracies in percent; `now` is None where there is none.
+    differing  images whose correctness differs; None where they cannot be compared.
+    exact      whether it had to be the same bit for bit.
+    notes      what has changed since it was stored.
+    """
+
+    cell: Cell
+    verdict: Verdict
+    stored: float
+    now: float | None
+    n_images: int
+    differing: int | None
+    exact: bool
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cell": str(self.cell), "id": self.cell.cell_id, "verdict": self.verdict, "stored": self.stored,
+            "now": self.now, "n_images": self.n_images, "differing": self.differing, "exact": self.exact,
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """Cells to run again one after the other, for an executor; nothing is stored."""
+
+    cells: tuple[Cell, ...]
+    device: str
+
+    def __call__(self, emit: Emit, state: WorkerState) -> tuple[Result, ...]:
+        worker = Worker(state, Path(), self.device, emit)
+        results: list[Result] = []
+        try:
+            method, standing = worker.prepared(self.cells[0])
+            method.reset()
+            for cell in self.cells:
+                results.append(worker.run_cell(cell, method, standing))  # noqa: PERF401 — kept on failure
+        except Exception as problem:  # also of a method: it is the answer for this cell and those after it
+            results += [failed(cell, problem) for cell in self.cells[len(results) :]]
+        return tuple(results)
+
+
+def choose(store: Store, sample: int, seed: int, at_most: float = 0.0) -> list[Record]:
+    """`sample` records with a number, drawn at random; all where there are fewer.
+
+    at_most   leave out cells that took more seconds when they were stored; 0 = none.
+
+    Raises UserError where there is nothing to choose from.
+    """
+    held = sorted(store.latest().values(), key=lambda record: record.result.cell.cell_id)
+    ok = [record for record in held if record.result.status == "ok"]
+    quick = [record for record in ok if not at_most or record.result.seconds <= at_most]
+    if not quick:
+        which = f"took at most {at_most:g} s" if ok else "has a number"
+        raise UserError(f"{store.root} has no cell that {which}; there is nothing to verify.")
+    return random.Random(seed).sample(quick, min(sample, len(quick)))
+
+
+def contradictions(store: Store) -> list[Check]:
+    """The cells of the whole store whose accuracy is not that of their images."""
+    found = []
+    for record in store.latest().values():
+        result = record.result
+        if result.status != "ok":
+            continue
+        images = _right(result)
+        own = 100 * float(images.mean()) if len(images) else 0.0
+        if result.accuracy != own:
+            note = f"the record contradicts itself: of its images {own:.2f} % are right"
+            found.append(_check(result, "differs", None, None, True, (note,)))
+    return found
+
+
+def find_weights(records: Iterable[Record], sweep: Mapping[str, Any]) -> dict[str, str]:
+    """Checkpoint → hash of what the same training gives here, for weights that are not in the cache.
+
+    sweep   as the store's `sweep.json` has it.
+
+    Raises UserError where a dataset is not here or not the same, or where weights are missing.
+    """
+    others: dict[str, str] = {}
+    for cell in {_place(r.result.cell): r.result.cell for r in records}.values():
+        data = open_dataset(cell.dataset)
+        if (now := data.fingerprint()) != cell.fingerprint:
+            raise UserError(
+                f"{cell.dataset} is not what these results were measured on ({now[:12]} here, "
+                f"{cell.fingerprint[:12]} there); get the same data, or run the sweep again."
+            )
+        model = resolve_model(cell.arch, data)
+        if cache.with_hash(data.name, model.aliases, cell.checkpoint) is not None:
+            continue
+        weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"
+        again = f"--archs {cell.arch} --datasets {cell.dataset}"
+        if sweep.get("checkpoint") or not model.trainable:
+            brought = " --checkpoint FILE" if sweep.get("checkpoint") else ""
+            raise UserError(f"{weights}; fetch them with ttabench sweep {again}{brought} --dry-run.")
+        if not model.ready:
+            raise UserError(f"{weights}; train them with ttabench train {again}.")
+        others[cell.checkpoint] = model.load().sha256
+    return others
+
+
+def run(
+    records: Sequence[Record],
+    others: Mapping[str, str],
+    device: str,
+    executor: Executor,
+    workers: int,
+) -> Iterator[Check | CellProgress]:
+    """Run the cells again; progress and checks as they come.
+
+    others   see `find_weights`; those cells are not run.
+    device   "" for the one that each cell was stored with, or the CPU where that is not here.
+    """
+    usable = [r for r in records if r.result.cell.checkpoint not in others]
+    for record in records:
+        if record.result.cell.checkpoint in others:
+            yield _other_weights(record, others[record.result.cell.checkpoint], device or _stored(record))
+    waiting = {record.result.cell.cell_id: record for record in usable}
+    for event in executor(_jobs(usable, device), workers):
+        if isinstance(event, CellProgress):
+            yield event
+            continue
+        if isinstance(event, Died):
+            raise UserError(f"the process running {event.job.cells[-1]} was killed (out of memory?).")
+        for result in event:
+            if (found := waiting.pop(result.cell.cell_id, None)) is not None:
+                yield compare(found, result, here(device or _stored(found)))
+
+
+def _jobs(records: Sequence[Record], device: str) -> list[Rerun]:
+    """One job per cell; a cell of a continual run brings those before it, and takes care of them too."""
+    jobs: list[Rerun] = []
+    covered: set[tuple[str, str]] = set()
+    for record in sorted(records, key=lambda r: -len(r.result.cell.history)):
+        cell, on = record.result.cell, device or _stored(record)
+        if (cell.cell_id, on) not in covered:
+            chain = (*_before(cell), cell)
+            covered |= {(each.cell_id, on) for each in chain}
+            jobs.append(Rerun(chain, on))
+    return jobs
+
+
+def _before(cell: Cell) -> Iterator[Cell]:
+    """The cells of a continual run that came before this one."""
+    for at, name in enumerate(cell.history):
+        corruption, _, severity = name.rpartition("-")
+        yield replace(cell, corruption=corruption, severity=int(severity), history=cell.history[:at])
+
+
+def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
+    """A stored result beside the one made `now`, an environment as records have it."""
+    stored = record.result
+    notes, other_kind = [*_code(record)], differences(record.environment, now)
+    notes += other_kind
+    exact = not other_kind
+    if result.status != "ok":
+        return _check(stored, "failed", None, None, exact, (f"it fails now: {result.reason}", *notes))
+    if result.n_images != stored.n_images:
+        note = f"{stored.n_images} images then, {result.n_images} now"
+        return _check(stored, "differs", result.accuracy, None, exact, (note, *notes))
+    differing = int((_right(stored) != _right(result)).sum())
+    verdict: Verdict = "differs"
+    if not differing and result.accuracy == stored.accuracy:
+        verdict = "same"
+    elif differing and not exact and differing <= allowed(stored.n_images):
+        verdict = "within"
+    elif not notes:
+        notes.append(
+            "nothing that is recorded changed: the record was altered, or the number varies by itself"
+        )
+    return _check(stored, verdict, result.accuracy, differing, exact, tuple(notes))
+
+
+def allowed(n_images: int) -> int:
+    """Of how many images the correctness may differ on another kind of machine; at least one."""
+    return max(1, int(BOUND * n_images))
+
+
+def here(device: str) -> dict[str, Any]:
+    """The environment of a worker on this machine: executors give each one thread."""
+    return {**environment(device), "threads": 1}
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """How two environments differ, e.g. ``torch 2.5.0 then, 2.6.0 now``; [] for the same kind of machine.
+
+    The version of ttabench is left out: the code itself is compared.
+    """
+    texts = []
+    for name in ("device", "threads", "machine", "processor"):
+        old, new = then.get(name, "unknown"), now.get(name, "unknown")
+        if old != new:
+            texts.append(f"{name} {old} then, {new} now")
+    old, new = dict(then.get("versions", {})), dict(now.get("versions", {}))
+    return texts + [
+        f"{name} {old.get(name, 'unknown')} then, {new.get(name, 'unknown')} now"
+        for name in sorted({*old, *new} - {"ttabench"})
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _other_weights(record: Record, other: str, device: str) -> Check:
+    """A cell whose weights the recipe does not give here: a failure on the same kind of machine only."""
+    stored = record.result
+    other_kind = differences(record.environment, here(device))
+    was = stored.cell.checkpoint[:12]
+    note = (
+        f"the recipe trains other weights here: {other[:12]} instead of {was}, so no number can be compared"
+    )
+    verdict: Verdict = "other weights" if other_kind else "differs"
+    return _check(stored, verdict, None, None, not other_kind, (note, *_code(record), *other_kind))
+
+
+def _check(
+    stored: Result,
+    verdict: Verdict,
+    now: float | None,
+    differing: int | None,
+    exact: bool,
+    notes: tuple[str, ...],
+) -> Check:
+    accuracy = float(stored.accuracy or 0.0)
+    return Check(stored.cell, verdict, accuracy, now, stored.n_images, differing, exact, notes)
+
+
+def _code(record: Record) -> list[str]:
+    changes = record.changes
+    if not changes:
+        return []
+    more = f" and {len(changes) - CHANGES} more" if len(changes) > CHANGES else ""
+    return [f"made with other code: {', '.join(changes[:CHANGES])}{more}"]
+
+
+def _right(result: Result) -> NDArray[np.bool_]:
+    bits = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
+    return bits.astype(bool)
+
+
+def _stored(record: Record) -> str:
+    """The device that a record was made on; the CPU where this machine has no such device."""
+    try:
+        return pick_device(str(record.environment.get("device", "cpu")))
+    except UserError:
+        return "cpu"
+
+
+def _place(cell: Cell) -> tuple[str, str, str]:
+    return cell.arch, cell.dataset, cell.checkpoint
