@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttabench.errors import UserError
 from ttabench.store import COLUMNS, Store, row
-from ttabench_reports.frames import CORRECT, checked
+from ttabench_reports.frames import ASKED, CORRECT, checked
 
 
 def read(paths: Sequence[Path | str]) -> pd.DataFrame:
@@ -18,7 +18,9 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     A cell that stands in several counts as it was written last; of equals, that with per-image
     correctness. Raises UserError for what is neither, and where nothing holds a cell.
     """
-    frames = [frame for path in paths if not (frame := read_one(path)).empty]
+    read = [read_one(path) for path in paths]
+    asked = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
+    frames = [frame for frame in read if not frame.empty]
     if not frames:
         names = ", ".join(map(str, paths))
         has = "hold" if len(paths) > 1 else "holds"
@@ -30,16 +32,21 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame["_whole"] = frame[CORRECT].map(len) > 0
     frame = frame.sort_values(["_when", "_whole"], kind="stable")
     again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
-    return frame[~again].sort_index().drop(columns=["_when", "_whole"]).reset_index(drop=True)
+    frame = frame[~again].sort_index().drop(columns=["_when", "_whole"]).reset_index(drop=True)
+    frame.attrs[ASKED] = [sweep for sweeps in asked for sweep in sweeps]
+    return frame
 
 
 def read_one(path: Path | str) -> pd.DataFrame:
     """The cells of a results folder or of a CSV file, with :data:`CORRECT`. Raises UserError."""
     path = Path(path)
     if path.is_dir():
-        records = Store.at(path).latest().values()
+        store = Store.at(path)
+        records = store.latest().values()
         rows = [{**row(record), CORRECT: record.result.correct} for record in records]
-        return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT])
+        frame = pd.DataFrame(rows, columns=[*COLUMNS, CORRECT])
+        frame.attrs[ASKED] = [store.sweep()]
+        return frame
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
     try:

@@ -6,15 +6,16 @@ says why; what was not measured the same way is never averaged.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports import naming, protocols
-from ttabench_reports.frames import CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.frames import ASKED, CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
@@ -52,8 +53,27 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         apart = record.pop("apart")
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
-        built.append(_build(key, apart, members, numbers, twins, published))
+        absent = _absent(key, cells.attrs.get(ASKED, ()), frame)
+        built.append(_build(key, apart, members, numbers, twins, absent, published))
     return built
+
+
+def _absent(key: Mapping[str, Any], asked: Sequence[Mapping[str, Any]], frame: pd.DataFrame) -> str:
+    """The methods that a sweep was asked for and that have no cell in a table, as a sentence; or ""."""
+    here = frame[(frame["dataset"] == key["dataset"]) & (frame["severity"] == key["severity"])]
+    there = set(zip(here["base"], here["arch"], strict=True))
+    known = set(frame["arch"])  # other names may be spelled otherwise than they are stored
+    found: dict[str, list[str]] = {}
+    for sweep in asked:
+        if key["dataset"] in sweep.get("datasets", ()) and key["severity"] in sweep.get("severities", ()):
+            for arch, label in itertools.product(sweep.get("archs", ()), sweep.get("methods", ())):
+                base = str(label).partition("[")[0]
+                if arch in known and base != "all" and (base, arch) not in there:
+                    found.setdefault(naming.arch(arch), []).append(naming.method(base))
+    if not found:
+        return ""
+    said = "; ".join(f"{', '.join(dict.fromkeys(names))} on {arch}" for arch, names in found.items())
+    return f"Asked for, but not measured: {said}."
 
 
 class _Numbers:
@@ -108,7 +128,7 @@ def _nested(series: pd.Series[Any]) -> dict[int, dict[str, float]]:
 
 def _build(
     key: dict[str, Any], apart: str, members: list[dict[str, Any]], numbers: _Numbers,
-    twins: int, published: pd.DataFrame | None,
+    twins: int, absent: str, published: pd.DataFrame | None,
 ) -> Table:  # fmt: skip
     swept = {c for member in members for c in numbers.measured[member["row"]]}
     main, extra = map(tuple, naming.split(swept))
@@ -133,6 +153,8 @@ def _build(
         remarks.append(f"The mean is over {these} of the 15 corruptions.")
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
+    if absent:
+        remarks.append(absent)
     protocol = protocols.words(fields(key, members))
     return Table(key, apart, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
 

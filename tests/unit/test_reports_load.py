@@ -13,8 +13,9 @@ from tests.unit.made_cells import cells
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import Store
-from ttabench_reports import csv_files, load
+from ttabench_reports import csv_files, load, naming
 from ttabench_reports.frames import CORRECT
+from ttabench_reports.tables import tables
 
 
 def stored(folder: Path, *results: Result) -> Path:
@@ -88,3 +89,22 @@ def test_report_reads_folders_and_files_together(
     assert "Increase |" not in table.split("Accuracy (%) on my-data")[1].split("**What each")[0]
     lines = (tmp_path / "report" / "cells.csv").read_text().splitlines()
     assert len(lines) == 1 + len(made) + 1
+
+
+def test_methods_that_were_asked_for_and_never_ran_are_named(tmp_path: Path, result: Result) -> None:
+    cell = result.cell
+    asked = {
+        "methods": [cell.method, "sar", "bn_stats[x=1]"], "archs": [cell.arch, "other:net"],
+        "datasets": [cell.dataset], "severities": [cell.severity],
+    }  # fmt: skip
+    store = Store.create(tmp_path / "a", asked)
+    writer = store.writer()
+    writer.append(result)
+    writer.close()
+    made = cells(datasets=("my-data",))
+    theirs = csv_files.write_cells(made, tmp_path / "theirs.csv")
+    for paths in ([tmp_path / "a"], [theirs, tmp_path / "a"]):
+        remarks = {table.key["dataset"]: " ".join(table.remarks) for table in tables(load.read(paths))}
+        said = f"Asked for, but not measured: SAR, BNStats on {naming.arch(cell.arch)}."
+        assert said in remarks[cell.dataset]
+        assert "Asked for" not in remarks.get("my-data", "")
