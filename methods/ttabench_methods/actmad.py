@@ -6,13 +6,13 @@
 | μ_l, σ²_l  | –          | mean and unbiased variance of each of its entries over the batch            |
 | μ̂_l, σ̂²_l  | statistics | the same over `source_images` source images                                 |
 
-Loss: ½ Σ_l (mean |μ_l − μ̂_l| + mean |σ²_l − σ̂²_l|), means over the entries of a layer. All parameters but
-those of the last layer learn from it. The network stays in eval mode, so batch norm keeps the source's
+Loss: ½ Σ_l (mean |μ_l − μ̂_l| + mean |σ²_l − σ̂²_l|), means over the entries of a layer. It updates all
+parameters except those of the last layer. The network stays in eval mode, so batch norm keeps the source's
 statistics. Scored: a second forward pass, after the step.
 
-Deviations: the official CIFAR script scores the labelled test set after each step and reports the least
-error, which nobody can know at test time; here each batch is scored once. Its crops, flips and dropout while
-adapting are left out. Norm layers of every kind are matched. A batch of one image has no variance to match.
+Deviations: the official CIFAR script scores the labelled test set after each step and reports the lowest
+error, which needs labels; here each batch is scored once. Its crops, flips and dropout during adaptation are
+left out. Norm layers of every kind are matched. A batch of one image has no variance to match.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class ActMADConfig:
 
 
 class Moments(torch.autograd.Function):
-    """:func:`moments` with a gradient of one pass, from values of its own: networks may go on in place."""
+    """:func:`moments` with a gradient in one pass, from saved copies: networks may overwrite `out` later."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor) -> tuple[Tensor, Tensor]:
         mean = out.mean(dim=0)
-        apart = out - mean
-        ctx.save_for_backward(apart)
-        return mean, apart.square().sum(dim=0) / (len(out) - 1)
+        deviations = out - mean
+        ctx.save_for_backward(deviations)
+        return mean, deviations.square().sum(dim=0) / (len(out) - 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (apart,) = ctx.saved_tensors
+        (deviations,) = ctx.saved_tensors
         to_mean, to_variance = gradients
-        return torch.addcmul(to_mean / len(apart), apart, to_variance * (2 / (len(apart) - 1)))
+        return torch.addcmul(to_mean / len(deviations), deviations, to_variance * (2 / (len(deviations) - 1)))
 
 
 def moments(out: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and unbiased variance over the batch: (B, …) → (…), (…)."""
-    found: tuple[Tensor, Tensor] = Moments.apply(out)  # type: ignore[no-untyped-call]
-    return found
+    mean_and_variance: tuple[Tensor, Tensor] = Moments.apply(out)  # type: ignore[no-untyped-call]
+    return mean_and_variance
 
 
 def distance(out: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -114,10 +114,10 @@ class ActMAD(Method[ActMADConfig]):
     def loss(self, x: Tensor) -> Tensor:
         """½ Σ_l of the distances, from a forward pass of images (B, 3, H, W)."""
         layers = {name: layer for name, layer in tta.norm_modules(self.model) if name in self.statistics}
-        apart: list[Tensor] = []
-        with tta.on_output(layers, lambda name, out: apart.append(distance(out, *self.statistics[name]))):
+        distances: list[Tensor] = []
+        with tta.on_output(layers, lambda name, out: distances.append(distance(out, *self.statistics[name]))):
             self.model(x)
-        return torch.stack(apart).sum() / 2
+        return torch.stack(distances).sum() / 2
 
     def adapted(self) -> str:
         return extractor.describe(self.parameters)

@@ -2,16 +2,16 @@
 
 | symbol | name    |                                                                                       |
 | ------ | ------- | ------------------------------------------------------------------------------------- |
-| c_i    | tokens  | the class token after block i, normed by what comes next: the first norm layer of     |
-|        |         | block i + 1, or the final one; without a class token, the mean of the tokens          |
-| μ, σ   | –       | mean and unbiased standard deviation of all c_i, joined, over the batch               |
+| c_i    | tokens  | the class token after block i and the next norm layer: the first one of block i + 1,  |
+|        |         | or the final one; without a class token, the mean of the tokens                       |
+| μ, σ   | –       | mean and unbiased standard deviation over the batch of all c_i, concatenated          |
 | μ̂, σ̂   | source  | the same over `source_images` source images                                           |
 | λ      | weight  | loss: λ · (mean (μ − μ̂)² + mean (σ − σ̂)²)                                             |
 
 The affine parameters of the norm layers learn. Scored: the forward pass of the loss, before the step.
 
-Deviations: unlike the paper's (`actmad`) there are no locations and no layers inside of a block, distances
-are squared and of standard deviations: that is the port. It reads 12 batches of the source; here they are of
+Deviations: the port differs from the paper (`actmad`): it uses no locations and no layers inside a block, its
+distances are squared, and it compares standard deviations. The port reads 12 source batches; here a batch has
 64 images, `source_images` in all. A batch of one image has no deviation to match.
 """
 
@@ -39,7 +39,7 @@ class ActMADViTConfig:
 
 
 def norms_after_blocks(model: tta.Classifier) -> list[str]:
-    """Names of the norm layers that take what the blocks put out: one per block, in order."""
+    """Names of the norm layers that follow the blocks: one per block, in order."""
     order = list(model.norm_order) or [name for name, _ in tta.norm_modules(model)]
     place = {layer: i for i, layer in enumerate(map(model.get_submodule, order))}
     ran = [[place[m] for m in block.modules() if m in place] for block in tta.transformer_blocks(model)]
@@ -73,16 +73,16 @@ class ActMADViT(Method[ActMADViTConfig]):
         return logits.detach()
 
     def tokens(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """All c_i, joined, (B, blocks · d), and logits (B, C), from one forward pass."""
-        found: list[Tensor] = []
+        """All c_i, concatenated, (B, blocks · d), and logits (B, C), from one forward pass."""
+        summaries: list[Tensor] = []
 
         def summarise(_name: str, out: Tensor) -> None:
             out = tta.widen(out).flatten(1, -2)
-            found.append(out[:, 0] if "class_token" in self.model.tags else out.mean(dim=1))
+            summaries.append(out[:, 0] if "class_token" in self.model.tags else out.mean(dim=1))
 
         with tta.on_output({name: self.model.get_submodule(name) for name in self.names}, summarise):
             logits = self.model(x)
-        return torch.cat(found, dim=1), logits
+        return torch.cat(summaries, dim=1), logits
 
     def distance(self, tokens: Tensor) -> Tensor:
         """mean (μ − μ̂)² + mean (σ − σ̂)² of tokens (B, blocks · d)."""

@@ -9,15 +9,15 @@
 |        |           | between                                                                          |
 
 T is monotone, and undoes any increasing distortion of a channel. It is applied in every norm layer, from the
-first to the last, so that each sees what those before it have put right. Scored: that only forward pass.
-Nothing is remembered from batch to batch, nothing is differentiated; batch norm keeps the source statistics.
+first to the last, so each layer gets corrected inputs. Scored: this only forward pass. Nothing is kept from
+batch to batch, and there are no gradients; batch norm keeps the source statistics.
 
-Tails: of n values the least and the largest stand for the levels ½/n and 1 − ½/n, not for 0 and 1. So they
-go to what n source values would reach, whatever the batch size, and not to the ends of all source images.
+Tails: the lowest and the highest of n values have the levels ½/n and 1 − ½/n, not 0 and 1. So they are mapped
+to the extremes of n source values, for any batch size, and not to the extremes of all source images.
 
-Deviations: there is no official code, and only the abstract was at hand: quantile levels, tails and where
-the map is applied are ours. F_t is counted on at most `samples` values of a channel. A constant channel is
-left alone.
+Deviations: there is no official code, and only the abstract was available: quantile levels, tails and the
+layers where the map is applied are our choice. F_t is estimated from at most `samples` values of a channel. A
+constant channel is not changed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ttabench_methods import references
 
 # Source quantiles are kept at levels whose log-odds are evenly spaced, so that they are dense in the tails.
 SPAN, LEVELS = 14.0, 513
-CHUNK = 1 << 17  # values worked on at once on a CPU, so that they stay in its cache
+CHUNK = 1 << 17  # values processed together on a CPU, so that they fit into its cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AQRConfig:
-    """All ours. source_images: 0 = all."""
+    """Defaults: our choice. source_images: 0 = all."""
 
     cells: Annotated[int, Range(least=2)] = 128
     samples: Count = 2048
@@ -47,7 +47,7 @@ class AQRConfig:
 
 
 def levels() -> tuple[float, ...]:
-    """Of the source quantiles, ascending in (0, 1)."""
+    """The levels of the source quantiles, ascending in (0, 1)."""
     return tuple(torch.linspace(-SPAN, SPAN, LEVELS, dtype=torch.double).sigmoid().tolist())
 
 
@@ -62,9 +62,10 @@ def lookup(quantiles: Tensor, share: Tensor) -> Tensor:
 
 
 def sampled(x: Tensor, most: int) -> Tensor:
-    """(C, m) values of (N, C, L); all where they are no more than `most` per channel.
+    """(C, m) values of (N, C, L): all of them if a channel has at most `most`.
 
-    Otherwise spread over images and locations by the golden ratio, in step with no row, column or token.
+    Otherwise `most` of them, spread over images and locations by multiples of the golden ratio, so that they
+    favour no row, column or token.
     """
     n, _, length = x.shape
     if n * length <= most:
@@ -77,8 +78,8 @@ def sampled(x: Tensor, most: int) -> Tensor:
 def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
     """T for values like (C, m): in cell ⌊scale · x + shift⌋ it is start + slope · x.
 
-    scale, shift (C, 1); pieces (C, cells + 2, 2): start and slope. First and last cell are all that is
-    outside of the range of `some`: there T goes on with the slope it has on the whole.
+    scale, shift (C, 1); pieces (C, cells + 2, 2): start and slope. The first and the last cell cover all
+    values outside the range of `some`; there T continues with its average slope.
     """
     low, high = some.amin(dim=1, keepdim=True), some.amax(dim=1, keepdim=True)
     varies = high > low
@@ -100,13 +101,13 @@ def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, 
 def recalibrate(x: Tensor, quantiles: Tensor, cells: int, samples: int) -> Tensor:
     """T(x) in place: (N, C, L) → the same, channel by channel, to quantiles (C, LEVELS)."""
     scale, shift, pieces = table(sampled(x, samples), quantiles, cells)
-    pairs = torch.view_as_complex(pieces).flatten()  # so that one look-up finds both numbers
+    pairs = torch.view_as_complex(pieces).flatten()  # one look-up gives both numbers
     first = (cells + 2) * torch.arange(len(scale), device=x.device, dtype=torch.int32)[:, None]
     size = max(1, CHUNK // x[0].numel()) if x.device.type == "cpu" else len(x)
     for part in torch.split(x, size):
         cell = torch.addcmul(shift, part, scale).clamp_(0, cells + 1).int().add_(first)
-        found = torch.view_as_real(pairs.index_select(0, cell.flatten()).view_as(part))
-        torch.addcmul(found[..., 0], found[..., 1], part, out=part)
+        start_slope = torch.view_as_real(pairs.index_select(0, cell.flatten()).view_as(part))
+        torch.addcmul(start_slope[..., 0], start_slope[..., 1], part, out=part)
     return x
 
 

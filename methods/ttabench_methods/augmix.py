@@ -2,9 +2,9 @@
 
 A view of x is m·x₀ + (1 − m)·Σ_c w_c·chain_c(x₀): x₀ is a random crop, perhaps mirrored; a chain is one to
 three random operations; w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1). Operations and ranges are those of MEMO's
-CIFAR-10 experiments, on pixels in [0, 1]. As there, what turns and shifts uncover is dark red: the official
-code asks PIL for the colour 128, which PIL takes for (128, 0, 0). All views are made at once, on the device
-of the images, with the draws of torch's generator there.
+CIFAR-10 experiments, on pixels in [0, 1]. As there, pixels uncovered by rotations and shifts are dark red:
+the official code passes the colour 128 to PIL, which reads it as (128, 0, 0). All views are made at once, on
+the device of the images, with torch's generator of that device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["augmix"]
 
 CHAINS, DEPTH = 3, 3
 LEVELS = 256  # of a pixel, where an operation counts in bytes
-FILL = (128 / 255, 0.0, 0.0)  # what turns and shifts uncover
+FILL = (128 / 255, 0.0, 0.0)  # pixels uncovered by rotations and shifts
 
 
 @torch.no_grad()

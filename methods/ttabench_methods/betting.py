@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
-RUIN = 1e-300  # what a stake that is lost leaves, which only the quirks below allow
+RUIN = 1e-300  # wealth factor of a lost bet; only `official_quirks` allows one
 
 
 class CDF:
@@ -41,7 +41,7 @@ class CDF:
 class Bettor:
     """Bets on u being above (ε > 0) or below ½, and learns ε; `clip` < 2 limits |ε|, so S stays positive.
 
-    With `official_quirks` the first value is not learned from, and ε may pass `clip` by a step.
+    With `official_quirks` the bettor does not learn from the first value, and ε may exceed `clip` by a step.
     """
 
     def __init__(self, gamma: float, clip: float, official_quirks: bool = False) -> None:
@@ -50,7 +50,7 @@ class Bettor:
         self.seen = 0
 
     def __call__(self, u: float) -> float:
-        """Q(u) under the bet as it was before u; then ε and S move."""
+        """Q(u) with the current bet; then u updates S and ε."""
         protected = self.bet * u * u / 2 + (1 - self.bet / 2) * u
         stake = 1 + self.bet * (u - 0.5)
         self.log_wealth += math.log(max(stake, RUIN))

@@ -11,9 +11,9 @@ NeurIPS 2020.
 | α           | alpha     | (μ, σ²) = (1 − α)·(μ_s, σ²_s) + α·(μ_t, σ²_t)                            |
 | N           | prior     | α = n/(N + n) for a batch of n images (Schneider et al.)                 |
 
-Scored: the only forward pass. Nothing is learned and nothing is remembered from batch to batch.
+Scored: the only forward pass. Nothing is learned, and nothing is kept from batch to batch.
 
-Deviations: none. (The official code of TENT goes on updating running statistics it never uses.)
+Deviations: none. (The official code of TENT also updates running statistics, which it never uses.)
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ __all__ = ["nearest_centroid"]
 def nearest_centroid(features: Tensor, p: Tensor, least: int = 0) -> Tensor:
     """Pseudo-labels (Eqs. 4–6) of features (n, k) with softmax outputs (n, C): (n,) int64.
 
-    Centroids weighted by the softmax give first labels, centroids of those the final ones. Only classes
-    that are predicted for more than `least` images have one; where none has, predictions stay.
+    Centroids weighted by the softmax give the first labels; centroids of these labels give the final ones.
+    Only classes predicted for more than `least` images have a centroid. If no class has one, the predictions
+    are the labels.
     """
     z = normalize(pad(features, (0, 1), value=1.0), dim=1)
     labels, share = p.argmax(dim=1), p

@@ -7,11 +7,11 @@
 | w_i          | weights    | log((n + 1)/2) − log i, n candidates from the fittest on; the worse half  |
 |              |            | counts negatively in C ("active"), scaled by Eqs. 50 to 53                |
 | p_σ, p_c     | path_sigma, path_c | evolution paths                                                   |
-| B D Bᵀ = C^½ | root       | renewed only every few generations, as a d × d eigenproblem is dear       |
+| B D Bᵀ = C^½ | root       | computed only every few generations: a d × d eigenproblem is expensive    |
 
 Equation numbers are those of Hansen's tutorial (arXiv 1604.00772). In float64, on the device of the start
-point. Candidates of other origin may be told besides those drawn; their steps are held to the length of a
-long one of our own (Hansen, Injecting External Solutions Into CMA-ES, 2011).
+point. `tell` also accepts external candidates, which were not drawn by `ask`; their steps are limited to the
+length of a long drawn step (Hansen, Injecting External Solutions Into CMA-ES, 2011).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def strategy_weights(count: int) -> tuple[Tensor, float, float]:
     """w_i (count,), positive ones summing to 1 and negative ones to −1, and μ_eff of both kinds (49, 8)."""
     raw = math.log((count + 1) / 2) - torch.arange(1, count + 1).double().log()
     masses = []
-    for own in (raw.clamp(min=0), raw.clamp(max=0)):
-        masses.append(float(own.sum().square() / own.square().sum()))
-        raw = torch.where(own != 0, own / own.sum().abs(), raw)
+    for part in (raw.clamp(min=0), raw.clamp(max=0)):
+        masses.append(float(part.sum().square() / part.square().sum()))
+        raw = torch.where(part != 0, part / part.sum().abs(), raw)
     return raw, masses[0], masses[1]
 
 
@@ -38,7 +38,7 @@ class CMAES:
     """Minimises a function of d numbers from its values alone: ask, evaluate, tell.
 
     start  m at first, (d,). sigma  σ at first, > 0. population  λ ≥ 2, or 0 for 4 + ⌊3 ln d⌋.
-    extra  how many candidates of other origin are told besides, after the λ drawn.
+    extra  how many external candidates `tell` gets after the λ drawn ones.
     """
 
     def __init__(self, start: Tensor, sigma: float, population: int = 0, extra: int = 0) -> None:

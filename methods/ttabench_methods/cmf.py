@@ -11,9 +11,9 @@ source θ₀; CMF pulls them to a hidden model, which a Kalman filter moves from
 | β      | beta     | (1 − Q)/(v + 1 − Q), the gain being 1 − β                                       |
 | γ      | ensemble | θ ← γ θ + (1 − γ) φ                                                             |
 
-Correction: v ← β v, φ ← β φ + (1 − β) θ. v and β do not depend on the data. β is at least 0.89, and exactly
-1 from 0.9999 on: the gain is 0 or between 0.0001 and 0.11. Since Q grows with P, networks with few norm
-parameters hardly filter: with the defaults the gain settles at 0.06 for P = 38,400, at 0.027 for 9,600
+Correction: v ← β v, φ ← β φ + (1 − β) θ. v and β do not depend on the data. β is at least 0.89, and set to 1
+from 0.9999 on: the gain is 0 or between 0.0001 and 0.11. Q grows with P, so networks with few norm parameters
+are filtered little: with the defaults the gain settles at 0.06 for P = 38,400, at 0.027 for 9,600
 (ResNet18), at 0.0014 for 224, and at 0, which is ROID, up to 15.
 
 Deviations: ROID's; single precision, where the official code has half. The limits of β and the 38,400 are
@@ -53,7 +53,7 @@ def gain(variance: float, noise: float) -> tuple[float, float]:
 
 
 class CMF(ROID):
-    """ROID held near a filtered model in place of the source."""
+    """ROID whose weights stay near a filtered model instead of the source."""
 
     name = "cmf"
     paper = references.CMF

@@ -10,13 +10,13 @@ Subjective logic reads logits as evidence: besides its C classes, an opinion has
 | K       | K               | the number of classes                                                   |
 | H(b, u) | opinion_entropy | entropy of the C + 1 masses                                             |
 
-(b, u) is the softmax of the logits with ln K as one more. H(b, u) stands wherever the host has the entropy:
-in loss, weights, margins and averages; EATA's redundancy test and Fisher information keep the softmax.
-Scored, adapted and restored is what the host scores, adapts and restores.
+(b, u) is the softmax of the logits with ln K as an additional logit. H(b, u) replaces the entropy in all of
+the host's uses: loss, weights, margins and averages; EATA's redundancy test and Fisher information keep the
+softmax. The host decides what is scored, adapted and restored.
 
-The official code has K = 1000 on every dataset. On ten classes that makes H(b, u) small for *unsure* images
-of small networks: its order is almost the reverse of the softmax entropy's, and margins keep the wrong
-images. An alarm reports it where clean images show it.
+The official code has K = 1000 on every dataset. On ten classes that makes H(b, u) small for *uncertain*
+images of small networks: its order is almost the reverse of the softmax entropy's, and margins keep the wrong
+images. An alarm reports this if clean images show it.
 
 Deviations: K is the number of classes, as in the paper; there is no 1e-7 in the entropy. With
 `official_quirks=True` K is 1000, 1e-7 is added to every mass, and the host SAR has its own quirks.
@@ -57,9 +57,9 @@ OFFICIAL_K = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class COMEConfig:
-    """Settings that are None are the host's own, for the dataset and the architecture.
+    """A setting that is None has the host's value for the dataset and the architecture.
 
-    K  None: the number of classes. With `official_quirks` it is 1000, whatever is set.
+    K  None: the number of classes. `official_quirks` sets it to 1000 and overrides another value.
     """
 
     host: Literal["tent", "eata", "sar"] = "tent"
@@ -88,14 +88,16 @@ class COMEConfig:
                 raise ValueError(f"{name} is no setting of the host {self.host}")
 
     def given(self) -> dict[str, Any]:
-        """The host's settings that are not left to it."""
-        own = ("host", "K") if self.host == "sar" else ("host", "K", "official_quirks")
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in own}
+        """The host's settings that are not None."""
+        excluded = ("host", "K") if self.host == "sar" else ("host", "K", "official_quirks")
+        values = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in excluded
+        }
         return {name: value for name, value in values.items() if value is not None}
 
 
 def opinion_entropy(logits: Tensor, K: float, added: float = 0.0) -> Tensor:
-    """H(b, u) of logits at fixed length: (B, C) → (B,), from 0 to ln(C + 1). `added` to every mass."""
+    """H(b, u) of logits at fixed length: (B, C) → (B,), from 0 to ln(C + 1). Every mass gets `added`."""
     f = tta.widen(logits)
     length = f.norm(dim=1, keepdim=True).clamp_min(torch.finfo(f.dtype).tiny)
     f = f * (length.detach() / length)
@@ -127,13 +129,13 @@ class COME(Method[COMEConfig]):
 
     @classmethod
     def needs_of(cls, config: COMEConfig) -> Needs:
-        host, own = cls.host_of(config)
-        return host.needs_of(own)
+        host, host_config = cls.host_of(config)
+        return host.needs_of(host_config)
 
     @classmethod
     def papers_of(cls, config: COMEConfig) -> tuple[Paper, ...]:
-        host, own = cls.host_of(config)
-        return references.COME, *host.papers_of(own)
+        host, host_config = cls.host_of(config)
+        return references.COME, *host.papers_of(host_config)
 
     @classmethod
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
@@ -145,8 +147,8 @@ class COME(Method[COMEConfig]):
         super().__init__(classifier, config)
         cfg = self.config
         self.K = cfg.K or float(classifier.num_classes)
-        host, own = self.host_of(cfg, classifier.architecture())
-        self.host = host(self.model, own)
+        host, host_config = self.host_of(cfg, classifier.architecture())
+        self.host = host(self.model, host_config)
         self.host.entropy = partial(opinion_entropy, K=self.K, added=1e-7 if cfg.official_quirks else 0.0)
         self.model, self.host.counts = self.host.model, self.counts
 

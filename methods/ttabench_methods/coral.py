@@ -2,23 +2,23 @@
 
 | symbol   | name       |                                                                              |
 | -------- | ---------- | ---------------------------------------------------------------------------- |
-| z        | z          | what enters the last linear layer, d numbers                                 |
+| z        | z          | features: the input of the last linear layer, d numbers                      |
 | μ_s      | mean       | mean of source features                                                      |
 | C_s      | covariance | their covariance                                                             |
 | μ_t, C_t | –          | the same of the batch, C_t divided by b − 1                                  |
 | CORAL    | coral      | ‖C_s − C_t‖²_F / 4d²                                                         |
 | MMD      | mmd        | mean over the entries of (μ_s − μ_t)²                                        |
-| –        | noise      | both, on average, between the source and b images of its own                 |
+| –        | noise      | expected CORAL and MMD between the source and b source images                |
 
-Loss: `scale` · (CORAL / its noise + ½ MMD / its noise). All but the last layer learns; batch norm uses the
-batch's statistics while it does, and moves what it stores. Scored: a second forward pass, after the step,
-with what is stored.
+Loss: `scale` · (CORAL / its noise + ½ MMD / its noise). All layers but the last learn. In this pass batch
+norm uses the batch's statistics and updates its running statistics. Scored: a second forward pass, after the
+step, with the running statistics.
 
-Deviations: alignment alone, without the contrastive task and its head. No queue: moments are the batch's
-own. The noise follows from C_s, for Gaussian features; the official code averages over source batches. That
-code goes over the target until its *test error* stops falling, and lowers the learning rate by it, which
-needs labels; here each batch is seen once, or as many epochs as an offline protocol asks for. A batch of one
-image has no covariance.
+Deviations: alignment only, without the contrastive task and its head. No queue: moments are those of the
+batch. The noise is computed from C_s, for Gaussian features; the official code averages over source batches.
+It also passes over the target until the *test error* stops falling, and lowers the learning rate by it, which
+needs labels; here each batch is seen once, or in each epoch of an offline protocol. A batch of one image has
+no covariance.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ttabench_methods import extractor, references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CORALConfig:
-    """Defaults: official, CIFAR-10; lr a tenth, lest small nets diverge. source_images: 0 = all."""
+    """Defaults: official, CIFAR-10; lr a tenth, so that small nets do not diverge. source_images: 0 = all."""
 
     lr: NonNegative = 1e-3
     momentum: Momentum = 0.9
@@ -91,13 +91,13 @@ class CORAL(Method[CORALConfig]):
         return self.predict(x)
 
     def loss(self, z: Tensor) -> Tensor:
-        """Of features (b, d)."""
-        own = tta.RunningMoments("covariance")
-        own.add(z)
+        """The loss of features (b, d)."""
+        batch = tta.RunningMoments("covariance")
+        batch.add(z)
         coral_noise, mmd_noise = noise(self.covariance, len(z))
-        loss = mmd(self.mean, own.mean) / mmd_noise / 2
+        loss = mmd(self.mean, batch.mean) / mmd_noise / 2
         if len(z) > 1:
-            loss = loss + coral(self.covariance, own.second(correction=1)) / coral_noise
+            loss = loss + coral(self.covariance, batch.second(correction=1)) / coral_noise
         return self.config.scale * loss
 
     def adapted(self) -> str:

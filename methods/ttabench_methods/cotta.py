@@ -2,7 +2,7 @@
 
 | symbol | name      |                                                                                  |
 | ------ | --------- | -------------------------------------------------------------------------------- |
-| θ      | student   | what is trained: every parameter called weight or bias                           |
+| θ      | student   | trained: every parameter called weight or bias                                   |
 | θ′     | model     | the teacher: θ′ ← α θ′ + (1 − α) θ                                               |
 | θ₀     | anchor    | the source model                                                                 |
 | N      | views     | augmented views (`views.random_view`) that the teacher averages its logits over  |
@@ -10,11 +10,11 @@
 | α      | smoothing | of the teacher                                                                   |
 | p      | restore   | probability that a weight goes back to the source after a step                   |
 
-Batch norm takes the statistics of the batch, or view, at hand in all three nets.
+Batch norm uses the statistics of the current batch or view in all three nets.
 Scored: the teacher's logits, averaged or not, before the update.
 
 Deviations: views are drawn only where they are used; with `official_quirks=True` for every batch, as in the
-official CIFAR code, which changes what is drawn afterwards. The loss is symmetric on ImageNet, as in the
+official CIFAR code, which changes later random draws. The loss is symmetric on ImageNet, as in the
 official code for it; the paper has no such form (`symmetric=False`). Dropout stays off.
 """
 
@@ -102,7 +102,7 @@ class CoTTA(Method[CoTTAConfig]):
 
     @torch.no_grad()
     def pseudo_labels(self, x: Tensor) -> Tensor:
-        """The teacher's logits (B, C), averaged over views where the anchor is unsure."""
+        """The teacher's logits (B, C), averaged over views if the anchor is uncertain."""
         confidence = tta.widen(self.anchor(x)).softmax(1).amax(1).mean()
         if confidence < self.config.threshold:
             return average_over_views(self.model, x, self.view, self.config.views)

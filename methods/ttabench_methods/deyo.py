@@ -57,16 +57,16 @@ class DeYOConfig(tta.NormSettings):
 
 
 def random_orders(count: int, patches: int, device: torch.device) -> Tensor:
-    """(count, patches²) orders, each by itself."""
+    """(count, patches²): independent random orders of the patches."""
     return torch.rand(count, patches**2, device=device).argsort(dim=1)
 
 
 def shuffle_patches(x: Tensor, patches: int, orders: Tensor | None = None) -> Tensor:
-    """Each image's patches in an order of its own: (B, 3, H, W) → (B, 3, H, W).
+    """Images with their patches in another order, image by image: (B, 3, H, W) → (B, 3, H, W).
 
-    Patch j, row by row, is patch ``orders[i, j]`` of image i; without `orders` (B, patches²), random.
-    Sides that `patches` does not divide are resized down before and up again after. Raises UserError for a
-    side of less than `patches` pixels.
+    Patch j, row by row, is patch ``orders[i, j]`` of image i. `orders` (B, patches²) are random if None. If
+    `patches` does not divide a side, images are resized down before and up again after. Raises UserError for
+    a side of less than `patches` pixels.
     """
     height, width = (side // patches for side in x.shape[-2:])
     if not (height and width):
@@ -88,7 +88,7 @@ def probability_difference(p: Tensor, p_shuffled: Tensor) -> Tensor:
 
 
 class DeYO(tta.NormAdapter[DeYOConfig]):
-    """Entropy of images that are predicted surely, and by shape, weighted by both."""
+    """Entropy of images predicted with certainty and by their shape, weighted by both."""
 
     name = "deyo"
     paper = references.DEYO
@@ -120,7 +120,9 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(x)
         h = tta.entropy(logits)
-        sure = (h < self.entropy_limit).nonzero().squeeze(1)  # positions: each mask would make a GPU wait
+        sure = (
+            (h < self.entropy_limit).nonzero().squeeze(1)
+        )  # positions, since each boolean mask makes a GPU wait
         self.counts.update(seen=len(x), sure=len(sure))
         if len(sure):
             plpd = self.plpd(x[sure], logits.detach()[sure])

@@ -10,12 +10,13 @@
 | ω, β   | fisher, fisher_alpha | Fisher information on clean images; weight of Σ ω (θ − θ₀)²      |
 
 Loss: mean of S(x)·E(x) over the samples kept + β Σ ω (θ − θ₀)²; no step where none is kept. Scored: the
-forward pass before the update. A uniform m and a one-hot prediction have the cosine 1/√C: with ε below it
-every confident sample is rejected, of which a warning and an alarm tell.
+forward pass before the update. A uniform m and a one-hot prediction have the cosine 1/√C. If ε is smaller,
+every confident sample is rejected; a warning and an alarm report it.
 
 Deviations: Fisher images are training images (official: clean test images). Gradients are averaged over a
-batch before they are squared, as in the official code, which β fits; the paper's ω has a batch of one. A
-reset clears m, which the official one leaves. Dropout and stochastic depth stay in eval mode.
+batch before they are squared, as in the official code, for which β was chosen; the paper's ω has
+batches of one. A reset clears m; in the official code it does not. Dropout and stochastic depth stay in eval
+mode.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class EATAConfig(tta.NormSettings):
 
 
 class EATA(tta.NormAdapter[EATAConfig]):
-    """Entropy of reliable, non-redundant samples, with the important weights held near the source."""
+    """Entropy of reliable, non-redundant samples; a penalty keeps important weights near the source."""
 
     name = "eata"
     paper = references.EATA

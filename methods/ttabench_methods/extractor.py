@@ -1,4 +1,4 @@
-"""The feature extractor: all of a classifier but its last layer."""
+"""The feature extractor: all layers of a classifier except the last."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["describe", "learn_extractor", "train_features"]
 
 
 def learn_extractor(model: tta.Classifier) -> dict[str, nn.Parameter]:
-    """Its parameters by name, switched to require gradients."""
+    """The parameters of the feature extractor by name; they now require gradients."""
     model.requires_grad_(True)
     model.linear.requires_grad_(False)
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def train_features(model: tta.Classifier, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Features (B, k) and logits (B, C); batch norm uses the batch's statistics and moves what it stores.
+    """Features (B, k) and logits (B, C); batch norm uses and stores batch statistics.
 
     Dropout and stochastic depth stay off.
     """

@@ -1,4 +1,4 @@
-"""Fisher information: how much each weight matters to what the source model predicts."""
+"""Fisher information: how important each weight is for the predictions of the source model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.utils import parameters_to_vector
 
 
 def fisher_information(model: nn.Module, parameters: list[nn.Parameter], batches: Iterable[Tensor]) -> Tensor:
-    """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², all `parameters` in one vector."""
+    """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², for all `parameters`, as one vector."""
     totals, count = [torch.zeros_like(p) for p in parameters], 0
     for x in batches:
         logits = model(x)

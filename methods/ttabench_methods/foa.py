@@ -2,25 +2,25 @@
 
 | symbol       | name       |                                                                             |
 | ------------ | ---------- | --------------------------------------------------------------------------- |
-| p            | prompts    | N_p tokens put behind the class token, before the first block               |
+| p            | prompts    | N_p tokens inserted after the class token, before the first block           |
 | K            | population | candidates per batch, each one forward pass                                 |
-| μ_i, σ_i     | moments    | mean and deviation (unbiased) over the batch of the class token after block |
-|              |            | i, as the next norm layer leaves it                                         |
+| μ_i, σ_i     | moments    | mean and unbiased deviation over the batch of the class token after block i |
+|              |            | and the next norm layer                                                     |
 | μ_i^S, σ_i^S | source     | the same on `source_images` source images, without prompts                  |
 | λ            | weight     | fitness: Σ_x H(ŷ) + λ · B/64 · Σ_i ‖μ_i − μ_i^S‖ + ‖σ_i − σ_i^S‖ (Eq. 5)     |
 | τ            | sigma      | CMA-ES starts at 0 with this deviation                                      |
 | d_t, γ       | step       | logits = head(z + γ d_t), d_t = μ_N^S − μ_N(t) (Eqs. 7, 8)                  |
 | μ_N(t)       | average    | moving average of the mean feature z, new batches with weight α             |
 
-A batch costs K + 1 forward passes: the fittest prompts of the batch before are tried again, and CMA-ES is
-told of them (for the first batch there are random ones). The mean feature is that over all candidates.
-Scored: the fittest candidate's features, shifted by γ d_t. Nothing is differentiated and no weight changes.
-Offline mode searches the same way, then predicts with the fittest prompts of its last batch.
+A batch costs K + 1 forward passes: the best prompts of the previous batch are evaluated again and passed to
+CMA-ES (in the first batch, random prompts). The mean feature is the mean over all candidates. Scored: the
+features of the best candidate, shifted by γ d_t. There are no gradients, and no weight changes. Offline mode
+searches in the same way and then predicts with the best prompts of its last batch.
 
-Deviations: the paper leaves the search and the averages open, so they are as in the official code. With
-`official_quirks=True` so is the rest: the fitness takes squared norms, with which the published λ = 0.4 was
-found (see `FOAConfig` for norms), and μ_N(t) is without the batch at hand, so that nothing is shifted in the
-first batch. Where there is no class token, the mean over the tokens stands for it.
+Deviations: the paper does not define the search and the averages, so they follow the official code. With
+`official_quirks=True` the rest follows it too: the fitness uses squared norms, for which the published
+λ = 0.4 was chosen (see `FOAConfig` for norms), and μ_N(t) excludes the current batch, so the first batch is
+not shifted. Without a class token, the mean over the tokens replaces it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class FOAConfig:
     """Defaults: the paper's for ImageNet-C (batch size 64).
 
     population  K; 0 = 4 + ⌊3 ln(N_p d)⌋.
-    weight      λ; the published 0.4 (0.2 for ImageNet-R) was found with squared norms (`official_quirks`).
+    weight      λ; the published 0.4 (0.2 for ImageNet-R) was chosen with squared norms (`official_quirks`).
                 For norms it is the best of 0.4, 2 and 10 on the extra corruptions of digits-c (CCT and
-                ViT-Lite, one seed), where the three are within half a point; for large networks it is open.
+                ViT-Lite, one seed); the three differ by less than half a point. For large networks the best
+                value is unknown.
     """
 
     prompts: Count = 3
@@ -64,7 +65,7 @@ def moments(summaries: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
 
 
 class FOA(Method[FOAConfig]):
-    """Prompts found by CMA-ES, so that outputs are sure and activations stay like the source's."""
+    """Prompts found by CMA-ES: they make outputs certain and keep activations like the source's."""
 
     name = "foa"
     paper = references.FOA
@@ -125,10 +126,10 @@ class FOA(Method[FOAConfig]):
     def fitness(self, logits: Tensor, summaries: list[Tensor]) -> Tensor:
         """Eq. 5 of logits (B, C) and the blocks' summaries (B, d): summed entropy + λ · B/64 · distance."""
         power = 2 if self.config.official_quirks else 1
-        found = zip(moments(summaries), self.source, strict=True)
-        apart = [(m - m0).norm() ** power + (s - s0).norm() ** power for (m, s), (m0, s0) in found]
+        pairs = zip(moments(summaries), self.source, strict=True)
+        distances = [(m - m0).norm() ** power + (s - s0).norm() ** power for (m, s), (m0, s0) in pairs]
         weight = self.config.weight * len(logits) / 64
-        return tta.entropy(logits).sum() + weight * torch.stack(apart).sum()
+        return tta.entropy(logits).sum() + weight * torch.stack(distances).sum()
 
     def shifted(self, z: Tensor) -> Tensor:
         """Logits (B, C) of features (B, k) moved by γ d_t (Eqs. 7, 8)."""

@@ -11,15 +11,15 @@
 | k      | neighbours    |                                                                               |
 | λ      | bound         | weight of the affinities                                                      |
 
-Minimised over the batch: Σ_i KL(z̃_i ‖ q_i) − ½ λ Σ_ij w_ij z̃_i·z̃_j, near the classifier's answer, and
-alike where features are, by the concave-convex procedure: z̃_i ∝ q_i ⊙ exp(λ Σ_j w_ij z̃_j) for all i at once
-(the ½ makes this step a minimiser's where W is symmetric). Scored: the log-probabilities log z̃. Nothing is
-learned or remembered, and batch norm keeps the source statistics. Meant for label-correlated streams; on
-i.i.d. ones it does harm.
+Minimised over the batch: Σ_i KL(z̃_i ‖ q_i) − ½ λ Σ_ij w_ij z̃_i·z̃_j. The first term keeps z̃ near the
+classifier's output; the second makes it similar for similar features. The concave-convex procedure updates
+all i at once: z̃_i ∝ q_i ⊙ exp(λ Σ_j w_ij z̃_j) (with the ½ this minimises the objective for symmetric W).
+Scored: the log-probabilities log z̃. Nothing is learned or kept, and batch norm keeps the source statistics.
+LAME is made for label-correlated streams; on i.i.d. streams it lowers the accuracy.
 
-Deviations: none. What the paper leaves open is as in the official code: "rbf" as affinity, k = 5, affinities
-that are not made symmetric (`symmetric=True` takes (W + Wᵀ)/2), the diagonal of "rbf" and "linear" kept, and
-the end of the iteration (see `correct`).
+Deviations: none. Where the paper is silent, this follows the official code: "rbf" as affinity, k = 5,
+affinities that are not made symmetric (`symmetric=True` takes (W + Wᵀ)/2), the diagonal of "rbf" and "linear"
+kept, and the end of the iteration (see `correct`).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def affinities(features: Tensor, kind: str, neighbours: int, symmetric: bool = F
 def correct(log_q: Tensor, w: Tensor, iterations: int) -> tuple[Tensor, int]:
     """log z̃ (B, C), and the number of steps made, for the weighted affinities λW (B, B).
 
-    Ends after the third step or later, where Σ_i KL(z̃_i ‖ q_i) − Σ_ij λ w_ij z̃_i·z̃_j, taken between the
-    new z̃_i and the z̃_j before the step as in the official code, has moved by at most 10⁻⁸ of itself.
+    It ends after at least three steps, once Σ_i KL(z̃_i ‖ q_i) − Σ_ij λ w_ij z̃_i·z̃_j has a relative change
+    of at most 10⁻⁸. As in the official code, z̃_i is the new value there, and z̃_j the one before the step.
     """
     log_z = torch.log_softmax(log_q, dim=1)
     before = torch.inf
@@ -85,7 +85,7 @@ LOG_TINY = -46.051701859880914  # ln 10⁻²⁰
 
 
 class LAME(Method[LAMEConfig]):
-    """Make the predictions of a batch agree where its features are close."""
+    """Make the predictions of a batch similar for images with similar features."""
 
     name = "lame"
     paper = references.LAME

@@ -7,11 +7,11 @@ Park et al., CVPR 2024, https://arxiv.org/abs/2403.19326
 | η      | centre  | lower median over batch, height and width, per channel (`nn.moments`)     |
 | ρ²     | spread  | mean of (x − η)² over the same                                            |
 
-y = γ (x − η)/√(ρ² + ε) + β. Alone it learns nothing and remembers nothing; as a statistic under another
-method it is ``statistics=median`` there, e.g. ``tent[statistics=median]``.
+y = γ (x − η)/√(ρ² + ε) + β. Alone it learns nothing and keeps nothing from batch to batch. Other
+methods use it with ``statistics=median``, e.g. ``tent[statistics=median]``.
 
 Scored: the only forward pass. Under TENT, EATA and SAR, the official code scores a second forward pass,
-after the update; here those methods score what they always do.
+after the update; here those methods score their usual forward pass.
 
 Deviations: none.
 """

@@ -8,14 +8,15 @@
 | η        | lr        | `steps` steps of SGD or AdamW on ℓ, all parameters                           |
 | N        | prior     | batch norm: N/(N + 1) source statistics + 1/(N + 1) those of its input       |
 
-Every image is adapted to by itself, and the model returns to the source before the next: results do not
-depend on the batch size, and offline mode learns nothing beforehand. Scored: the image itself, after the
-update. As in the official code, on which the paper is silent: the variance of batch norm's input is the
-unbiased one, and no gradient flows through its statistics.
+The model adapts to each image separately and returns to the source before the next image: results do not
+depend on the batch size, and offline mode learns nothing in advance. Scored: the image itself, after the
+update. Where the paper is silent, this follows the official code: batch norm takes the unbiased variance of
+its input, and no gradient flows through its statistics.
 
-Deviations: the optimiser forgets the image too; with `official_quirks=True` its state (AdamW's averages) goes
-on from image to image, as in the official code. For ImageNet the official views start from a random resized
-crop; here they start from a crop at all sizes. Pixels are not rounded to bytes between operations.
+Deviations: the optimiser is reset after each image too; with `official_quirks=True` its state (AdamW's
+averages) stays from image to image, as in the official code. For ImageNet the official views start from a
+random resized crop; here they start from a crop at all sizes. Pixels are not rounded to bytes between
+operations.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ttabench.method import Batches, Count, Method, Needs, NonNegative, SourceDa
 from ttabench_methods import references
 from ttabench_methods.augmix import augmix
 
-VALUES_AT_ONCE = 2**23  # pixel values that views are drawn for together
+VALUES_AT_ONCE = 2**23  # pixel values of all views that are made together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ def marginal_entropy(logits: Tensor) -> Tensor:
 
 
 class MEMO(Method[MEMOConfig]):
-    """Make the views of an image agree, and be sure, before classifying it."""
+    """Make the predictions for the views of an image certain and equal before classifying it."""
 
     name = "memo"
     paper = references.MEMO
@@ -98,7 +99,7 @@ class MEMO(Method[MEMOConfig]):
         return torch.cat([self.classify_all(some) for some in torch.split(x, together)])
 
     def fit(self, batches: Batches, epochs: int = 0) -> None:
-        """Nothing: what one image teaches is forgotten before the next."""
+        """Do nothing: the model returns to the source after each image."""
 
     def predict(self, x: Tensor) -> Tensor:
         state = copy.deepcopy(self.optimizer.state_dict())
@@ -109,7 +110,7 @@ class MEMO(Method[MEMOConfig]):
     def classify_all(self, x: Tensor) -> Tensor:
         """Logits (B, C) of images (B, 3, H, W); their views are drawn together, for speed only."""
         return torch.cat(
-            [self.classify(image[None], own) for image, own in zip(x, self.draw_views(x), strict=True)]
+            [self.classify(image[None], views) for image, views in zip(x, self.draw_views(x), strict=True)]
         )
 
     def draw_views(self, x: Tensor) -> Tensor:

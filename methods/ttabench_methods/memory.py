@@ -1,4 +1,4 @@
-"""Memories of past images, kept class by class: those of RoTTA and SoTTA."""
+"""The memories of RoTTA and SoTTA: past images, stored by class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CSTU", "HUS", "Item", "Memory"]
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """An image (3, H, W), when it arrived (images before it in the stream), how uncertain its label was."""
+    """An image (3, H, W), its position in the stream, and the uncertainty of its pseudo-label."""
 
     image: Tensor
     arrival: int
@@ -22,7 +22,7 @@ class Item:
 
 
 class Memory:
-    """At most `capacity` items; those of a pseudo-label are in order of arrival."""
+    """At most `capacity` items; the items of each pseudo-label are in order of arrival."""
 
     def __init__(self, capacity: int, num_classes: int) -> None:
         self.capacity = capacity
@@ -51,8 +51,9 @@ class Memory:
 class CSTU(Memory):
     """Category-balanced sampling with timeliness and uncertainty (RoTTA: Yuan et al., CVPR 2023).
 
-    A newcomer takes the place of the item with the highest score, if that exceeds its own: of its own
-    class where that has its share of the memory (capacity / classes), otherwise of the largest classes.
+    A new item replaces the item with the highest score, if that score is higher than its own. It replaces an
+    item of its class if this class fills its share of the memory (capacity / classes); otherwise an item of
+    the largest classes.
     """
 
     def __init__(self, capacity: int, num_classes: int, lambda_t: float = 1.0, lambda_u: float = 1.0) -> None:
@@ -72,13 +73,13 @@ class CSTU(Memory):
             self.classes[label].append(item)
 
     def rivals(self, label: int) -> list[int]:
-        """The classes one of whose items has to go for a newcomer of this class; none if there is room."""
+        """Classes from which a new item of this class may replace an item; none if the memory is not full."""
         if len(self.classes[label]) >= self.capacity / len(self.classes):
             return [label]
         return [] if len(self) < self.capacity else self.largest()
 
     def evict(self, rivals: list[int], newcomer: Item) -> bool:
-        """Remove the worst item of `rivals` (of equals the last), if it is worse than the newcomer."""
+        """Remove the worst item of `rivals` (the last of equals), if it is worse than `newcomer`."""
         now = newcomer.arrival
         worst, label, i = max(
             (self.score(item, now), label, i)
@@ -94,8 +95,8 @@ class CSTU(Memory):
 class HUS(Memory):
     """High-confidence uniform-class sampling (SoTTA: Gong et al., NeurIPS 2023).
 
-    What to admit is the caller's decision. A full memory makes room at random: in the newcomer's class if
-    that is one of the largest, otherwise in a largest class, drawn.
+    The caller decides which images to insert. A full memory first removes a random item: from the class of
+    the new item if this is one of the largest classes, otherwise from a randomly chosen largest class.
     """
 
     def insert(self, item: Item, label: int) -> None:

@@ -2,14 +2,14 @@
 
 | symbol | name    |                                                                          |
 | ------ | ------- | ------------------------------------------------------------------------ |
-| z      | z       | what enters the last linear layer                                        |
+| z      | z       | features: the input of the last linear layer                             |
 | m      | mean    | mean of all target features so far, those of the batch included          |
 | W, b   | –       | the last linear layer: logits = W (z − m) + b                            |
 | α      | alpha   | form "continual": m ← (1 − α) m + α · mean of the batch's z, from m = 0  |
 
-The global mean of the source's features is taken to be 0, so nothing of the source is needed. Scored: the
-only forward pass, its features moved by the m that includes the batch. Nothing is differentiated; the network
-does not change, and batch norm keeps the source statistics.
+The global mean of the source's features is assumed to be 0, so no source data are needed. Scored: the only
+forward pass, with features centred by the m that includes the batch. There are no gradients; the network does
+not change, and batch norm keeps the source statistics.
 """
 
 from __future__ import annotations

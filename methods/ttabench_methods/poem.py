@@ -1,15 +1,15 @@
 """POEM: protected online entropy matching (Bar, Shaer, Romano, NeurIPS 2024).
 
-A bettor gains as long as the entropies of the stream are distributed otherwise than those of source images;
-the network is adapted against the shift that the bet stands for (see `betting`).
+A bettor gains if the entropies of the stream have another distribution than those of source images. The
+network is adapted against the shift that the bet describes (see `betting`).
 
 | symbol | name       |                                                                              |
 | ------ | ---------- | ---------------------------------------------------------------------------- |
 | Z      | h          | softmax entropy of an image of the stream, before the update                 |
 | F_s    | cdf        | distribution of the entropies of source images                               |
-| u      | –          | F_s(Z): uniform where nothing has shifted                                    |
-| ε, Q   | bettor     | the bet, and Q(u) = ½ ε u² + (1 − ½ ε) u, the distribution it stands for     |
-| Z̃      | target     | F_s⁻¹(Q(u)): the matched entropy; Z where ε = 0                              |
+| u      | –          | F_s(Z): uniform if there is no shift                                         |
+| ε, Q   | bettor     | the bet, and Q(u) = ½ ε u² + (1 − ½ ε) u, the distribution it describes      |
+| Z̃      | target     | F_s⁻¹(Q(u)): the matched entropy; Z if ε = 0                                 |
 | E₀     | e0         | `e0_factor` · ln C; with `weighted`, images at or above it do not count      |
 
 Loss: mean of exp(E₀ − Z) · ½ (Z − Z̃)² over the images below E₀, weight and Z̃ without gradient; without
@@ -17,14 +17,14 @@ Loss: mean of exp(E₀ − Z) · ½ (Z − Z̃)² over the images below E₀, we
 are divided by `temperature`. Adapted: affine parameters of the norm layers. Scored: the forward pass before
 the update.
 
-Source entropies come from training images, of which a network is surer than of images it has not seen: a
-small shift is found where there is none (official: a held-out quarter of the validation images).
+Source entropies come from training images, for which a network is more certain than for new images. So a
+small shift is measured even without any (official: a held-out quarter of the validation images).
 
-Deviations: training images; temperature 1 (official: calibrated with labels, 1.8 on CIFAR-10, on ImageNet
-0.9 for ResNet50-GN and 1.025 for ViT-B); batches of 64, as ETA (official: 1 on ImageNet, 4 on CIFAR). As in
-the official code, with `official_quirks=True` the weight enters squared, the bettor does not learn from the
-first image, ε may pass its limit by a step, momentum alone moves the weights where no image is below E₀, and
-top layers are left out by SAR's names, but not the final norm.
+Deviations: training images; temperature 1 (official: calibrated with labels, 1.8 on CIFAR-10, on ImageNet 0.9
+for ResNet50-GN and 1.025 for ViT-B); batches of 64, as ETA (official: 1 on ImageNet, 4 on CIFAR). With
+`official_quirks=True`, as in the official code: the weight is squared, the bettor does not learn from the
+first image, ε may exceed its limit by a step, momentum alone moves the weights if no image is below E₀, and
+the top layers are left out by SAR's names, but not the final norm.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class POEMConfig(tta.NormSettings):
 
 
 class POEM(tta.NormAdapter[POEMConfig]):
-    """Match the entropies of the stream to those of the source, as far as a bet on their shift pays."""
+    """Match the entropies of the stream to those of the source, guided by a bet on their shift."""
 
     name = "poem"
     paper = references.POEM
@@ -107,12 +107,12 @@ class POEM(tta.NormAdapter[POEMConfig]):
         return logits.detach()
 
     def match(self, h: Tensor) -> Tensor:
-        """Z̃ of the entropies of a batch, which are bet on one by one: (B,) → (B,)."""
+        """Z̃ for the entropies of a batch, with one bet per image: (B,) → (B,)."""
         protected = [self.bettor(u) for u in self.cdf(as_values(h)).tolist()]
         return torch.from_numpy(self.cdf.inverse(np.array(protected))).to(h)
 
     def loss(self, h: Tensor, target: Tensor) -> Tensor:
-        """½ (Z − Z̃)² per image, weighted where asked for: (B,), (B,) → (B,)."""
+        """½ (Z − Z̃)² per image, times the weight with `weighted`: (B,), (B,) → (B,)."""
         squared = (h - target).square() / 2
         if not self.config.weighted:
             return squared

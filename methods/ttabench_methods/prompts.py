@@ -1,4 +1,4 @@
-"""Prompts: tokens added to those of a vision transformer, through hooks, so that no network is rewritten."""
+"""Prompts: tokens that hooks add to those of a vision transformer, without changing the network."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The transformer's blocks. Raises UserError where there are none."""
     blocks = tta.transformer_blocks(model)
     if not blocks:
-        raise UserError("the model has no list of transformer blocks, so there is nowhere to put prompts.")
+        raise UserError("the model has no list of transformer blocks, so prompts cannot be added.")
     return blocks
 
 
 class Prompted:
-    """While active, prompts (N_p, d) join the tokens that enter the first block; none if there are none.
+    """Inside the block, prompts (N_p, d) are added to the input of the first transformer block.
 
-    tokens     what entered the first block, (B, N, d).
-    summaries  after each block, its class token, or the mean of its tokens, (B, d): as the norm layer that
-               takes them next leaves them (the next block's first, or the one after the last block), where
-               such a layer takes them as they are.
+    tokens     the input of the first block, (B, N, d).
+    summaries  after each block, its class token, or the mean of its tokens, (B, d). If the next layer is a
+               norm layer (the first of the next block, or the one after the last block), the summary is
+               taken from its output.
     """
 
     def __init__(self, model: tta.Classifier, prompts: Tensor | None = None) -> None:
@@ -36,12 +36,12 @@ class Prompted:
         self.prompts = prompts
         self.classes = int("class_token" in model.tags)
         self.summaries: list[Tensor] = []
-        self.waiting: Tensor | None = None  # the last block's tokens, before a norm layer has taken them
+        self.waiting: Tensor | None = None  # the last block's tokens, until they are summarised
 
     def __enter__(self) -> Prompted:
-        self.hooks = [self.blocks[0].register_forward_pre_hook(self.join)]
-        self.hooks += [block.register_forward_hook(self.leave) for block in self.blocks]
-        self.hooks += [norm.register_forward_hook(self.normed) for norm in self.norms]
+        self.hooks = [self.blocks[0].register_forward_pre_hook(self.add_prompts)]
+        self.hooks += [block.register_forward_hook(self.after_block) for block in self.blocks]
+        self.hooks += [norm.register_forward_hook(self.after_norm) for norm in self.norms]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,7 +49,7 @@ class Prompted:
             hook.remove()
         self.summarise(self.waiting)
 
-    def join(self, _block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def add_prompts(self, _block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self.tokens: Tensor = inputs[0]
         if self.tokens.dim() != 3:
             raise UserError(
@@ -61,16 +61,16 @@ class Prompted:
         first, rest = self.tokens[:, : self.classes], self.tokens[:, self.classes :]
         return torch.cat([first, prompts, rest], dim=1), *inputs[1:]
 
-    def leave(self, _block: nn.Module, _inputs: object, x: Tensor) -> None:
+    def after_block(self, _block: nn.Module, _inputs: object, x: Tensor) -> None:
         self.summarise(self.waiting)
         self.waiting = x
 
-    def normed(self, _norm: nn.Module, inputs: tuple[Any, ...], x: Tensor) -> None:
+    def after_norm(self, _norm: nn.Module, inputs: tuple[Any, ...], x: Tensor) -> None:
         if self.waiting is not None and inputs[0] is self.waiting:
             self.summarise(x)
 
     def summarise(self, x: Tensor | None) -> None:
-        """Append the summary of tokens (B, N, d), if there are any; nothing waits then."""
+        """Append the summary of tokens (B, N, d), unless `x` is None; clear `waiting`."""
         if x is not None:
             self.summaries.append(tta.widen(x[:, 0] if self.classes else x.mean(dim=1)))
         self.waiting = None

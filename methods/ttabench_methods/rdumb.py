@@ -2,21 +2,21 @@
 
 | symbol | name        |                                                                              |
 | ------ | ----------- | ---------------------------------------------------------------------------- |
-| T      | reset_every | batches after which weights, optimiser and average prediction start anew     |
+| T      | reset_every | batches between resets of weights, optimiser and average prediction          |
 
-Loss, filters and scored forward pass are ETA's: see `eta` and `eata`. The return comes after every T
-batches; batches without an update count. A stream of at most T batches is ETA's: CIFAR-10-C has 157 batches
-of 64 images per corruption, so with T = 1000 and a reset per corruption both rows agree.
+Loss, filters and scored forward pass are ETA's: see `eta` and `eata`. A reset comes after every T batches;
+batches without an update count. On a stream of at most T batches, RDumb equals ETA: CIFAR-10-C has 157
+batches of 64 images per corruption, so with T = 1000 and a reset per corruption both rows agree.
 
-Margins: the official code has 0.4 ln 1000 and 0.05 for every dataset, which are ImageNet's. With ten classes
-the first lies above ln 10, the largest entropy, so all images are reliable; and the second below 1/√10, the
-cosine of a sure prediction and a uniform average, so all sure images are redundant. Ours are ETA's: E₀ = 0.4
-ln C; ε = 0.05 from 1,000 classes on, 0.1 from 200 on, 0.4 for CIFAR, 0.4 √(10/C) below ten classes. Learning
-rate: the official 2.5e-4 on ImageNet, ETA's 5e-3 elsewhere.
+Margins: the official code uses ImageNet's 0.4 ln 1000 and 0.05 for every dataset. With ten classes, the first
+is above ln 10, the largest entropy, so all images are reliable. The second is below 1/√10, the cosine of a
+certain prediction and a uniform average, so all certain images are redundant. Ours are ETA's: E₀ = 0.4 ln C;
+ε = 0.05 from 1,000 classes on, 0.1 from 200 on, 0.4 for CIFAR, 0.4 √(10/C) below ten classes. Learning rate:
+the official 2.5e-4 on ImageNet, ETA's 5e-3 elsewhere.
 
 Deviations: the margins, unless `official_quirks=True`, which sets E₀, ε and the learning rate to ImageNet's
-whatever the number of classes; without batch norm all norm layers are adapted, where the official code
-adapts nothing.
+for any number of classes; without batch norm all norm layers are adapted, while the official code adapts
+nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ttabench_methods.eta import ETA, ETAConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RDumbConfig(ETAConfig):
-    """ETA's, and T from the paper. `official_quirks` sets ε and the learning rate, whatever is asked for."""
+    """ETA's, and T from the paper. `official_quirks` overrides ε and the learning rate."""
 
     reset_every: Count = 1000
     official_quirks: bool = False
@@ -46,7 +46,7 @@ class RDumbConfig(ETAConfig):
 
 
 class RDumb(ETA):
-    """Entropy of reliable samples, forgotten every T batches."""
+    """Entropy of reliable samples, with a reset to the source every T batches."""
 
     name = "rdumb"
     paper = references.RDUMB

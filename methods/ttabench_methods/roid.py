@@ -15,11 +15,11 @@ Loss: (Σ w · L_SLR + Σ w · symmetric cross-entropy with one view of the imag
 images with w > 0. Adapted: affine parameters of the norm layers. Scored: the forward pass before the update,
 times the smoothed prior.
 
-Deviations: probabilities are multiplied by the prior, as Bayes' rule has it, and B is the number of images in
-the batch at hand; with `official_quirks=True` the logits are multiplied, and a short batch is divided by the
-full number (that of the largest batch so far), as in the official code. Views continue the border outwards,
-where the official ones reflect it. A batch without spread in a weight (one image) counts as 1 everywhere,
-where the official code divides by 0.
+Deviations: the prior multiplies probabilities, as in Bayes' rule, and B is the number of images in the
+current batch. With `official_quirks=True`, as in the official code, the prior multiplies logits, and the loss
+of a short batch is divided by the size of the largest batch so far. Views repeat the border pixels outwards;
+the official ones reflect them. If a weight is constant in a batch (one image), it is 1; the official code
+divides by 0.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def smoothed_prior(p: Tensor) -> Tensor:
 
 
 class ROID(tta.NormAdapter[ROIDConfig]):
-    """Self-training on certain, diverse samples, held near the source by weight ensembling."""
+    """Self-training on certain, diverse samples; weight ensembling keeps the weights near the source."""
 
     name = "roid"
     paper = references.ROID
@@ -121,7 +121,7 @@ class ROID(tta.NormAdapter[ROIDConfig]):
         self.full = max(self.full, len(x))
         loss = (w * slr(p, self.config.clip)).sum()
         if self.config.consistency:
-            kept = (w > 0).nonzero().squeeze(1)  # positions: each mask would make a GPU wait
+            kept = (w > 0).nonzero().squeeze(1)  # positions, since each boolean mask makes a GPU wait
             seen, twin = logits[kept], self.model(self.view(x[kept]))
             symmetric = (tta.soft_cross_entropy(twin, seen) + tta.soft_cross_entropy(seen, twin)) / 2
             loss = loss + (w[kept] * symmetric).sum()

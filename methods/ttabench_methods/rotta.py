@@ -6,12 +6,12 @@
 | θ_T      | model              | the teacher: θ_T ← (1 − ν) θ_T + ν θ_S                                   |
 | α        | alpha              | robust batch norm: (μ, σ²) ← (1 − α)·(μ, σ²) + α·(the batch's)           |
 | N        | capacity           | of the memory: category-balanced, with timeliness and uncertainty (CSTU) |
-| λ_t, λ_u | lambda_t, lambda_u | weights of age and uncertainty in what leaves the memory                 |
+| λ_t, λ_u | lambda_t, lambda_u | weights of age and uncertainty in the score of memory items              |
 | A        | age                | arrivals since an item entered the memory, over N                        |
-| ν        | nu                 | how far the teacher follows                                              |
+| ν        | nu                 | share of the student in the teacher's update                             |
 
 After every `update_every` arrivals, also within a batch, the student takes one step on a random view of the
-memory. Both nets see it in train mode, each moving statistics of its own; otherwise what is stored is used.
+memory. Both nets run on it in train mode and update their running statistics; all other passes use these.
 Scored: the teacher's forward pass in eval mode, before the batch enters the memory.
 
 Deviations: none; dropout stays off. Batch norm only, as the authors have confirmed.
@@ -54,7 +54,7 @@ def timeliness(age: Tensor) -> Tensor:
 
 
 class RoTTA(Method[RoTTAConfig]):
-    """A student learns a slow teacher's view of a balanced, recent memory; robust batch-norm statistics."""
+    """A student learns from a slow teacher on a balanced, recent memory; robust batch-norm statistics."""
 
     name = "rotta"
     paper = references.ROTTA

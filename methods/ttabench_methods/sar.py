@@ -10,13 +10,13 @@
 
 Loss: mean of E over the samples reliable at θ and again at θ + ε̂. Adapted: norm layers but the top ones
 (`nn.top_norms`: last stage, or last quarter of the blocks, and the final norm). Scored: the first forward
-pass, before the update. Where the entropy of clean images lies below e₀, as on CIFAR-10, batches end in a
-reset from the start, of which a warning and an alarm tell; another alarm tells of resets in most batches.
+pass, before the update. If the entropy of clean images is below e₀, as on CIFAR-10, batches end in a reset
+from the start; a warning and an alarm report this. Another alarm reports resets after most batches.
 
 Deviations: a reset clears e_m and the optimiser; without a reliable sample there is no step; dropout stays
 off; the official learning rate grows with the batch size below 32 images, ours does not. As in the official
-code, `official_quirks=True` keeps e_m and optimiser (so that the next batch resets again), steps on momentum
-alone, and finds the top by module names, which it has only on torchvision's ResNets and timm's ViT-B.
+code, `official_quirks=True` keeps e_m and optimiser (so the next batch resets again), takes steps by momentum
+alone, and finds the top by module names, which exist only in torchvision's ResNets and timm's ViT-B.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SARConfig(tta.NormSettings):
 
 
 class SAR(tta.NormAdapter[SARConfig]):
-    """Entropy of reliable samples, minimised where it is flat, with a way back to the source."""
+    """Sharpness-aware entropy minimisation on reliable samples, with resets to the source."""
 
     name = "sar"
     paper = references.SAR

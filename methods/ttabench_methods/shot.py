@@ -1,4 +1,4 @@
-"""SHOT: source hypothesis transfer (Liang et al., ICML 2020). The last layer stays, the features move to it.
+"""SHOT: source hypothesis transfer (Liang et al., ICML 2020). The last layer is frozen; the features learn.
 
 | symbol  | name          |                                                                           |
 | ------- | ------------- | ------------------------------------------------------------------------- |
@@ -12,17 +12,17 @@
 
 Loss: L_ent + L_div + β · cross-entropy (Eq. 7).
 
-Online, as later work runs it, by default as in TTAB's code: batch norm with the statistics of the batch;
-scored is the forward pass before the (last) update. T3A's code is `statistics=source, optimizer=adam,
-weight_decay=0, label_weight=0.1`; with `label_weight=0` instead, it is its SHOT-IM.
+Online is the form of later work, by default that of TTAB's code: batch norm uses the statistics of the batch;
+the forward pass before the (last) update is scored. T3A's code is `statistics=source, optimizer=adam,
+weight_decay=0, label_weight=0.1`; its SHOT-IM has `label_weight=0` instead.
 
-Offline is the paper's own: `epochs` passes in random order, pseudo-labels from centroids before each, a
-decaying learning rate; batch norm as in the official code: statistics of the batch while learning, which move
-the running ones; those label and predict.
+Offline is the paper's form: `epochs` passes in random order, pseudo-labels from centroids before each pass, a
+decaying learning rate. Batch norm is as in the official code: it learns with the statistics of the batch and
+updates the running statistics, which are used for pseudo-labels and predictions.
 
-Deviations: dropout is off. One learning rate for all layers, the paper's for its backbone. Where online no
+Deviations: dropout is off. One learning rate for all layers, the paper's for its backbone. If no online
 prediction is certain, the pseudo-label term is 0 (in T3A's and TTAB's code: NaN). A class that loses all its
-images to others while labels are made has no centroid (official code: no distance).
+images between the two rounds of labels has no centroid (official code: no distance).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class SHOTConfig:
     statistics    of batch norm, online: "batch", or "source", the stored ones.
     optimizer     Nesterov SGD, plain SGD or Adam (β₁ = momentum).
     steps         updates per batch, online.
-    labellings    offline: how often, at even distances, pseudo-labels are made; 0 = before each epoch.
-    class_images  offline: classes predicted for no more images than this are given up.
+    labellings    offline: how often pseudo-labels are made, at equal intervals; 0 = before each epoch.
+    class_images  offline: classes predicted for at most this many images get no pseudo-labels.
     """
 
     statistics: Literal["batch", "source"] = "batch"
@@ -79,9 +79,9 @@ EPSILON = 1e-5  # inside logarithms, in all official codes
 
 
 def information_maximisation(logits: Tensor, epsilon: float = 0.0) -> Tensor:
-    """L_ent + L_div (Eq. 3) of logits (B, C): predictions certain one by one, diverse together.
+    """L_ent + L_div (Eq. 3) of logits (B, C): each prediction certain, all together diverse.
 
-    L_ent is −Σ p log(p + ε) with an `epsilon`; L_div always has one of 10⁻⁵.
+    L_ent is −Σ p log(p + ε) with ε = `epsilon`; L_div always has ε = 10⁻⁵.
     """
     p = logits.softmax(dim=1)
     mean = p.mean(dim=0)
@@ -136,13 +136,15 @@ class SHOT(Method[SHOTConfig]):
                 done += 1
                 for group in self.optimizer.param_groups:
                     group["lr"] = group["initial_lr"] * (1 + 10 * done / steps) ** -0.75
-                own = labels[positions.to(labels.device)]
+                batch_labels = labels[positions.to(labels.device)]
                 tta.set_norm_mode(self.model, train=True)
-                self.learn(self.model(x), own, torch.ones_like(own, dtype=torch.bool), EPSILON)
+                self.learn(
+                    self.model(x), batch_labels, torch.ones_like(batch_labels, dtype=torch.bool), EPSILON
+                )
                 tta.set_norm_mode(self.model, train=False)
 
     def learn(self, logits: Tensor, labels: Tensor, certain: Tensor, epsilon: float = 0.0) -> None:
-        """One step on Eq. 7 for logits (B, C), labels (B,) and which of them count (B,)."""
+        """One step on Eq. 7 for logits (B, C) and labels (B,); only labels that are `certain` (B,) count."""
         logits = tta.widen(logits)
         labelled = tta.masked_mean(cross_entropy(logits, labels, reduction="none"), certain)
         information = information_maximisation(logits, epsilon)

@@ -8,12 +8,12 @@
 | m      | bn_momentum | of the running statistics of batch norm, which start at the source's            |
 
 Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`), on the memory, after every
-`update_every` arrivals, whatever the batch size. Where no image reaches the threshold, a warning says so.
-Scored: a forward pass in eval mode as an image arrives, with the weights and statistics of the last update.
+`update_every` arrivals, whatever the batch size. If no image reaches the threshold, a warning reports it.
+Scored: a forward pass in eval mode when an image arrives, with the weights and statistics of the last update.
 
-Deviations: a step moves the running statistics once, in its first pass, and the images after the last full
-group are scored too. With `official_quirks=True`, as in the official code, both passes of a step move them
-(m is 0.36 in effect), and the top is found by module names, as in SAR's. Dropout stays off.
+Deviations: a step updates the running statistics once, in its first pass, and the images after the last full
+group are scored too. With `official_quirks=True`, as in the official code, both passes of a step update them
+(in effect, m = 0.36), and the top is found by module names, as in SAR's. Dropout stays off.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from ttabench_methods.memory import HUS, Item
 class SoTTAConfig(tta.NormSettings):
     """Defaults: the official CIFAR-10-C configuration (batch size 64).
 
-    statistics    "median" for MedBN: then train mode normalises with the running statistics, moved first.
+    statistics    "median" for MedBN: train mode updates the running statistics and normalises with them.
     epochs        passes over the memory per update, in mini-batches of at most `step_size` images.
-    weight_decay  0 by the paper; in the official CIFAR runs 5e-4, since a 0 of the script is taken for unset.
+    weight_decay  0 in the paper; 5e-4 in the official CIFAR runs, whose script treats 0 as unset.
     """
 
     norms: Literal["batch", "all"] = "all"
@@ -82,7 +82,7 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
         self.arrived = 0
 
     def use_statistics(self) -> None:
-        """The running ones, which a step moves by m."""
+        """Use running statistics, which a step updates by m."""
         tta.use_running_statistics(self.model, self.config.statistics, self.config.bn_momentum)
 
     def adapt(self, x: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
         return torch.cat([self.arrive(group) for group in torch.tensor_split(x, tuple(cuts))])
 
     def arrive(self, x: Tensor) -> Tensor:
-        """Score images of one group, offer them to the memory, and learn from it if the group is complete."""
+        """Score images of one group and offer them to the memory; learn from it if the group is complete."""
         logits = self.predict(x)
         confidence, labels = tta.widen(logits).softmax(1).max(1)
         for image, sure, label in zip(x, confidence.tolist(), labels.tolist(), strict=True):

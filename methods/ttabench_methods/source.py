@@ -13,7 +13,7 @@ from ttabench.method import Method, NoConfig
 
 
 class Source(Method[NoConfig]):
-    """No adaptation: the reference every other method is measured against."""
+    """No adaptation: the reference for all other methods."""
 
     name = "source"
     scores = "the only forward pass, in eval mode"

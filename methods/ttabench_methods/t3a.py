@@ -2,19 +2,19 @@
 
 | symbol | name       |                                                                                 |
 | ------ | ---------- | ------------------------------------------------------------------------------- |
-| f_θ(x) | z          | what enters the last linear layer                                               |
+| f_θ(x) | z          | features: the input of the last linear layer                                    |
 | ω_k    | –          | weights of that layer for class k: the first support of its class               |
 | S_k    | supports   | features of unit length that were predicted as class k                          |
 | H      | entropies  | softmax entropy of the source classifier at each support                        |
-| M      | filter_k   | supports kept per class, those of lowest entropy                                |
+| M      | filter_k   | supports kept per class: those of lowest entropy                                |
 | c_k    | prototypes | mean of S_k                                                                     |
 
-Scored: z·c_k, with the batch itself already among the supports. No gradient; the network is not changed, and
+Scored: z·c_k; the supports already include the current batch. No gradients; the network does not change, and
 batch norm keeps the source statistics. At most M·C features are kept.
 
 Deviations: none from the paper. With `official_quirks=True`, as in the official code (and TTAB's and FOA's):
-each c_k is divided by its length, where the paper's mean is shorter if the supports disagree; and the class
-of ω_k as a support is the one that the last layer gives it, where the paper has k.
+each c_k is divided by its length (the paper's mean is shorter if the supports differ), and the class of ω_k
+as a support is the one that the last layer predicts for it (in the paper: k).
 """
 
 from __future__ import annotations

@@ -2,19 +2,19 @@
 
 | symbol   | name     |                                                                                     |
 | -------- | -------- | ----------------------------------------------------------------------------------- |
-| z        | z        | what enters the last linear layer, k numbers                                        |
+| z        | z        | features: the input of the last linear layer, k numbers                             |
 | μ_t, C_t | target   | mean and covariance (divided by n − 1) of all target features so far                |
 | –        | supports | pseudo-source: the `filter_k` features of least entropy of each predicted class    |
 | μ_s, C_s | –        | mean and covariance of the supports                                                 |
 | W        | map      | (k, k), from the identity `steps` steps of Adam on ‖Wᵀ C_t W − C_s‖²_F              |
 
 Scored: the last layer on (z − μ_t) W + μ_s. The network does not change; batch norm keeps the source's
-statistics. Offline, as in the paper, W is found once all images have been seen; online anew after each batch,
-from all so far, which include it. What is kept does not grow: moments, and `filter_k` features per class.
+statistics. Offline, as in the paper, W is computed after all images have been seen; online, after each batch
+from all images so far. The memory does not grow: it holds moments, and `filter_k` features per class.
 
 Deviations: the official code takes r_j · `filter_k` supports of class j, with r_j the number of labels j
-*among the test labels*, divided by that of label 0. Here no label is seen, and every class gets as many: the
-same where labels are balanced. The online form is ours.
+*among the test labels*, divided by that of label 0. Here no label is used, and every class has the same
+number of supports: for balanced labels this is the same. The online form is our addition.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def most_certain(labels: Tensor, entropies: Tensor, sizes: Tensor) -> Tensor:
     """Positions of the `sizes` (C,) lowest entropies of each class: (S,) int64, (S,) → (≤ S,)."""
     order = entropies.argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]  # by class, then by entropy
-    found = labels.bincount(minlength=len(sizes))
-    rank = torch.arange(len(labels), device=labels.device) - (found.cumsum(0) - found)[labels[order]]
+    counts = labels.bincount(minlength=len(sizes))
+    rank = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[labels[order]]
     return order[rank < sizes[labels[order]]]
 
 
@@ -60,7 +60,7 @@ def align(target: Tensor, source: Tensor, steps: int, lr: float) -> Tensor:
 
 
 class TCA(Method[TCAConfig]):
-    """Give the features mean and covariance of the most certain ones."""
+    """Give the features the mean and covariance of the most certain features."""
 
     name = "tca"
     paper = references.TCA
@@ -68,8 +68,8 @@ class TCA(Method[TCAConfig]):
     family = "alignment"
     mode = "offline"
     batch_size = 128
-    scores = "the only forward pass, its features mapped by what all batches so far say, itself included"
-    scores_frozen = "a forward pass, its features mapped by what all images said"
+    scores = "the only forward pass, its features mapped by the statistics of all batches up to this one"
+    scores_frozen = "a forward pass, its features mapped by the statistics of all images"
     deviations = (
         "supports are as many for every class (the official code takes their numbers from the test labels); "
         "the online form is ours"
@@ -92,7 +92,7 @@ class TCA(Method[TCAConfig]):
 
     @torch.no_grad()
     def fit(self, batches: Batches, epochs: int = 0) -> None:
-        """One pass, whatever the epochs: another would find the same images."""
+        """One pass for any number of epochs: a second pass would add the same images."""
         for x in batches:
             self.take(x)
         self.solve()
@@ -102,7 +102,7 @@ class TCA(Method[TCAConfig]):
         return self.mapped(self.model.features(x))
 
     def take(self, x: Tensor) -> Tensor:
-        """Features (B, k) of images, by now among moments and supports."""
+        """Features (B, k) of images; add them to the moments and supports."""
         z, logits = self.model.features_and_logits(x)
         wide = tta.widen(z)
         self.target.add(wide)
@@ -116,16 +116,16 @@ class TCA(Method[TCAConfig]):
         return z
 
     def solve(self) -> None:
-        """W, from moments and supports."""
-        own = tta.RunningMoments("covariance")
-        own.add(self.supports)
-        covariances = self.target.second(correction=1), own.second(correction=1)
+        """Compute W from moments and supports."""
+        source = tta.RunningMoments("covariance")
+        source.add(self.supports)
+        covariances = self.target.second(correction=1), source.second(correction=1)
         with torch.autocast(self.supports.device.type, enabled=False):
             self.map = align(*covariances, self.config.steps, self.config.lr)
-        self.source_mean = own.mean
+        self.source_mean = source.mean
 
     def mapped(self, z: Tensor) -> Tensor:
-        """Logits (B, C) of (z − μ_t) W + μ_s; of z where nothing was seen yet."""
+        """Logits (B, C) of (z − μ_t) W + μ_s; of z before the first batch."""
         if self.map is None:
             return self.model.head(z)
         with torch.autocast(z.device.type, enabled=False):

@@ -5,14 +5,14 @@ Wang, Shelhamer, Liu, Olshausen, Darrell. ICLR 2021, https://arxiv.org/abs/2006.
 | symbol | name       |                                                                        |
 | ------ | ---------- | ---------------------------------------------------------------------- |
 | μ, σ   | statistics | of the test batch, in every forward pass                               |
-| γ, β   | norms      | affine parameters of the normalisation layers: all that is learned     |
+| γ, β   | norms      | affine parameters of the normalisation layers; nothing else is learned |
 | H(ŷ)   | entropy    | −Σ p log p of the softmax, natural logarithm; the loss is its mean     |
 
 Scored: the forward pass before the (last) update, as in the official code and the published version.
 
-Deviations: dropout and stochastic depth stay in eval mode (the official code puts the whole model in
-train mode). Where there is no batch norm, all norm layers are adapted, as the official code of SAR does; its
-learning rate of vision transformers on ImageNet, 0.001 · B/64 for batches of B images, is taken for B = 64.
+Deviations: dropout and stochastic depth stay in eval mode (the official code puts the whole model in train
+mode). Without batch norm, all norm layers are adapted, as in the official code of SAR; its learning rate for
+vision transformers on ImageNet, 0.001 · B/64 for batches of B images, is used with B = 64.
 """
 
 from __future__ import annotations

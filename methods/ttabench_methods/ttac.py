@@ -1,23 +1,24 @@
-"""TTAC: Gaussians of target features are anchored to the source's (Su, Xu and Jia, NeurIPS 2022).
+"""TTAC: Gaussians of target features are aligned to the source's (Su, Xu and Jia, NeurIPS 2022).
 
 | symbol      | name       |                                                                             |
 | ----------- | ---------- | --------------------------------------------------------------------------- |
-| z           | z          | what enters the last linear layer                                           |
-| μ_s, Σ_s    | source     | mean and covariance of source features, of all and of each predicted class  |
-| μ_t, Σ_t, n | whole      | running Gaussian of all target features: starts empty                       |
-| μ_k, Σ_k, n | by_class   | of those that are k with a probability over `threshold`: starts as source's |
+| z           | z          | features: the input of the last linear layer                                |
+| μ_s, Σ_s    | source     | mean and covariance of source features: all, and for each predicted class   |
+| μ_t, Σ_t, n | whole      | running Gaussian of all target features; starts empty                       |
+| μ_k, Σ_k, n | by_class   | the same for class k predicted above `threshold`; starts as the source's    |
 | c           | bias       | added to every covariance's diagonal: largest entry of Σ_s / `bias_divisor` |
 | J           | divergence | KL(source ‖ target) + KL(target ‖ source)                                   |
 
-Loss: `scale` · (J of all + 1/C Σ_k J_k), k over the classes that this batch has features of and that have had
-`class_min` so far. All but the last layer learns; batch norm uses the batch's statistics while it does, and
-moves what it stores. Scored: a second forward pass, after the step, with what is stored.
+Loss: `scale` · (J of all + 1/C Σ_k J_k), over the classes k that have features in this batch and at least
+`class_min` features so far. All layers but the last learn. In this pass batch norm uses the batch's
+statistics and updates its running statistics. Scored: a second forward pass, after the step, with the running
+statistics.
 
-Deviations: the form without a queue, which does not look at whether predictions stay the same over time.
-Classes of the source are predicted ones. A batch with more features than a running Gaussian's length takes
-the place of all before it; with `official_quirks=True` it counts for more than that, and the covariance may
-turn indefinite, where the official code stops. Where class covariances have no room (a thousand classes; the
-official ImageNet code keeps diagonals), `classes` is off.
+Deviations: this is the form without a queue, which does not filter by the consistency of predictions over
+time. Source classes are predicted classes. A batch with more features than the length of a running Gaussian
+replaces all earlier features. With `official_quirks=True` it gets a larger weight, and the covariance may
+become indefinite; the official code stops there. If class covariances need too much memory (a thousand
+classes; the official ImageNet code keeps diagonals), `classes` is off.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from ttabench.method import (
 )
 from ttabench_methods import extractor, references
 
-ROOM = 200_000_000  # numbers in all class covariances together
+MAX_NUMBERS = 200_000_000  # in all class covariances together
 Gaussian = tuple[float, Tensor, Tensor]  # features so far, mean (k,), covariance (k, k)
 
 
@@ -66,13 +67,15 @@ class TTACConfig:
 
 
 def absorb(z: Tensor, running: Gaussian, length: int, official: bool = False) -> Gaussian:
-    """The running Gaussian once it has taken features z (b, k); gradients flow through z."""
+    """The running Gaussian updated with features z (b, k); gradients flow through z."""
     n, mean, covariance = running
     n += len(z)
     a = 1 / n if n <= length else 1 / (length if official else max(length, len(z)))
-    apart = z - mean
-    shift = a * apart.sum(dim=0)
-    covariance = covariance + a * (apart.T @ apart - len(z) * covariance) - torch.outer(shift, shift)
+    deviations = z - mean
+    shift = a * deviations.sum(dim=0)
+    covariance = (
+        covariance + a * (deviations.T @ deviations - len(z) * covariance) - torch.outer(shift, shift)
+    )
     return n, mean + shift, covariance
 
 
@@ -85,18 +88,18 @@ class Anchor:
         self.inverse = torch.linalg.inv(self.covariance)
 
     def divergence(self, mean: Tensor, covariance: Tensor) -> Tensor:
-        """J to a target Gaussian, which gets the same c: the logarithms of determinants cancel."""
+        """J to a target Gaussian with the same c on its diagonal; the logarithms of determinants cancel."""
         covariance = covariance + self.ridge
         inverse = torch.linalg.inv(covariance)
-        apart = mean - self.mean
+        shift = mean - self.mean
         traces = (self.inverse * covariance).sum() + (inverse * self.covariance).sum()
-        quadratic = torch.dot(apart, (self.inverse + inverse) @ apart)
+        quadratic = torch.dot(shift, (self.inverse + inverse) @ shift)
         divergence: Tensor = (traces + quadratic) / 2 - len(mean)
         return divergence
 
 
 class TTAC(Method[TTACConfig]):
-    """Pull running Gaussians of the features, of all and of each class, to the source's."""
+    """Align running Gaussians of the features, of all and of each class, to the source's."""
 
     name = "ttac"
     paper = references.TTAC
@@ -106,8 +109,8 @@ class TTAC(Method[TTACConfig]):
     batch_size = 256
     scores = "a second forward pass, after the update, with the statistics moved by it"
     deviations = (
-        "without the queue; source classes are predicted ones; a batch counts for at most a whole running "
-        "Gaussian (official_quirks: more); no class term where class covariances have no room"
+        "without the queue; source classes are predicted ones; a large batch replaces the running Gaussian "
+        "(official_quirks: gets more weight); no class term if class covariances need too much memory"
     )
 
     @classmethod
@@ -120,7 +123,7 @@ class TTAC(Method[TTACConfig]):
 
     @classmethod
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        return {"classes": False} if arch.num_classes * arch.num_features**2 > ROOM else {}
+        return {"classes": False} if arch.num_classes * arch.num_features**2 > MAX_NUMBERS else {}
 
     def setup(self, source: SourceData | None) -> None:
         if source is None:
@@ -135,10 +138,10 @@ class TTAC(Method[TTACConfig]):
         if cfg.classes:
             start = 1e-10 if cfg.official_quirks else 0
             seen = zip(*source.class_gaussians(self.model, cfg.source_images), strict=True)
-            for k, (count, own_mean, own_covariance) in enumerate(seen):
+            for k, (count, class_mean, class_covariance) in enumerate(seen):
                 if count:
-                    self.by_class[k] = start, own_mean, own_covariance
-                    self.anchors[k] = Anchor(own_mean, own_covariance, bias)
+                    self.by_class[k] = start, class_mean, class_covariance
+                    self.anchors[k] = Anchor(class_mean, class_covariance, bias)
         self.parameters = extractor.learn_extractor(self.model)
         self.optimizer = tta.make_optimizer("sgd", self.parameters.values(), cfg.lr, cfg.momentum)
 
@@ -150,7 +153,7 @@ class TTAC(Method[TTACConfig]):
         return self.predict(x)
 
     def loss(self, z: Tensor, logits: Tensor) -> Tensor:
-        """Of features (B, k) and logits (B, C), which the running Gaussians take."""
+        """The loss of features (B, k) with logits (B, C); updates the running Gaussians."""
         cfg = self.config
         whole = absorb(z, self.whole, cfg.length, cfg.official_quirks)
         self.whole = whole[0], whole[1].detach(), whole[2].detach()
@@ -158,10 +161,10 @@ class TTAC(Method[TTACConfig]):
         confidence, labels = logits.softmax(dim=1).max(dim=1)
         labels = torch.where(confidence > cfg.threshold, labels, -1)
         for k in sorted(set(labels.tolist()) & set(self.by_class)):
-            own = absorb(z[labels == k], self.by_class[k], cfg.class_length, cfg.official_quirks)
-            self.by_class[k] = own[0], own[1].detach(), own[2].detach()
-            if own[0] >= cfg.class_min:
-                loss = loss + self.anchors[k].divergence(*own[1:]) / logits.shape[1]
+            updated = absorb(z[labels == k], self.by_class[k], cfg.class_length, cfg.official_quirks)
+            self.by_class[k] = updated[0], updated[1].detach(), updated[2].detach()
+            if updated[0] >= cfg.class_min:
+                loss = loss + self.anchors[k].divergence(*updated[1:]) / logits.shape[1]
         return cfg.scale * loss
 
     def adapted(self) -> str:

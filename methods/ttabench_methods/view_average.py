@@ -13,7 +13,7 @@ from ttabench_methods.views import View
 
 __all__ = ["average_over_views"]
 
-# Of a forward pass over several views; on a CPU, larger activations soon cost more than fewer calls save.
+# Images per forward pass over several views. On a CPU, larger activations cost more than fewer calls save.
 IMAGES_PER_FORWARD = 512
 IMAGES_PER_FORWARD_CPU = 16
 
@@ -22,20 +22,20 @@ IMAGES_PER_FORWARD_CPU = 16
 def average_over_views(model: nn.Module, x: Tensor, view: View, count: int) -> Tensor:
     """Mean logits (B, C) of `model` over `count` views of a batch (B, 3, H, W).
 
-    A forward pass takes as many views as fit into a bounded number of images, at least one. The
-    statistics of batch norm (`nn.use_batch_statistics`) are those of each view by itself.
+    A forward pass takes as many views as a fixed number of images allows, at least one. Batch norm
+    (`nn.use_batch_statistics`) uses the statistics of each view separately.
     """
     together = max(1, (IMAGES_PER_FORWARD_CPU if x.device.type == "cpu" else IMAGES_PER_FORWARD) // len(x))
     logits: list[Tensor] = []
     for start in range(0, count, together):
         views = [view(x) for _ in range(min(together, count - start))]
-        with BatchStatisticsApart(len(views)) if len(views) > 1 else nullcontext():
+        with SeparateBatchStatistics(len(views)) if len(views) > 1 else nullcontext():
             logits.append(model(torch.cat(views)))
     return torch.cat(logits).view(count, len(x), -1).mean(0)
 
 
-class BatchStatisticsApart(TorchFunctionMode):
-    """While active, batch statistics are those of each of `parts` batches that lie one after another."""
+class SeparateBatchStatistics(TorchFunctionMode):
+    """Inside the block, each of `parts` concatenated batches has its own batch statistics."""
 
     def __init__(self, parts: int) -> None:
         super().__init__()
@@ -51,5 +51,5 @@ class BatchStatisticsApart(TorchFunctionMode):
         folded = x.reshape(self.parts, -1, *x.shape[1:]).transpose(0, 1).flatten(1, 2)
         weight, bias = (None if p is None else p.repeat(self.parts) for p in (weight, bias))
         out = torch.batch_norm(folded, weight, bias, *settings)
-        apart = out.view(len(out), self.parts, *x.shape[1:]).transpose(0, 1)
-        return apart.reshape(x.shape)
+        unfolded = out.view(len(out), self.parts, *x.shape[1:]).transpose(0, 1)
+        return unfolded.reshape(x.shape)

@@ -1,4 +1,4 @@
-"""Random views of images: CoTTA's, which RoTTA shares, and ROID's.
+"""Random views of images: those of CoTTA and RoTTA, and those of ROID.
 
 The list of transforms is that of Wang et al., Continual Test-Time Domain Adaptation (CVPR 2022), in its
 official code: colour jitter in random order, affine map, Gaussian blur, mirror, noise. Pixels are in
@@ -21,7 +21,7 @@ __all__ = ["View", "mild_view", "random_view"]
 
 View = Callable[[Tensor], Tensor]
 
-MARGIN = 2  # pixels that the 5 × 5 blur sees beyond the image
+MARGIN = 2  # pixels beyond the image that the 5 × 5 blur uses
 
 
 def random_view(x: Tensor) -> Tensor:
@@ -44,7 +44,8 @@ def mild_view(x: Tensor) -> Tensor:
 def affine(x: Tensor) -> Tensor:
     """Rotate by ±15°, shift by up to an eighth of the side (whole pixels), scale by 0.9 to 1.1.
 
-    Bilinear, the border continued outwards. Returns (B, 3, H + 4, W + 4): the image and MARGIN around it.
+    Bilinear; border pixels are repeated outwards. Returns (B, 3, H + 4, W + 4): the image and MARGIN around
+    it.
     """
     height, width = x.shape[-2:]
     angle = math.radians(uniform(-15, 15))

@@ -1,6 +1,6 @@
-"""The shape that every model takes: images in, features, a linear last layer, logits out.
+"""The interface of every model: images in, features, a linear last layer, logits out.
 
-`norm_layers`, `transformer_blocks` and `probe` find out what a network is made of.
+`norm_layers`, `transformer_blocks` and `probe` analyse the structure of a network.
 """
 
 from ttabench.classifier.architecture import Architecture

@@ -1,4 +1,4 @@
-"""What methods may ask about a model before they run on it. Imports no torch."""
+"""Facts about a model that methods may read before they run on it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """What a method may ask about a model.
+    """Facts about a model that a method may read before it runs.
 
-    norm_layers  the kinds of normalisation layer it has, out of batch, group, layer and instance.
-    tags         what kind of network it is, e.g. ("transformer", "class_token"); see `probe.Probed`.
+    norm_layers  its kinds of normalisation layer: batch, group, layer, instance.
+    tags         the kind of network, e.g. ("transformer", "class_token"); see `probe.Probed`.
     """
 
     norm_layers: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The one shape every model takes: pixels in [0, 1] in, features, a linear head, logits out."""
+"""The interface of every model: pixels in [0, 1] in, features, a linear head, logits out."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Classifier(nn.Module):
 
     net         maps normalised (B, 3, H, W) to logits (B, C).
     last        the name of the `nn.Linear` in `net` that makes the logits.
-    tags        what kind of network it is, as far as methods ask (see `probe.Probed`, and `wrap`).
-    norm_order  the names of the norm layers in `net` in the order in which they run; () where unknown.
+    tags        the kind of network, for methods that depend on it (see `probe.Probed` and `wrap`).
+    norm_order  the names of the norm layers in `net` in the order in which they run; () if unknown.
 
-    ``forward(x)`` = ``head(features(x))``. The features are read where they enter the last linear
-    layer, so nothing is asked of `net` but that it has one; it is never modified.
+    ``forward(x)`` = ``head(features(x))``. The features are the input of the last linear layer, so `net`
+    needs no other property than this layer. `net` is never modified.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Classifier(nn.Module):
     ) -> Classifier:
         """Find the linear layer that makes the logits by running `net` on images of noise.
 
-        The same pass tells in which order the norm layers run and, where `tags` is None, what kind of
-        network it is. Raises UserError where no linear layer's output is the network's output.
+        The same pass shows in which order the norm layers run. If `tags` is None, it also shows the kind of
+        network. Raises UserError if no linear layer's output is the network's output.
         """
-        found = probe(net, image_size, tags=tags is None)
-        if found.last is not None:
-            tags = found.tags if tags is None else tags
-            return cls(net, last=found.last, mean=mean, std=std, tags=tags, norm_order=found.norm_order)
+        probed = probe(net, image_size, tags=tags is None)
+        if probed.last is not None:
+            tags = probed.tags if tags is None else tags
+            return cls(net, last=probed.last, mean=mean, std=std, tags=tags, norm_order=probed.norm_order)
         raise UserError(
             f"{type(net).__name__} does not end in a linear layer, so its features cannot be found; "
             "wrap it yourself: Classifier(net, last='name.of.the.linear.layer')."
@@ -111,31 +111,31 @@ class Classifier(nn.Module):
         return logits
 
     def features(self, x: Tensor) -> Tensor:
-        """What enters the last linear layer, (B, k), for images (B, 3, H, W) in [0, 1]."""
+        """The input (B, k) of the last linear layer, for images (B, 3, H, W) in [0, 1]."""
         return self.features_and_logits(x)[0]
 
     def features_and_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one forward pass."""
-        with self._catching() as caught:
+        """Features (B, k) and logits (B, C) from one forward pass."""
+        with self._head_input() as recorded:
             logits = self(x)
-        return caught[-1], logits
+        return recorded[-1], logits
 
     @contextmanager
-    def _catching(self) -> Iterator[list[Tensor]]:
-        caught: list[Tensor] = []
+    def _head_input(self) -> Iterator[list[Tensor]]:
+        recorded: list[Tensor] = []
 
-        def catch(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            caught.append(inputs[0])
+        def record(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            recorded.append(inputs[0])
 
-        # A hook lives for one call only, so that copies of the classifier never share one.
-        hook = self.linear.register_forward_pre_hook(catch)
+        # The hook exists for one call only, so that copies of the classifier never share one.
+        hook = self.linear.register_forward_pre_hook(record)
         try:
-            yield caught
+            yield recorded
         finally:
             hook.remove()
 
     def architecture(self) -> Architecture:
-        """What methods may ask of a model before they run on it."""
+        """Facts about the model that methods may read before they run on it."""
         kinds = {kind for m in self.modules() if (kind := norm_kind(m))}
         return Architecture(
             norm_layers=tuple(sorted(kinds)),

@@ -1,4 +1,4 @@
-"""The normalisation layers of a network: which there are, and of which kind."""
+"""The normalisation layers of a network, and their kinds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def norm_kind(module: nn.Module) -> str:
-    """ "batch", "group", "layer" or "instance"; "" for everything else."""
+    """The kind of a normalisation layer: "batch", "group", "layer" or "instance"; "" for other modules."""
     if isinstance(module, _BatchNorm):
         return "batch"
     if isinstance(module, nn.GroupNorm):
@@ -22,7 +22,7 @@ def norm_kind(module: nn.Module) -> str:
 
 
 def norm_modules(model: nn.Module, norms: str = "all") -> Iterator[tuple[str, nn.Module]]:
-    """Named normalisation layers: `norms` is one kind, e.g. "batch", or "all" for every kind."""
+    """Normalisation layers with their names. `norms` is one kind, e.g. "batch", or "all" for every kind."""
     for name, module in model.named_modules():
         kind = norm_kind(module)
         if kind and norms in ("all", kind):

@@ -1,4 +1,4 @@
-"""What a forward pass or two tell of a network that is not ours: where it ends and what it is made of."""
+"""Find the last linear layer, the order of the norm layers and the kind of a network, by running it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ttabench.classifier.transformer_blocks import transformer_blocks
 
 __all__ = ["Probed", "probe"]
 
-PROMPTS = 3
-ALIKE = 0.05  # relative difference of features that rounding may make, half precision included
+PROMPTS = 3  # tokens that are added to see whether a transformer accepts more
+TOLERANCE = 0.05  # relative difference of features that rounding can cause, also in half precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What was found.
+    """The result of :func:`probe`.
 
-    last         the name of the linear layer that makes the logits, None where there is none.
-    norm_order   the names of the norm layers that ran, in the order in which they did.
+    last         the name of the linear layer that makes the logits; None if there is none.
+    norm_order   the names of the norm layers that ran, in the order in which they ran.
     tags         "transformer": two or more blocks of one type, with layer norm inside, take tokens, a tensor
-                 of three dimensions. "class_token": the first of the tokens (B, N, d) that enter them is the
-                 same for all images. "no_room_for_prompts": no others can join them, or it matters where
-                 these stand (windows, relative positions, a second token that is read).
+                 of three dimensions. "class_token": the first of the tokens (B, N, d) that enter the blocks
+                 is the same for all images. "no_room_for_prompts": the blocks accept no additional tokens,
+                 or their position matters (windows, relative positions, a second special token).
     """
 
     last: str | None
@@ -40,35 +40,35 @@ class Probed:
 
 @torch.no_grad()
 def probe(net: nn.Module, image_size: int, *, tags: bool = True) -> Probed:
-    """Run `net` in eval mode on two images of noise; for `tags`, a transformer once more with more tokens.
+    """Run `net` in eval mode on two images of noise; for `tags`, run a transformer again with more tokens.
 
-    The network stays as it is, and so does the global random generator. What the network raises on images
-    of this size is raised here; where it raises with more tokens, it has no room for them.
+    The network and the global random generator do not change. An exception that the network raises on
+    images of this size is passed on. A network that raises with more tokens has no room for prompts.
     """
     noise = torch.rand(2, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     x = noise.to(next(net.parameters(), noise))
-    made: dict[str, Any] = {}  # by linear layers; of the others, that they ran; the last to be done is last
-    entered: list[Tensor] = []
+    outputs: dict[str, Any] = {}  # name → output of a linear layer, None for others; in order of completion
+    block_inputs: list[Tensor] = []
 
-    def done(name: str, module: nn.Module, _inputs: object, out: Any) -> None:
-        made.pop(name, None)
-        made[name] = out if isinstance(module, nn.Linear) else None
+    def record_output(name: str, module: nn.Module, _inputs: object, out: Any) -> None:
+        outputs.pop(name, None)
+        outputs[name] = out if isinstance(module, nn.Linear) else None
 
-    def enter(_block: nn.Module, inputs: tuple[Any, ...]) -> None:
-        entered.extend(first.clone() for first in inputs[:1] if isinstance(first, Tensor))
+    def record_input(_block: nn.Module, inputs: tuple[Any, ...]) -> None:
+        block_inputs.extend(first.clone() for first in inputs[:1] if isinstance(first, Tensor))
 
     blocks = transformer_blocks(net)
     with _evaluating(net) as hooks:
         for name, module in net.named_modules():
-            if not isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
-                hooks.append(module.register_forward_hook(partial(done, name)))
-        hooks += [block.register_forward_pre_hook(enter) for block in blocks[:1]]
+            if not isinstance(module, torch.jit.ScriptModule):  # these accept no hooks
+                hooks.append(module.register_forward_hook(partial(record_output, name)))
+        hooks += [block.register_forward_pre_hook(record_input) for block in blocks[:1]]
         logits = net(x)
-    last = next((name for name, out in reversed(made.items()) if _same(out, logits)), None)
-    found: tuple[str, ...] = ()
-    if tags and last is not None and len(blocks) > 1 and entered and entered[0].dim() == 3:
-        found = ("transformer", *_tags(net, x, blocks, entered[0], last))
-    return Probed(last=last, norm_order=_norm_order(net, made), tags=found)
+    last = next((name for name, out in reversed(outputs.items()) if _same(out, logits)), None)
+    kind: tuple[str, ...] = ()
+    if tags and last is not None and len(blocks) > 1 and block_inputs and block_inputs[0].dim() == 3:
+        kind = ("transformer", *_tags(net, x, blocks, block_inputs[0], last))
+    return Probed(last=last, norm_order=_norm_order(net, outputs), tags=kind)
 
 
 def _same(out: Any, logits: Any) -> bool:
@@ -77,14 +77,17 @@ def _same(out: Any, logits: Any) -> bool:
 
 
 def _norm_order(net: nn.Module, ran: Iterable[str]) -> tuple[str, ...]:
-    """A fused kernel may do a layer's work without calling it; it ran, then, when what it lies in did."""
+    """The norm layers in the order in which they ran, from the modules that `ran`.
+
+    A fused kernel may do the work of a layer without calling it. Such a layer gets the place of its parent.
+    """
     place = {name: i for i, name in enumerate(ran)}
     when = {name: place.get(name, place.get(name.rpartition(".")[0], -1)) for name, _ in norm_modules(net)}
     return tuple(sorted((name for name, i in when.items() if i >= 0), key=lambda name: when[name]))
 
 
 def _tags(net: nn.Module, x: Tensor, blocks: list[nn.Module], tokens: Tensor, last: str) -> Iterator[str]:
-    if len(tokens) != len(x):  # the batch is another dimension, or images are cut into windows
+    if len(tokens) != len(x):  # the batch is not the first dimension, or images are cut into windows
         yield "no_room_for_prompts"
         return
     differs = (tokens[0] != tokens[1]).any(dim=1)
@@ -96,42 +99,44 @@ def _tags(net: nn.Module, x: Tensor, blocks: list[nn.Module], tokens: Tensor, la
 
 
 def _has_room(net: nn.Module, x: Tensor, blocks: list[nn.Module], classes: int, last: str) -> bool:
-    """Whether prompts may stand anywhere behind the class token, and the features (B, k) are the same.
+    """Whether the features (B, k) are the same wherever prompts stand after the class token.
 
-    The image (1, 3, H, W) goes through twice: with prompts where a method puts them, and in the middle.
+    The image (1, 3, H, W) is run twice: with prompts directly after the class token, where methods put them,
+    and with prompts in the middle of the tokens.
     """
-    passed: list[nn.Module] = []
+    blocks_run: list[nn.Module] = []
     features: list[Tensor] = []
 
-    def join(_block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def add_prompts(_block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         tokens: Tensor = inputs[0]
-        prompts = tokens[0, -PROMPTS:].flip(1)  # like tokens, but none of them
-        ends = (classes, tokens.shape[1] // 2)
-        rows = [torch.cat([row[:i], prompts, row[i:]]) for row, i in zip(tokens, ends, strict=True)]
+        prompts = tokens[0, -PROMPTS:].flip(1)  # values as tokens have them, but no token of the image
+        places = (classes, tokens.shape[1] // 2)
+        rows = [torch.cat([row[:i], prompts, row[i:]]) for row, i in zip(tokens, places, strict=True)]
         return torch.stack(rows), *inputs[1:]
 
-    def leave(block: nn.Module, _inputs: object, out: Any) -> None:
+    def record_block(block: nn.Module, _inputs: object, out: Any) -> None:
         if isinstance(out, Tensor) and out.dim() == 3:
-            passed.append(block)
+            blocks_run.append(block)
 
-    def read(_linear: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def record_features(_linear: nn.Module, inputs: tuple[Any, ...]) -> None:
         features.append(inputs[0])
 
     try:
         with _evaluating(net) as hooks:
-            hooks.append(blocks[0].register_forward_pre_hook(join))
-            hooks += [block.register_forward_hook(leave) for block in blocks]
-            hooks.append(net.get_submodule(last).register_forward_pre_hook(read))
+            hooks.append(blocks[0].register_forward_pre_hook(add_prompts))
+            hooks += [block.register_forward_hook(record_block) for block in blocks]
+            hooks.append(net.get_submodule(last).register_forward_pre_hook(record_features))
             net(x.repeat(2, 1, 1, 1))
-    except Exception:  # whatever a stranger's network does with more tokens than it expects
+    except Exception:  # a network may raise anything on more tokens than it expects
         return False
-    behind, amid = features[-1].float()
-    return passed == blocks and bool((behind - amid).norm() <= ALIKE * amid.norm())
+    at_start, in_middle = features[-1].float()
+    same = bool((at_start - in_middle).norm() <= TOLERANCE * in_middle.norm())
+    return blocks_run == blocks and same
 
 
 @contextmanager
 def _evaluating(net: nn.Module) -> Iterator[list[RemovableHandle]]:
-    """Eval mode, with a list for hooks; then they are removed, and each module is in the mode it was in."""
+    """Eval mode inside the block, with a list for hooks. Afterwards hooks and modes are as before."""
     modes = {module: module.training for module in net.modules()}
     hooks: list[RemovableHandle] = []
     net.eval()
@@ -140,6 +145,6 @@ def _evaluating(net: nn.Module) -> Iterator[list[RemovableHandle]]:
     finally:
         for hook in hooks:
             hook.remove()
-        net.train(modes[net])  # for networks that do more than to note it
+        net.train(modes[net])  # for networks whose train() does more than set a flag
         for module, mode in modes.items():
             module.training = mode

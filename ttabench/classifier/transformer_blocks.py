@@ -1,4 +1,4 @@
-"""The blocks of a vision transformer, found by structure."""
+"""The blocks of a vision transformer, found by the structure of the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 def transformer_blocks(model: nn.Module) -> list[nn.Module]:
-    """The longest list of modules of one type with a layer norm inside; empty where there is none."""
+    """The longest list of modules of one type that contain a layer norm; empty if there is no such list."""
     lists = [list(module.children()) for module in model.modules() if isinstance(module, LISTS)]
     lists = [
         blocks

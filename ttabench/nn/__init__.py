@@ -1,6 +1,6 @@
-"""Mechanics that several methods share. A method file imports from here and from `ttabench.method`.
+"""Building blocks that several methods share. A method file imports from here and from `ttabench.method`.
 
-Norm layers, batch-norm statistics, top layers, losses, updates, source images, the adapter of norm layers.
+Norm layers, batch-norm statistics, top layers, losses, updates, source images, the base class `NormAdapter`.
 """
 
 from ttabench.classifier import Classifier

@@ -16,9 +16,9 @@ from ttabench.nn.objectives import widen
 
 
 def moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
-    """Centre and spread (C,), (C,) of (B, C, …) per channel, over everything else.
+    """Centre and spread of each channel, over images and locations: (B, C, …) → (C,), (C,).
 
-    "batch": mean and biased variance. "unbiased": mean and unbiased variance (0 of a single value).
+    "batch": mean and biased variance. "unbiased": mean and unbiased variance (0 for a single value).
     "median": the lower median m and the mean of (x − m)² (MedBN, Park et al., CVPR 2024); the median's
     gradient goes to the selected element.
     """
@@ -36,17 +36,18 @@ PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
 
 
 class AdaptiveBatchNorm(_BatchNorm):
-    """A batch-norm layer whose statistics are, or come to be, those of the test data.
+    """A batch-norm layer that normalises with statistics of the test data, alone or mixed with stored ones.
 
     (μ, σ²) = (1 − w)·(stored mean, stored variance) + w·(m, v), with (m, v) the :func:`moments` of the
     input; gradients flow through m and v, unless `gradient` is false.
 
     statistics  "batch", "unbiased" or "median".
-    weight      w in [0, 1]. With 1, what is stored is neither read nor kept.
+    weight      w in [0, 1]. With w = 1, stored statistics are not used.
     prior       N > 0: w = n / (N + n) for a batch of n images (Schneider et al., NeurIPS 2020).
-    track       in train mode the mixture replaces what is stored, in eval mode what is stored is used
-                (RobustBN: Yuan et al., CVPR 2023). Otherwise both modes do the same and nothing moves.
-    after       what the layer goes on to, such as an activation; none for torch's own layers.
+    track       True: in train mode the mixture replaces the stored statistics; in eval mode the layer uses
+                the stored statistics (RobustBN: Yuan et al., CVPR 2023). False: both modes normalise with
+                the mixture, and the stored statistics do not change.
+    after       a module applied to the output, such as an activation; None for torch's own layers.
     """
 
     running_mean: Tensor | None
@@ -82,9 +83,9 @@ class AdaptiveBatchNorm(_BatchNorm):
 
     def _normalise(self, input: Tensor) -> Tensor:
         if self.running_mean is None and self.statistics == "batch":
-            return self._fused(input, own=True)
+            return self._fused(input, batch_statistics=True)
         if self.track and not self.training:
-            return self._fused(input, own=False)
+            return self._fused(input, batch_statistics=False)
         mean, var = self._statistics(input)
         shape = (1, -1, *(1,) * (input.dim() - 2))
         scale = (var + self.eps).rsqrt()
@@ -93,11 +94,11 @@ class AdaptiveBatchNorm(_BatchNorm):
         out = (input - mean.view(shape)) * scale.view(shape)
         return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
 
-    def _fused(self, x: Tensor, own: bool) -> Tensor:
-        """Unlike nn.functional.batch_norm, torch.batch_norm takes a single value per channel."""
-        stored = (None, None) if own else (self.running_mean, self.running_var)
+    def _fused(self, x: Tensor, batch_statistics: bool) -> Tensor:
+        # torch.batch_norm accepts a single value per channel; nn.functional.batch_norm refuses it.
+        stored = (None, None) if batch_statistics else (self.running_mean, self.running_var)
         cudnn = torch.backends.cudnn.enabled
-        return torch.batch_norm(x, self.weight, self.bias, *stored, own, 0.0, self.eps, cudnn)
+        return torch.batch_norm(x, self.weight, self.bias, *stored, batch_statistics, 0.0, self.eps, cudnn)
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         mean, var = moments(widen(x if self.gradient else x.detach()), self.statistics)
@@ -118,10 +119,10 @@ def adapt_batch_norm(
     track: bool = False,
     gradient: bool = True,
 ) -> None:
-    """Put an :class:`AdaptiveBatchNorm` in the place of every batch-norm layer; affine parameters stay.
+    """Replace every batch-norm layer by an :class:`AdaptiveBatchNorm`; the affine parameters stay.
 
-    Raises UserError for a layer of another make that does more than normalise, unless what it does
-    besides is known (timm's layers go on to `drop` and `act`).
+    Raises UserError for a layer class that does more than normalise. Only timm's layers are known: their
+    `drop` and `act` are applied after the normalisation.
     """
     for name, layer in list(norm_modules(model, "batch")):
         after = None
@@ -130,7 +131,7 @@ def adapt_batch_norm(
             if not all(isinstance(part, nn.Module) for part in rest):
                 raise UserError(
                     f"{type(layer).__name__} at '{name}' is a batch norm that ttabench does not know; "
-                    "use nn.BatchNorm2d, or a method that leaves batch norm alone."
+                    "use nn.BatchNorm2d, or a method that does not change batch norm."
                 )
             after = nn.Sequential(*cast(list[nn.Module], rest))
         parent, _, leaf = name.rpartition(".")
@@ -139,7 +140,7 @@ def adapt_batch_norm(
 
 
 def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
-    """Every batch-norm layer normalises with the statistics of its own input, in any mode.
+    """Make every batch-norm layer normalise with the statistics of its input, in train and eval mode.
 
     "batch": mean and biased variance; "median": see :func:`moments`. No other layer changes.
     """
@@ -147,7 +148,7 @@ def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
 
 
 def estimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Stored statistics of batch norm become those of `batches`, the mean over them; eval mode uses them."""
+    """Set the stored statistics of batch norm to the mean over `batches`; put the layers in eval mode."""
     layers: list[Any] = [layer for _, layer in norm_modules(model, "batch")]
     layers = [layer for layer in layers if layer.running_mean is not None]
     momenta = [layer.momentum for layer in layers]
@@ -162,10 +163,10 @@ def estimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 def use_running_statistics(model: nn.Module, statistics: str, momentum: float) -> None:
-    """In train mode, batch norm moves what it has stored by `momentum`; in eval mode it normalises with that.
+    """Batch norm with running statistics: train mode updates them by `momentum`, eval mode uses them.
 
-    "batch" is torch's own behaviour: train mode normalises with the batch's statistics. With "median" it
-    normalises with what is stored, moved first (MedBN's layer for SoTTA).
+    "batch" is torch's own behaviour: train mode normalises with the statistics of the batch. With "median",
+    train mode first updates the running statistics and then normalises with them (MedBN's layer for SoTTA).
     """
     if statistics != "batch":
         adapt_batch_norm(model, statistics, weight=momentum, track=True)
@@ -176,7 +177,7 @@ def use_running_statistics(model: nn.Module, statistics: str, momentum: float) -
 
 @contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Inside, forward passes may move running statistics; on leaving, all buffers are back."""
+    """Restore all buffers at the end of the block, in which forward passes may update running statistics."""
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
         yield

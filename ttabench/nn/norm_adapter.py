@@ -40,12 +40,12 @@ C = TypeVar("C", bound=NormSettings)
 class NormAdapter(Method[C]):
     """A method that learns the affine parameters of norm layers, with batch statistics in every pass.
 
-    Where the default is batch norm alone, models without it get ``norms="all"``, as in the official
-    code of SAR for TENT and EATA.
+    If a method adapts batch norm only by default, models without batch norm get ``norms="all"``, as in the
+    official code of SAR for TENT and EATA.
 
-    vit_lr           the official learning rate of transformers, where it is another than that of ResNets.
-    imagenet_vit_lr  the same with a thousand classes and more, where `vit_lr` is not set.
-    median_paper     what to cite besides `paper` for ``statistics="median"``.
+    vit_lr           the official learning rate for transformers, if it differs from that for ResNets.
+    imagenet_vit_lr  the same for 1,000 classes or more, if `vit_lr` is not set.
+    median_paper     the paper to cite in addition to `paper` for ``statistics="median"``.
     """
 
     vit_lr: ClassVar[float] = 0.0
@@ -72,7 +72,7 @@ class NormAdapter(Method[C]):
         return super().papers_of(config) + ((median,) if median else ())
 
     def collect(self, skip: Collection[str] = (), weight_decay: float = 0.0) -> None:
-        """Statistics set up; `parameters` found, but for layers in `skip`; `optimizer` around them."""
+        """Set up batch norm, `parameters` (without the layers in `skip`) and their `optimizer`."""
         cfg = self.config
         self.use_statistics()
         self.parameters = norm_affine(self.model, cfg.norms, skip)
@@ -81,7 +81,7 @@ class NormAdapter(Method[C]):
         )
 
     def use_statistics(self) -> None:
-        """What batch norm normalises with: the statistics of the batch at hand."""
+        """Make batch norm normalise with the statistics of the current batch."""
         use_batch_statistics(self.model, self.config.statistics)
 
     def adapted(self) -> str:

@@ -11,29 +11,29 @@ from ttabench.errors import UserError
 
 
 def norm_affine(model: nn.Module, norms: str = "all", skip: Collection[str] = ()) -> dict[str, nn.Parameter]:
-    """Weight and bias of the normalisation layers, switched to require gradients, by name.
+    """Weight and bias of the normalisation layers, by name; they now require gradients.
 
-    Layers named in `skip` are left out (see :func:`top_norms`). Raises UserError where nothing is left.
+    Layers named in `skip` are left out (see :func:`top_norms`). Raises UserError if no parameter is left.
     """
-    found = {
+    affine = {
         f"{name}.{leaf}": parameter
         for name, module in norm_modules(model, norms)
         if name not in skip
         for leaf, parameter in module.named_parameters(recurse=False)
         if leaf in ("weight", "bias")
     }
-    if not found:
+    if not affine:
         kind = "" if norms == "all" else f"{norms} "
         raise UserError(f"the model has no {kind}norm layer with a weight or bias to adapt.")
-    for parameter in found.values():
+    for parameter in affine.values():
         parameter.requires_grad_(True)
-    return found
+    return affine
 
 
 def norm_needs(norms: str, statistics: str = "batch") -> tuple[str, ...]:
-    """The kinds of norm layer of which a method that adapts `norms` ("batch" or "all") needs one.
+    """Kinds of norm layer: the model needs at least one of them if a method adapts `norms`.
 
-    Statistics other than "batch" say something about batch norm only, so they need it.
+    `norms` is "batch" or "all". Statistics other than "batch" exist for batch norm only, so they need it.
     """
     if norms == "all" and statistics == "batch":
         return ("batch", "group", "layer", "instance")
@@ -41,13 +41,13 @@ def norm_needs(norms: str, statistics: str = "batch") -> tuple[str, ...]:
 
 
 def set_norm_mode(model: nn.Module, *, train: bool) -> None:
-    """Put the normalisation layers, and nothing else, in train or eval mode.
+    """Put the normalisation layers, and no other layer, in train or eval mode.
 
-    Dropout and stochastic depth stay in eval mode, which matters for transformers, whose
-    training-mode forward passes differ from each other.
+    Dropout and stochastic depth stay in eval mode: in train mode, they would make the forward passes of
+    transformers random.
     """
     for _, module in norm_modules(model):
-        module.training = train  # not train(), which reaches what a layer of another make has inside
+        module.training = train  # train() would also change modules inside the layer
 
 
 def describe(model: nn.Module, parameters: dict[str, nn.Parameter]) -> str:
@@ -55,7 +55,7 @@ def describe(model: nn.Module, parameters: dict[str, nn.Parameter]) -> str:
     kinds: dict[str, int] = {}
     for owner in {name.rpartition(".")[0] for name in parameters}:
         module = model.get_submodule(owner)
-        kind = getattr(module, "replaces", type(module).__name__)  # the type of layer it stands in for
+        kind = getattr(module, "replaces", type(module).__name__)  # the class of the layer that it replaced
         kinds[kind] = kinds.get(kind, 0) + 1
     layers = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
     return f"{layers or 'nothing'} ({sum(p.numel() for p in parameters.values()):,} parameters)"

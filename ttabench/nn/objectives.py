@@ -1,4 +1,4 @@
-"""Losses of logits, and the sums that they are made of."""
+"""Losses of logits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def widen(x: Tensor) -> Tensor:
-    """Half precision → float32, so that sums and logarithms keep their digits; the rest as it is."""
+    """float16 and bfloat16 → float32, so that sums and logarithms stay precise; other types unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -29,6 +29,6 @@ def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the rows of `values` (B, …) where `mask` (B,) is true; 0, with zero gradient, where none is."""
+    """Mean of the rows of `values` (B, …) where `mask` (B,) is true; 0 with zero gradient if no row is."""
     weight = mask.to(values.dtype).view(-1, *(1,) * (values.dim() - 1))
     return (weight * values).sum(dim=0) / weight.sum().clamp(min=1)

@@ -1,4 +1,4 @@
-"""What layers put out during a forward pass, seen or replaced on the way."""
+"""Read or replace the outputs of layers during a forward pass."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["by_channel", "on_output"]
 
 
 def by_channel(layer: nn.Module, output: Tensor) -> Tensor:
-    """A norm layer's output as (N, C, L), a view where it is contiguous: L the locations, N images or tokens.
+    """A norm layer's output as (N, C, L): N images or tokens, C channels, L locations.
 
-    The channels of layer norm come last, unless the layer is one for images (timm's LayerNorm2d).
+    Layer norm has its channels last, except layers for images (timm's LayerNorm2d). The result is a view if
+    the output is contiguous.
     """
     if norm_kind(layer) == "layer" and type(layer).__name__ != "LayerNorm2d":
         return output.flatten(0, -2).unsqueeze(-1)
@@ -24,12 +25,12 @@ def by_channel(layer: nn.Module, output: Tensor) -> Tensor:
 
 @contextmanager
 def on_output(layers: Mapping[str, nn.Module], act: Callable[[str, Tensor], Tensor | None]) -> Iterator[None]:
-    """Inside, `act(name, output)` is called after each of `layers`; a tensor it returns takes its place."""
+    """Call `act(name, output)` after each of `layers` in the block; a tensor it returns is used instead."""
 
     def hook(name: str) -> Callable[[nn.Module, object, Tensor], Tensor | None]:
         return lambda _layer, _inputs, output: act(name, output)
 
-    # Hooks live for this context only, so that copies of a model never share one.
+    # Hooks exist only inside the block, so that copies of a model never share one.
     handles = [layer.register_forward_hook(hook(name)) for name, layer in layers.items()]
     try:
         yield

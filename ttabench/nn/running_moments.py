@@ -1,4 +1,4 @@
-"""Means and covariances of what comes in parts."""
+"""Mean and variance, or covariance, of data that arrive in parts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class RunningMoments:
-    """Mean and sum of squared deviations of rows that come in parts (Chan, Golub and LeVeque, 1983).
+    """Mean and sum of squared deviations of rows that arrive in parts (Chan, Golub and LeVeque, 1983).
 
     kind    "variance" of each entry, or "covariance" of rows (k,).
     count   rows so far.
-    mean    (…); there from the first part on, as is `spread`.
+    mean    (…); set by the first part, as is `spread`.
     spread  Σ d² per entry (…), or Σ d dᵀ (k, k), with d the deviations from the mean.
     """
 
@@ -25,7 +25,7 @@ class RunningMoments:
         self.count = 0
 
     def add(self, rows: Tensor) -> None:
-        """Rows (n, …), n ≥ 1; in their own precision, also under autocast."""
+        """Add rows (n, …), n ≥ 1. Sums have the rows' precision, also under autocast."""
         with torch.autocast(rows.device.type, enabled=False):
             self._add(rows)
 
@@ -36,13 +36,13 @@ class RunningMoments:
             self.count, self.mean, self.spread = len(rows), mean, spread
             return
         total = self.count + len(rows)
-        apart = mean - self.mean
-        self.spread = self.spread + spread + self._squares(apart[None]) * (self.count * len(rows) / total)
-        self.mean = self.mean + apart * (len(rows) / total)
+        shift = mean - self.mean
+        self.spread = self.spread + spread + self._squares(shift[None]) * (self.count * len(rows) / total)
+        self.mean = self.mean + shift * (len(rows) / total)
         self.count = total
 
     def second(self, correction: int = 0) -> Tensor:
-        """Variance (…) or covariance (k, k): `spread` divided by count − `correction`, but at least by 1."""
+        """Variance (…) or covariance (k, k): `spread` divided by max(count − `correction`, 1)."""
         return self.spread / max(self.count - correction, 1)
 
     def _squares(self, deviations: Tensor) -> Tensor:

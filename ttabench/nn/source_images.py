@@ -1,4 +1,4 @@
-"""What methods take from source images."""
+"""Source images for methods, and their channel statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def channel_statistics(batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def source_batches(source: SourceData | None, batch_size: int, limit: int) -> Iterator[Tensor]:
-    """Clean source images in random order. Raises UserError where there is no source."""
+    """Batches of clean source images in random order. Raises UserError if `source` is None."""
     if source is None:
         raise UserError("this method needs clean source images: call prepare(source) with some.")
     return source.batches(batch_size, limit, shuffle=True)

@@ -17,8 +17,9 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """ "adam" and "adamw" (β₁ = momentum, β₂ = 0.999), "sgd" (heavy-ball momentum) or "nesterov".
 
-    Weight decay is an L2 term of the gradient, but for "adamw", where it is decoupled. Fused, since norm
-    layers have so many small parameters that a step of single operations would be felt.
+    Weight decay is an L2 term of the gradient; for "adamw" it is decoupled. The step is fused: norm layers
+    have many small parameters, and one operation per parameter would be slow. Raises UserError for another
+    `kind`.
     """
     if kind in ("adam", "adamw"):
         adam = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
@@ -38,10 +39,10 @@ def minimise(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 @contextmanager
 def sharpness(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
-    """Inside: the parameters at θ + ρ·g/‖g‖ (Foret et al., ICLR 2021, Eq. 2), gradients cleared.
+    """Move the parameters to θ + ρ·g/‖g‖ inside the block (Foret et al., ICLR 2021, Eq. 2).
 
-    g is the gradient at entry, over all `parameters`. On leaving, they are back at θ bitwise, with the
-    gradient taken inside, ready for the optimiser's step.
+    g is the gradient before the block, over all `parameters`; it is cleared. After the block, the parameters
+    are bitwise at θ again and have the gradient computed inside, ready for the optimiser's step.
     """
     moved: list[Tensor] = [p for p in parameters if p.grad is not None]
     if not moved:
@@ -62,26 +63,26 @@ def sharpness(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
 
 
 def moving_average(average: Tensor | None, new: Tensor, momentum: float = 0.9) -> Tensor:
-    """momentum · average + (1 − momentum) · new, detached; the first time `new` itself."""
+    """momentum · average + (1 − momentum) · new, detached; `new` itself if `average` is None."""
     new = new.detach()
     return new if average is None else momentum * average + (1 - momentum) * new
 
 
 @torch.no_grad()
 def average_parameters(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
-    """teacher ← momentum · teacher + (1 − momentum) · student, all parameters, no buffers."""
-    # lerp is exact where both agree, so what is frozen does not drift
+    """teacher ← momentum · teacher + (1 − momentum) · student, for all parameters and no buffers."""
+    # lerp is exact where both are equal, so frozen parameters do not drift
     torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - momentum)
 
 
 def snapshot(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Copies of the values as they are, by name."""
+    """Copies of the current values, by name."""
     return {name: p.detach().clone() for name, p in parameters.items()}
 
 
 @torch.no_grad()
 def pull(parameters: Mapping[str, nn.Parameter], anchor: Mapping[str, Tensor], share: float = 1.0) -> None:
-    """θ ← (1 − share) θ + share θ₀, with θ₀ a :func:`snapshot`; with a share of 1 bitwise back at it."""
+    """θ ← (1 − share) θ + share θ₀, with θ₀ a :func:`snapshot`; a share of 1 restores θ₀ bitwise."""
     for name, p in parameters.items():
         if share == 1:
             p.copy_(anchor[name])
