@@ -28,6 +28,10 @@ def is_forbidden(name: str) -> bool:
     return any(name == each or name.startswith(f"{each}.") for each in FORBIDDEN)
 
 
+# What imports these modules by itself: the harness, and the pickling of its progress in a worker process.
+OWN = ("ttabench", "multiprocessing", "pickle", "_pickle")
+
+
 @contextmanager
 def watched_imports() -> Iterator[Sequence[str]]:
     """Inside, whatever code outside of ttabench imports of :data:`FORBIDDEN` is noted, in order.
@@ -40,7 +44,7 @@ def watched_imports() -> Iterator[Sequence[str]]:
     original, by_function = builtins.__import__, importlib.import_module
 
     def note(name: str, caller: str) -> None:
-        if is_forbidden(name) and caller.partition(".")[0] != "ttabench" and name not in noted:
+        if is_forbidden(name) and caller.partition(".")[0] not in OWN and name not in noted:
             noted.append(name)
 
     def watched(

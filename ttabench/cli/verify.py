@@ -67,7 +67,7 @@ def verify(
                 checks.append(event)
                 display.finished(str(event.cell), event.verdict)
             else:
-                display.running(event.cell, event.seen % (event.total + 1), event.total)
+                display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
     drawn = {check.cell.cell_id for check in checks if check.verdict == "differs"}
     checks += [check for check in wrong if check.cell.cell_id not in drawn]
     code = _exit_code(checks)
