@@ -1,0 +1,142 @@
+"""All reference results, from a fresh clone: the sweeps of scripts/reference/*.toml into results/reference/.
+
+`digits-c+slow.toml` adds to the results of `digits-c.toml`: the folder is the part before the plus. CIFAR-10
+needs a folder ../shared with the images, see scripts/real_cifar10.py. A sweep that was stopped goes on where
+it was, and what was made with other code is made again. In the end the shards of each folder are merged into
+one, and what each method cost is printed. What stands after -- goes to `ttabench sweep`.
+
+    python scripts/reference_results.py --list
+    python scripts/reference_results.py --only digits-c --workers 2
+    python scripts/reference_results.py --only digits-c --out /tmp/rehearsal -- --limit 60 --corruptions fog
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ttabench.env import machine, processor
+from ttabench.errors import UserError, unknown
+from ttabench.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+SWEEPS = ROOT / "scripts" / "reference"
+RESULTS = ROOT / "results" / "reference"
+SHARED = ROOT.parent / "shared"
+TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
+
+
+def sweeps(only: Sequence[str] = ()) -> list[Path]:
+    """The sweep files, those of the folders or files in `only` if it names any. Raises UserError."""
+    found = sorted(SWEEPS.glob("*.toml"))
+    names = {name for file in found for name in (file.stem, folder(file))}
+    for name in only:
+        if name not in names:
+            raise unknown("reference", name, names)
+    return [file for file in found if not only or {file.stem, folder(file)} & {*only}]
+
+
+def folder(file: Path) -> str:
+    """The results folder that a sweep file fills."""
+    return file.stem.partition("+")[0]
+
+
+def title(file: Path) -> str:
+    """What a sweep file says of itself, its first line."""
+    return file.read_text().partition("\n")[0].lstrip("# ")
+
+
+def prepare(file: Path, data: Path) -> None:
+    """Make the dataset of a sweep file in the folder `data`, and open it once, so that its name is known."""
+    text = file.read_text()
+    if "-local" not in text:
+        return
+    if not SHARED.is_dir():
+        raise UserError(f"{file.name} needs the images in {SHARED}; see scripts/real_cifar10.py.")
+    real = data / "real-cifar10-local"
+    if not ((data / "cifar10-test.npz").exists() and (real / "train.npz").exists()):
+        from real_cifar10 import make
+
+        make(SHARED, data)
+    opened = real
+    if "cifar10-test-local" in text:
+        opened = data / "cifar10-test-local"
+        run("data", "generate", data / "cifar10-test.npz", "--train", real / "train.npz", "--root", data,
+            "--corruptions", "all", "--severities", "5", "--frost", SHARED / "data" / "frost")  # fmt: skip
+    from ttabench.data.catalog import dataset
+
+    dataset(str(opened))
+
+
+def run(*arguments: str | Path) -> int:
+    """Run ttabench in the root of the repository; its exit code, 0 or 1. Raises UserError for any other."""
+    code = subprocess.run([*TTABENCH, *map(str, arguments)], cwd=ROOT, check=False).returncode
+    if code not in (0, 1):
+        raise UserError(
+            f"ttabench {arguments[0]} ended with exit code {code}; the same command goes on from there."
+        )
+    return code
+
+
+def costs(results: Path) -> str:
+    """CPU minutes by method and network, the dearest first: adaptation and scoring, one thread each."""
+    frame = Store.at(results).frame()
+    minutes = frame[frame["status"] == "ok"].groupby(["base", "arch"])["seconds"].agg(["sum", "count"])
+    lines = [f"{base:<16} {arch:<10} {row['sum'] / 60:8.1f} min {row['count']:5.0f} cells"
+             for (base, arch), row in minutes.sort_values("sum", ascending=False).iterrows()]  # fmt: skip
+    return "\n".join([*lines, f"{'in all':<27} {minutes['sum'].sum() / 60:8.1f} min"])
+
+
+def main() -> int:
+    given, extra = split(sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="", metavar="NAMES", help="of folders or sweep files, comma-separated"
+    )
+    parser.add_argument("--workers", default="auto", help="as of `ttabench sweep`")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="default: results/reference")
+    parser.add_argument(
+        "--data", type=Path, default=ROOT / "results" / "reference-data", help="where datasets are made"
+    )
+    parser.add_argument("--list", action="store_true", help="list the sweeps, run nothing")
+    args = parser.parse_args(given)
+    chosen = sweeps([name for name in args.only.split(",") if name])
+    if args.list:
+        for file in chosen:
+            print(f"{file.stem:<28} {title(file)}")
+        return 0
+    import torch  # noqa: F401 — `processor` asks it
+
+    worst, out = 0, args.out.resolve()
+    for file in chosen:
+        started = time.monotonic()
+        results = out / folder(file)
+        print(f"\n{file.stem}: {title(file)}", flush=True)
+        prepare(file, args.data.resolve())
+        worst |= run(
+            "sweep", "--config", file, "--out", results, "--workers", args.workers, "--extend", *extra
+        )
+        Store.at(results).merge()
+        took = (time.monotonic() - started) / 60
+        print(f"\n{results}: {took:.1f} minutes on {machine()}, {processor()}.")
+        print(costs(results), flush=True)
+    return worst
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments before and after --."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as problem:
+        sys.exit(f"{Path(__file__).name}: {problem}")

@@ -1,0 +1,147 @@
+"""The tables of the reference results, written into README.md and docs/reference-results.md.
+
+A table stands between two lines:
+
+    <!-- reference digits-c: means -->
+    <!-- end of reference -->
+
+The first names a folder below results/reference (or several, separated by commas) and what is shown:
+`means`, the mean over the corruptions of every method on every network, or `corruptions`, every cell. Where
+none of the folders is there, what stands between the lines is left as it is.
+
+    python scripts/tables_of_reference.py            # write
+    python scripts/tables_of_reference.py --check    # exit code 1 where a file would change
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ttabench_reports import naming
+from ttabench_reports.load import read
+from ttabench_reports.markdown import escape, render
+from ttabench_reports.naming import MEAN
+from ttabench_reports.report import Report
+from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
+from ttabench_reports.sheets import per_corruption, words
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "reference"
+FILES = (ROOT / "README.md", ROOT / "docs" / "reference-results.md")
+BLOCK = re.compile(
+    r"(?P<start><!-- reference (?P<names>[\w,.-]+): (?P<kind>\w+) -->\n)(?P<old>.*?)"
+    r"(?P<end><!-- end of reference -->)",
+    re.DOTALL,
+)
+
+
+def fill(text: str, results: Path) -> str:
+    """`text` with every block made new from the folders in `results`."""
+
+    def new(block: re.Match[str]) -> str:
+        folders = [results / name for name in block["names"].split(",")]
+        found = [folder for folder in folders if folder.is_dir()]
+        if not found:
+            return block[0]
+        return f"{block['start']}\n{KINDS[block['kind']](report(found))}\n{block['end']}"
+
+    return BLOCK.sub(new, text)
+
+
+def named(text: str) -> set[str]:
+    """The folders that the blocks of a text name."""
+    return {name for block in BLOCK.finditer(text) for name in block["names"].split(",")}
+
+
+def report(folders: Sequence[Path]) -> Report:
+    """The tables of these folders, nothing marked as stale: `ttabench verify` says whether numbers hold."""
+    return Report(read(folders).assign(stale=False, stale_because=""))
+
+
+def means(report: Report) -> str:
+    """Per dataset: a line per method, a column per network; offline methods below the others."""
+    return "\n".join(_means(table) for table in report.tables)
+
+
+def _means(table: Table) -> str:
+    rows = [row for row in table.rows if row.measured]
+    archs = list(dict.fromkeys(row.arch for row in rows))
+    lines: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        lines.setdefault(_line(row, rows), {})[row.arch] = row
+    order = sorted(lines, key=lambda name: _place(lines[name]))
+    parts = [f"**{escape(table.heading)}**: mean accuracy (%) over the {len(table.main)} corruptions.", ""]
+    parts += [
+        _row(["", "Given", *map(naming.arch, archs)]),
+        _row([":---", ":---", *["---:"] * len(archs)]),
+    ]
+    for name in order:
+        held = lines[name]
+        given = dict.fromkeys(words.short(row).text for row in held.values() if MEAN in row.values)
+        mark = f"<sup>{OFFLINE}</sup>" if next(iter(held.values())).offline else ""
+        numbers = (_number(held[arch]) if arch in held else "" for arch in archs)
+        parts.append(_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))
+    notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]
+    seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
+    said = words.join(seeds, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
+    return "\n".join([*parts, "", escape(said).replace("&lt;", "<").replace("&gt;", ">"), ""])
+
+
+def _line(row: Row, rows: Sequence[Row]) -> str:
+    """A method is one line on all networks, unless one network has several variants of it."""
+    base = str(row.about["base"])
+    variants = {(r.arch, r.method) for r in rows if r.about["base"] == base}
+    return base if len(variants) == len({arch for arch, _ in variants}) else row.method
+
+
+def _place(held: dict[str, Row]) -> tuple[object, ...]:
+    row = next(iter(held.values()))
+    return row.offline and row.kind != "source", row.kind != "source", row.name.lower()
+
+
+def _number(row: Row) -> str:
+    value = words.number(row.value(MEAN))
+    return f"{value}*" if value and MEAN in row.partial else value or escape(row.words.get(MEAN, ""))
+
+
+def corruptions(report: Report) -> str:
+    """Every cell: the table of each dataset, by corruption."""
+    return "\n".join(_corruptions(report))
+
+
+def _corruptions(report: Report) -> Iterator[str]:
+    for table in report.tables:
+        for sheet in per_corruption.sheets(table, increase=False):
+            yield render(sheet)
+
+
+def _row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+KINDS = {"means": means, "corruptions": corruptions}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    changed = []
+    for file in FILES:
+        old = file.read_text(encoding="utf-8")
+        if (new := fill(old, RESULTS)) != old:
+            changed.append(file.name)
+            if not check:
+                file.write_text(new, encoding="utf-8")
+    print(f"{'differ' if check else 'written'}: {', '.join(changed) or 'none'}")
+    return int(check and bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
