@@ -83,7 +83,7 @@ def report(folder: Path, formats: str) -> tuple[float, float, float]:
     code = "from ttabench.cli import main; main()"
     command = [sys.executable, "-c", code, "report", str(folder)]
     with tempfile.TemporaryDirectory() as to:
-        asked = [*command, "--to", to, *(["--format", formats] if formats else [])]
+        asked = [*command, "--out", to, *(["--format", formats] if formats else [])]
         started = time.perf_counter()
         process = subprocess.Popen(asked, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)

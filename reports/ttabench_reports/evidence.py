@@ -131,7 +131,7 @@ def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
 def standing(table: Table) -> dict[tuple[int, str], Place]:
     """(id of row, column) → ``best`` or ``second`` among the rows of one architecture and mode.
 
-    Best is the highest number, and each that a paired test does not tell from it (Holm-corrected over
+    Best is the highest number, and each that does not differ from it in a paired test (Holm-corrected over
     the group, at 5 %) or that prints the same; second is the highest method of the rest, with its ties.
     Source competes with both modes, and is marked by how it stands among the online rows, if there are any.
     A number over fewer seeds takes no part. Where correctness is not stored, ties are as printed.
@@ -177,7 +177,7 @@ class Finding:
     """What is known of one row's mean over the corruptions. Percent and points; NaN where not known.
 
     interval, rise_interval   of the accuracy and of its distance from Source, 95 %.
-    wins, ties, losses        corruptions on which it is above Source, not told from it, below it.
+    wins, ties, losses        corruptions on which it is significantly above Source, not different, below it.
     p_source                  paired test of the mean against Source, Holm-corrected over the architecture.
     p_best                    against the best of the same mode, Holm-corrected; NaN for that one itself.
     rank                      mean over the corruptions of its rank in its group: descriptive, no test.

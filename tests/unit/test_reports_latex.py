@@ -166,7 +166,7 @@ def test_offline_and_online_rows_have_a_best_each() -> None:
     text = printed(sheet, "page").text
     assert text.count(r"\textbf{72.5}") == text.count(r"\textbf{93.5}") == len(CORRUPTIONS) + 1
     assert text.count(r"\underline{71.5}") == text.count(r"\underline{90.0}") == len(CORRUPTIONS) + 1
-    assert "Online and offline rows (†) are ranked apart." in sheet.footer
+    assert "Online and offline rows (†) are ranked separately." in sheet.footer
     assert text.index("\nEATA") < text.index("\nQuantile")
 
 

@@ -92,9 +92,12 @@ def _footer(ablation: Ablation) -> str:
     had = sorted({given(row.about).source for row in ablation.rows.values()})
     epochs = sorted({given(row.about).epochs for row in ablation.rows.values()})
     times = f"; {' to '.join(map(str, epochs))} epochs over the test images" if first.epochs else ""
-    bold = "Bold: the best, and what a paired test does not tell from it (5\u00a0%, Holm-corrected)"
-    best = bold if tested else "Bold: the best, ties as printed"
-    return f"{best}; underlined: the second. Given of the source data: {', '.join(had)}{times}."
+    bold = (
+        "Bold: the best result, and results that do not differ from it significantly (paired test, 5\u00a0%, "
+        "Holm-corrected)"
+    )
+    best = bold if tested else "Bold: the best result, ties as printed"
+    return f"{best}. Underlined: the second best. Given of the source data: {', '.join(had)}{times}."
 
 
 def _notes(ablation: Ablation) -> dict[str, str]:

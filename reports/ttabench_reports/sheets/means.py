@@ -95,8 +95,8 @@ def statistics(report: Report) -> Sheet:
     footer = words.join(
         f"95\u00a0% intervals: paired bootstrap over images{_seeds_too(report.tables)}. W/T/L: corruptions "
         "won, tied and lost against Source. p: paired tests of the mean against Source and against the best "
-        "of the same mode. All tests are Holm-corrected within an architecture. Rank: mean over the "
-        "corruptions, within an architecture and mode; descriptive, not tested.",
+        "of the same mode. All tests are Holm-corrected within a model. Rank: mean over the "
+        "corruptions, within a model and mode; descriptive, not tested.",
         words.ranking(report.tables),
         words.GIVEN,
     )
@@ -160,8 +160,8 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         words.measured(tables),
     )
     footer = words.join(
-        "Drop: the difference of the printed numbers. Bold: the smallest drop of an architecture, as "
-        "printed; online and offline rows (†) apart.",
+        "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
+        "online and offline rows (†) separately.",
         words.GIVEN,
     )
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
@@ -265,7 +265,7 @@ def _seeds_too(tables: Sequence[Table]) -> str:
 
 
 class _BestPublished:
-    """The highest published mean on a dataset at a severity, preferably on the same architecture."""
+    """The highest published mean on a dataset at a severity, on the same architecture."""
 
     def __init__(self, known: pd.DataFrame | None) -> None:
         self.used: dict[str, None] = {}

@@ -13,11 +13,11 @@ from ttabench_reports.shape import LABEL, Row, Table
 from ttabench_reports.sheets.sheet import Cell
 
 RANKED = (
-    "Bold: the best of an architecture, and what a paired test does not tell from it (5\u00a0%, "
-    "Holm-corrected); underlined: the second."
+    "Bold: the best result of a model, and results that do not differ from it significantly (paired test, "
+    "5\u00a0%, Holm-corrected). Underlined: the second best."
 )
-PLAIN = "Bold: the best of an architecture, ties as printed; underlined: the second."
-APART = "Online and offline rows (†) are ranked apart."
+PLAIN = "Bold: the best result of a model, ties as printed. Underlined: the second best."
+APART = "Online and offline rows (†) are ranked separately."
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
 GIVEN = f"{had.LEGEND}."
 
