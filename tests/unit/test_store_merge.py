@@ -39,10 +39,12 @@ def test_merging_keeps_the_last_record_of_each_cell_with_all_that_is_known_of_it
     assert not any(record.changes for record in store.latest().values())
 
 
-def test_merging_again_changes_no_result_and_its_order_is_stable(store: Store) -> None:
+def test_merging_again_changes_nothing_and_its_order_is_stable(store: Store) -> None:
     first = store.merge()
     assert first is not None
     before, lines = said(store), first.read_bytes().splitlines()[1:]
+    assert store.merge() == first
+    first = first.rename(first.with_name("renamed.jsonl"))  # as if a sweep had written it
     again = store.merge()
     assert again is not None
     assert said(store) == before

@@ -1,0 +1,111 @@
+"""The reference results: their sweeps name every method, one script makes them, the tables are theirs."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import reference_results as script
+import tables_of_reference as tables
+
+from tests.unit.stored_results import folder
+from ttabench.errors import UserError
+from ttabench.method_texts import split_list
+from ttabench.store import Store
+from ttabench.sweep.options import DEFAULTS, make_grid, read_config
+
+ROOT = script.ROOT
+FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
+
+
+def methods_of(name: str) -> list[str]:
+    """The methods of all sweep files of a folder, variants by their method."""
+    configs = [read_config(file, tuple(DEFAULTS)) for file in script.sweeps([name])]
+    return [method for config in configs for method in split_list(str(config["methods"]))]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    all_methods = set(project["entry-points"]["ttabench.methods"])
+    named = methods_of(name)
+    assert len(named) == len(set(named))
+    left_out = {"memo"} if name.startswith("cifar10-test") else set()
+    assert {method.partition("[")[0] for method in named} == all_methods - left_out
+
+
+@pytest.mark.parametrize("file", script.sweeps(), ids=lambda file: file.stem)
+def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path) -> None:
+    grid = make_grid({**DEFAULTS, **read_config(file, tuple(DEFAULTS))})
+    assert len(grid.corruptions) == 15
+    assert grid.severities == (5,)
+    assert script.title(file).endswith(".")
+
+
+def test_an_unknown_reference_is_one_sentence() -> None:
+    with pytest.raises(UserError, match="did you mean 'digits-c'"):
+        script.sweeps(["digit-c"])
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_the_script_fills_a_folder_merges_it_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--only", "digits-c+slow", "--workers", "0", "--out", str(tmp_path), "--"]
+    sweep = ["--archs", "resnet18", "--corruptions", "fog", "--limit", "20", "--methods"]
+    monkeypatch.setattr(sys, "argv", ["script", *given, *sweep, "bn_stats"])
+    assert script.main() == 0
+    said = capfd.readouterr()
+    assert "bn_stats         resnet18" in said.out
+    (shard,) = (tmp_path / "digits-c" / "cells").iterdir()
+    assert len(Store.at(tmp_path / "digits-c").latest()) == 2
+    assert script.main() == 0
+    assert "0 to run, 2 done" in capfd.readouterr().err
+    assert [*(tmp_path / "digits-c" / "cells").iterdir()] == [shard]
+
+
+# ---- tables
+
+
+@pytest.mark.parametrize("file", tables.FILES, ids=lambda file: file.name)
+def test_the_tables_are_those_of_the_reference_results(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert tables.named(text) <= set(FOLDERS)
+    assert tables.fill(text, tables.RESULTS) == text, "run python scripts/tables_of_reference.py"
+
+
+def test_every_reference_has_its_tables() -> None:
+    assert tables.named((ROOT / "docs" / "reference-results.md").read_text()) == set(FOLDERS)
+    held = {path.name for path in tables.RESULTS.glob("*") if (path / "sweep.json").exists()}
+    assert held <= set(FOLDERS)
+
+
+TEXT = "before\n<!-- reference one: {} -->\nas it was\n<!-- end of reference -->\nafter\n"
+
+
+@pytest.mark.parametrize("kind", tables.KINDS)
+def test_a_table_follows_its_store(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    right = {(corruption, 0): rng.random(600) < 0.8 for corruption in ("fog", "snow")}
+    folder(tmp_path / "one", right)
+    text = tables.fill(TEXT.format(kind), tmp_path)
+    assert text.startswith("before\n")
+    assert text.endswith("<!-- end of reference -->\nafter\n")
+    assert "as it was" not in text
+    mean = sum(100 * bits.mean() for bits in right.values()) / len(right)
+    assert f"{mean:.1f}" in text
+    assert "stale" not in text
+    assert tables.fill(text, tmp_path) == text
+    key, bits = next(iter(right.items()))
+    folder(tmp_path / "one", {key: ~bits})  # measured again, with another outcome
+    assert tables.fill(text, tmp_path) != text
+
+
+def test_a_table_without_its_store_is_left_as_it_is(tmp_path: Path) -> None:
+    assert tables.fill(TEXT.format("means"), tmp_path) == TEXT.format("means")
