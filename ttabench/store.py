@@ -1,6 +1,7 @@
 """The append-only store: results survive kill -9, full disks and many writers. Never imports torch.
 
-A results folder holds ``sweep.json`` (what was asked for) and ``cells/*.jsonl``: one shard per
+A results folder holds ``sweep.json`` (what was asked for), ``plan.jsonl`` (every planned cell, with its
+reason where it cannot be run) and ``cells/*.jsonl``: one shard per
 writer, one JSON record per line, each appended by a single ``os.write`` and ``fsync``. The last
 record of a cell wins; a torn last line is ignored. CSV and other tables are exports.
 """
@@ -15,7 +16,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -47,6 +48,10 @@ COLUMNS = (
 )  # fmt: skip
 
 # Columns that are details of a result.
+PLAN_FILE = "plan.jsonl"
+PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
+"""The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
+
 DETAILS = ("adapted", "scores", "restores", "source_data", "source_used", "alarm")
 
 
@@ -165,6 +170,36 @@ class Store:
             raise UserError(f"{self.root} was made by a newer ttabench; please upgrade.")
         sweep: dict[str, Any] = manifest["sweep"]
         return sweep
+
+    def write_plan(self, rows: Iterable[Mapping[str, Any]], *, extend: bool = False) -> None:
+        """Keep the planned cells, see :data:`PLAN`; with `extend`, beside those that were planned before.
+
+        Raises UserError where the folder cannot be written.
+        """
+        planned = {row["id"]: dict(row) for row in (*(self.plan() if extend else ()), *rows)}
+        try:
+            replace_file(self.root / PLAN_FILE, b"".join(map(encode, planned.values())))
+        except OSError as problem:
+            raise UserError(
+                f"{self.root} cannot be written ({problem.strerror}); choose another folder with --out."
+            ) from None
+
+    def plan(self) -> list[dict[str, Any]]:
+        """The planned cells, one row each with the keys of :data:`PLAN`; [] where none was kept.
+
+        Raises UserError where the file was damaged.
+        """
+        path = self.root / PLAN_FILE
+        try:
+            lines = path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        try:
+            return [{key: row[key] for key in PLAN} for row in map(decode, lines)]
+        except (Damaged, KeyError) as problem:
+            raise UserError(
+                f"{path} is not what ttabench wrote ({problem}); delete it and run the sweep again."
+            ) from None
 
     def writer(self, device: str = "cpu") -> Writer:
         """A new shard of one's own. One per process; `device` is where its numbers are computed."""

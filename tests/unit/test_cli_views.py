@@ -96,7 +96,7 @@ def test_list_of_something_else(ttabench: Run) -> None:
 def test_status_and_doctor(ttabench: Run, results: Path) -> None:
     said = ttabench("status", results)
     assert said.code == 0
-    assert "2 ok, 0 failed, 0 n/a" in said.out
+    assert "2: 2 done, 0 failed, 0 stale, 0 missing, 0 n/a" in said.out
     said = ttabench("doctor")
     assert said.code == 0, said.out
     for told in ("torch", "cache", "devices", "all is well"):

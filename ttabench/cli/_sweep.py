@@ -21,7 +21,14 @@ from ttabench.executors.workers import pick_workers
 from ttabench.models.model import Model
 from ttabench.registry import view
 from ttabench.store import Store
-from ttabench.sweep.agenda import Agenda, make_agenda, make_jobs, pick_overwrite, record_not_applicable
+from ttabench.sweep.agenda import (
+    Agenda,
+    make_agenda,
+    make_jobs,
+    pick_overwrite,
+    plan_rows,
+    record_not_applicable,
+)
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
@@ -89,6 +96,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         train_all([TrainJob(model.name, model.dataset.name, device) for model in missing], executor, workers)
         planned = _plan(sweep, device)
         agenda = make_agenda(planned, store, overwrite)
+    store.write_plan(plan_rows(planned), extend=extend)
     record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
     jobs = make_jobs(agenda.todo, planned, store, device)

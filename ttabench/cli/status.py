@@ -15,6 +15,8 @@ def register(app: typer.Typer) -> None:
 
 def status(results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")]) -> None:
     """What was asked for, what is done, what failed and why, what is stale."""
+    from ttabench.cli._display import clock
+    from ttabench.cli._progress_of import STATES, progress_of
     from ttabench.cli._table import columns
     from ttabench.errors import printable
     from ttabench.store import Store
@@ -26,11 +28,18 @@ def status(results: Annotated[Path, Argument(metavar="DIR", help="A results fold
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             print(f"{key:<13} {printable(text)}")
     cells = store.frame()
-    counts = cells["status"].value_counts()
-    done = ", ".join(f"{counts.get(s, 0)} {s}" for s in ("ok", "failed", "n/a"))
-    print(f"{'stored':<13} {done}")
+    rows = progress_of(store, cells)
+    total, done = int(rows[list(STATES)].to_numpy().sum()), int(rows["done"].sum() + rows["n/a"].sum())
+    counts = ", ".join(f"{int(rows[state].sum())} {state}" for state in STATES)
+    print(f"{'cells':<13} {total}: {counts}")
+    if left := float(rows["left"].sum()):
+        print(f"{'left':<13} about {clock(left)} of work for one worker, from the cells that are done")
     for (base, why), stale in cells[cells["stale"]].groupby(["base", "stale_because"]):
         print(f"{'stale':<13} {len(stale)} cells of {base} were made with other code: {why}")
+    if done < total:
+        print()
+        shown = rows.assign(left=[clock(s) if s > 0 else "" for s in rows["left"].fillna(0.0)])
+        columns(shown[(rows["done"] + rows["n/a"]) < rows[list(STATES)].sum(axis=1)])
     if len(failed := cells[cells["status"] == "failed"]):
         print()
         columns(failed[["method", "arch", "dataset", "corruption", "severity", "seed", "reason"]])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
@@ -70,6 +71,17 @@ def make_jobs(todo: Sequence[Cell], planned: Sequence[Planned], store: Store, de
         if any(cell.cell_id in wanted for cell in cells)
     ]
     return made
+
+
+def plan_rows(planned: Iterable[Planned]) -> Iterator[dict[str, Any]]:
+    """What the store keeps of a plan, see `store.PLAN`."""
+    for item in planned:
+        cell = item.cell
+        yield {
+            "id": cell.cell_id, "method": cell.label, "base": cell.method, "arch": cell.arch,
+            "dataset": cell.dataset, "corruption": cell.corruption, "severity": cell.severity,
+            "seed": cell.seed, "reason": item.unmet,
+        }  # fmt: skip
 
 
 def record_not_applicable(items: Sequence[Planned], store: Store) -> None:

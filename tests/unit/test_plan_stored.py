@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import Said
+from ttabench.errors import UserError
+from ttabench.store import Store
+
+Run = Callable[..., Said]
+SMALL = ("--methods", "tent,bn_stats", "--archs", "cct", "--limit", "20", "--workers", "0")
+
+
+@pytest.fixture
+def store(classifiers: None, ttabench: Run, tmp_path: Path) -> Store:
+    said = ttabench("sweep", *SMALL, "--corruptions", "fog,snow", "--out", tmp_path / "results")
+    assert said.code == 0, said.err
+    return Store.at(tmp_path / "results")
+
+
+def test_the_plan_holds_every_cell_with_its_reason(store: Store) -> None:
+    plan = store.plan()
+    assert len(plan) == 3 * 2  # source, tent, bn_stats on two corruptions
+    assert {row["id"] for row in plan} == set(store.latest())
+    assert {row["reason"] for row in plan if row["base"] == "bn_stats"} == {"no batch norm"}
+    assert {row["reason"] for row in plan if row["base"] != "bn_stats"} == {""}
+
+
+def test_what_is_missing_is_known_without_torch(store: Store, ttabench: Run) -> None:
+    shard = max(store.cells.glob("*.jsonl"), key=lambda path: path.stat().st_size)
+    *lines, _last = shard.read_bytes().splitlines(keepends=True)
+    shard.write_bytes(b"".join(lines))
+    said = ttabench("status", store.root)
+    assert "cells         6: 3 done, 0 failed, 0 stale, 1 missing, 2 n/a" in said.out
+    assert "of work for one worker" in said.out
+    code = (
+        "import sys; from ttabench.cli._progress_of import progress_of; from ttabench.store import Store; "
+        f"from pathlib import Path; store = Store.at(Path({str(store.root)!r})); rows = progress_of(store, store.frame()); "
+        "assert rows['missing'].sum() == 1; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_another_plan_replaces_it_and_an_extension_adds_to_it(store: Store, ttabench: Run) -> None:
+    ids = {row["id"] for row in store.plan()}
+    extension = ("--corruptions", "frost", "--out", store.root, "--extend")
+    assert ttabench("sweep", *SMALL, *extension).code == 0
+    assert len(store.plan()) == 9
+    assert ids < {row["id"] for row in store.plan()}
+
+
+def test_a_damaged_plan_is_named(store: Store, ttabench: Run) -> None:
+    path = store.root / "plan.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"fog", b"fig", 1))
+    with pytest.raises(UserError, match=r"plan\.jsonl is not what ttabench wrote"):
+        store.plan()
+    assert ttabench("status", store.root).code == 2
+
+
+def test_a_folder_without_a_plan_counts_what_is_stored(store: Store, ttabench: Run) -> None:
+    (store.root / "plan.jsonl").unlink()
+    said: Any = ttabench("status", store.root)
+    assert "cells         6: 4 done, 0 failed, 0 stale, 0 missing, 2 n/a" in said.out
