@@ -15,19 +15,21 @@ import os
 import socket
 import sys
 import time
+import typing
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ttabench.cell import Result, canonical
+from ttabench.cell import Cell, Result, Status, canonical
 from ttabench.env import machine, processor, versions
 from ttabench.errors import UserError
 from ttabench.files import replace_file
+from ttabench.protocol import Protocol
 from ttabench.provenance import changes, combined, current_modules
 from ttabench.records import Damaged, decode, encode, is_first_format
 
@@ -47,11 +49,11 @@ COLUMNS = (
     "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
-# Columns that are details of a result.
 PLAN_FILE = "plan.jsonl"
 PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
 
+# Columns that are details of a result.
 DETAILS = ("adapted", "scores", "restores", "source_data", "source_used", "alarm")
 
 
@@ -59,29 +61,42 @@ DETAILS = ("adapted", "scores", "restores", "source_data", "source_used", "alarm
 class Record:
     """A stored result and how it came about.
 
-    written      unix seconds.
+    data         the stored record; :attr:`result` is made from it when it is asked for.
     source       SHA-256 of the code that the number went through.
     modules      module → hash of that code, see `provenance`; {} where unknown.
     environment  versions of libraries, machine, processor, device and threads.
     place        file and line, for messages.
     """
 
-    result: Result
-    written: float
+    data: Mapping[str, Any]
     source: str
     modules: Modules
     environment: Mapping[str, Any]
     place: str = ""
 
     @property
+    def written(self) -> float:
+        """When it was stored, in unix seconds."""
+        return float(self.data["written"])
+
+    @property
+    def cell_id(self) -> str:
+        return str(self.data["id"])
+
+    @cached_property
+    def result(self) -> Result:
+        return Result.from_json(dict(self.data))
+
+    @property
     def changes(self) -> tuple[str, ...]:
         """What of that code is not as it was, e.g. ``ttabench/nn/updates.py changed``; () where all is."""
-        cell = self.result.cell
-        if self.result.status == "n/a":
+        if self.data["status"] == "n/a":
             return ()
         if not self.modules:
             return ("it was stored by a version that did not record its code",)
-        return _changes(self.source, cell.method, cell.dataset, cell.corruption == "mixed", self.modules)
+        cell = self.data["cell"]
+        mixed = cell["corruption"] == "mixed"
+        return _changes(self.source, cell["method"], cell["dataset"], mixed, self.modules)
 
     @property
     def stale(self) -> bool:
@@ -220,7 +235,7 @@ class Store:
         order: dict[str, tuple[int, float]] = {}
         for shard in self._shards():
             generation = _generation(shard)
-            own: dict[str, Record] = {record.result.cell.cell_id: record for record in _read_shard(shard)}
+            own = {record.cell_id: record for record in _read_shard(shard)}
             for key, record in own.items():
                 if key not in last or (generation, record.written) >= order[key]:
                     last[key], order[key] = record, (generation, record.written)
@@ -350,11 +365,9 @@ def _threads() -> int:
 
 def _merge_order(record: Record) -> tuple[Any, ...]:
     """Records of one environment stay together; below that, as tables are read."""
-    cell = record.result.cell
-    return (
-        canonical(dict(record.environment)), cell.dataset, cell.arch, cell.label, cell.seed, cell.severity,
-        cell.corruption, cell.cell_id,
-    )  # fmt: skip
+    names = ("dataset", "arch", "label", "seed", "severity", "corruption")
+    cell = record.data["cell"]
+    return (canonical(dict(record.environment)), *(cell[name] for name in names), record.cell_id)
 
 
 def _generation(shard: Path) -> int:
@@ -381,11 +394,9 @@ def _read_shard(shard: Path) -> Iterator[Record]:
             elif data["kind"] == "code":
                 code[data["source"]] = Modules(data["modules"])
             elif data["kind"] == "result":
-                result = Result.from_json(data)
-                if result.cell.cell_id != data["id"]:
-                    raise Damaged("its id is not that of its cell")
+                _check(data)
                 modules = code.get(data["source"], UNKNOWN)
-                yield Record(result, float(data["written"]), data["source"], modules, environment, place)
+                yield Record(data, str(data["source"]), modules, environment, place)
         except Damaged as problem:
             raise UserError(
                 f"{place}, is not what ttabench wrote: {problem}; restore the file or move it out of "
@@ -397,26 +408,41 @@ def _read_shard(shard: Path) -> Iterator[Record]:
             ) from None
 
 
+CELL_KEYS = {field.name for field in fields(Cell)} - {"history"}  # stored where it is not empty
+PROTOCOL = {field.name: field.default for field in fields(Protocol)}
+STATUSES = typing.get_args(Status)
+
+
+def _check(data: dict[str, Any]) -> None:
+    """Raises Damaged or another ValueError where a result is not one, or its id that of another cell."""
+    cell = data["cell"]
+    if cell.keys() - {"history"} != CELL_KEYS or cell["protocol"].keys() - PROTOCOL.keys():
+        raise ValueError("it is not the cell of this version")
+    if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
+        raise ValueError("it has no status or time")
+    identity = {name: value for name, value in cell.items() if name != "label"}
+    if hashlib.sha256(canonical(identity).encode()).hexdigest() != data["id"]:
+        raise Damaged("its id is not that of its cell")
+
+
 def row(record: Record) -> dict[str, Any]:
     """A record as one row of the cells table."""
-    result, cell = record.result, record.result.cell
-    protocol = cell.protocol
+    data, cell, environment = record.data, record.data["cell"], record.environment
+    details, changed = data.get("details", {}), record.changes
     return {
-        "method": cell.label, "base": cell.method, "config": canonical(dict(cell.config)),
-        "arch": cell.arch, "dataset": cell.dataset, "corruption": cell.corruption,
-        "severity": cell.severity, "seed": cell.seed,
-        "mode": protocol.mode, "order": protocol.order, "batch_size": protocol.batch_size,
-        "epochs": protocol.epochs, "reset": protocol.reset, "contamination": protocol.contamination,
-        "held_out": protocol.held_out, "limit": protocol.limit, "precision": protocol.precision,
-        "history": " ".join(cell.history),
-        "n_images": result.n_images, "clean_accuracy": result.clean_accuracy, "accuracy": result.accuracy,
-        "seconds": result.seconds, "status": result.status, "reason": result.reason,
-        **{name: result.details.get(name, "") for name in DETAILS},
-        "warning": result.details.get("source_warning", ""),
-        "stale": bool(record.changes), "stale_because": "; ".join(record.changes),
-        "device": record.environment.get("device", ""), "threads": record.environment.get("threads", 0),
-        "versions": " ".join(f"{k} {v}" for k, v in record.environment.get("versions", {}).items()),
-        "checkpoint": cell.checkpoint, "fingerprint": cell.fingerprint, "cell_id": cell.cell_id,
+        "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
+        **{name: cell[name] for name in ("arch", "dataset", "corruption", "severity", "seed")},
+        **PROTOCOL, **cell["protocol"],
+        "history": " ".join(cell.get("history", ())),
+        "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
+        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
+        "reason": data.get("reason", ""),
+        **{name: details.get(name, "") for name in DETAILS},
+        "warning": details.get("source_warning", ""),
+        "stale": bool(changed), "stale_because": "; ".join(changed),
+        "device": environment.get("device", ""), "threads": environment.get("threads", 0),
+        "versions": " ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items()),
+        "checkpoint": cell["checkpoint"], "fingerprint": cell["fingerprint"], "cell_id": record.cell_id,
         "written": record.written,
     }  # fmt: skip
 
