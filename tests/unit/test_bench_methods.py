@@ -98,7 +98,7 @@ def test_fitting_quantile_makes_the_passes_of_its_floor_and_few_more() -> None:
         adapter = prepared(case, network)
         assert not isinstance(adapter, str)
         with counted() as seen:
-            speed(case, adapter, network, images(BATCH), lambda works: [(works[0]() is None, 1.0)])
+            speed(case, adapter, network, images(BATCH), lambda works: [(works[0]() is None, 1.0, 2.0)])
         assert seen["there"] == case.epochs * BATCH
         assert seen["forward"] <= 7 * BATCH  # the start 3, the views 1 or 2, to be sure what to keep 2
 
@@ -133,3 +133,14 @@ def test_bare_batch_norm_is_that_of_the_batch() -> None:
     with torch.no_grad():
         logits = Bare(network, case.floor, images(0)).net(x)
     torch.testing.assert_close(adapter.adapt(x), logits)
+
+
+def test_an_epoch_is_the_difference_to_twice_as_many() -> None:
+    case = next(case for case in CASES if case.method == "quantile" and not case.once)
+    network = classifier("resnet18", width=8)
+    adapter = prepared(case, network)
+    assert not isinstance(adapter, str)
+    found = speed(case, adapter, network, images(BATCH), lambda works: [(5.0, 2.0, 8.0)])
+    assert found.ratio == 1.5
+    assert found.adapter == case.epochs * BATCH / 3
+    assert found.floor == case.epochs * BATCH / 2
