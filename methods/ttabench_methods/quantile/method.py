@@ -68,9 +68,7 @@ class Quantile(Method[QuantileConfig]):
     mode = "offline"
     batch_size = 512
     online_batch_size = ENOUGH
-    viewed: ClassVar[int] = (
-        128  # first images of a set that say which views there are, and whether they agree
-    )
+    viewed: ClassVar[int] = 256  # first images of a set that say which views there are, and if they agree
     deviations = (
         "the paper's form is quantile_paper; here features are divided by the source's standard deviation, "
         "indices are matched within predicted classes too, with information maximisation besides, training "

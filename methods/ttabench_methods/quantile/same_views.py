@@ -23,8 +23,9 @@ STEPS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # pixels down and right
 # CIFAR-10 it is 1.0 to 1.5 times, on digits 4 to 37 times.
 SYMMETRIC = 2.0
 # Share of images that get the class of a view, below which there is an alarm. On the extra corruptions and
-# ResNet20 it is 0.76 to 0.92 where matching helped, and 0.70 where it left the accuracy below Source's.
-AGREE = 0.73
+# ResNet20 it was 0.74 to 0.92 where matching helped, and 0.70 in one run that ended with less than Source has
+# (on 128 images, so give or take 0.04).
+AGREE = 0.72
 
 
 def shifted(x: Tensor, down: int, right: int) -> Tensor:
