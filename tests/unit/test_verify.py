@@ -220,7 +220,8 @@ def measured(cell: Any, wrong: int, n: int = 400) -> Result:
 
 
 def record(result: Result, **environment: Any) -> Record:
-    return Record(result, 1.0, "s", Modules(), {**NOW, **environment})
+    stored = {"written": 1.0, **result.to_json()}
+    return Record(stored, "s", Modules(), {**NOW, **environment})
 
 
 @pytest.mark.parametrize(
