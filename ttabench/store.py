@@ -328,7 +328,10 @@ class Writer:
     def _write(self, record: dict[str, Any]) -> None:
         assert self._file is not None
         line = encode(record)
-        before = os.fstat(self._file).st_size
+        state = os.fstat(self._file)
+        if not state.st_nlink:
+            raise UserError(f"{self.path} was deleted while the sweep ran; run the same command again.")
+        before = state.st_size
         try:
             if os.write(self._file, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -21,6 +21,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
 from ttabench.models.checkpoints.read_weights import read_weights
+from ttabench.models.checkpoints.weights import load_weights
 
 
 class Squares(Dataset):
@@ -81,6 +82,7 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "def wide(**facts): return Quarters(num_classes=facts['num_classes'] + 1)\n"
         "def headless(): import torch; return torch.nn.Flatten()\n"
         "def text(): return 'net'\n"
+        "def broken(num_classes): return 1 / 0\n"
         "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -234,6 +236,28 @@ def test_a_classifier_from_a_python_path_keeps_its_normalisation() -> None:
 
 
 @pytest.mark.usefixtures("nets")
+def test_what_a_users_function_raises_is_one_sentence_with_its_place() -> None:
+    with pytest.raises(UserError) as caught:
+        bring("mynets:broken", Squares())
+    text = str(caught.value)
+    assert "mynets:broken failed when it was called as broken(num_classes=4): ZeroDivisionError" in text
+    assert "mynets.py, line" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", ["net.fc.weight", "running_mean"])
+def test_weights_with_nan_are_refused_when_they_are_loaded(tmp_path: Path, name: str) -> None:
+    net = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 2))
+    tensors = net.state_dict()
+    key = "2.weight" if name == "net.fc.weight" else "0.running_mean"
+    before = tensors[key].clone()
+    tensors = {**tensors, key: torch.full_like(before, float("nan"))}
+    with pytest.raises(UserError, match=rf"FILE holds NaN, first in {key}"):
+        load_weights(net, tensors, "FILE")
+    assert torch.equal(net.state_dict()[key], before)
+
+
+@pytest.mark.usefixtures("nets")
 @pytest.mark.parametrize(
     ("arch", "says"),
     [
@@ -256,17 +280,28 @@ def test_wrong_python_paths_are_explained(arch: str, says: str) -> None:
 
 @pytest.fixture
 def timm(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    def create_model(name: str, pretrained: bool, num_classes: int = 4) -> nn.Module:
-        if name == "unreachable":
+    def create_model(
+        name: str, pretrained: bool, num_classes: int = 4, img_size: int | None = None
+    ) -> nn.Module:
+        if name == "unreachable" and pretrained:
             raise OSError("cannot reach the hub\nmore")
+        if name == "hub" and pretrained:
+            raise AssertionError("timm was asked, which tries for more than a minute")
+        if name == "large" and img_size == 32:
+            raise ValueError("images of 32 pixels have no windows\nmore")
         net = Quarters(1000 if name == "thousand" else num_classes)
         if not pretrained:
             nn.init.zeros_(net.fc.weight)
-        net.pretrained_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}  # type: ignore[assignment]
+        net.pretrained_cfg = {  # type: ignore[assignment]
+            "mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25),
+            "input_size": (3, 224, 224), "fixed_input_size": name in ("vit", "large"),
+            "hf_hub_id": "timm/hub" if name == "hub" else None,
+        }  # fmt: skip
+        net.told = img_size  # type: ignore[assignment]
         return net
 
     module = types.ModuleType("timm")
-    module.list_models = lambda: ["quarters", "thousand", "unreachable"]  # type: ignore[attr-defined]
+    module.list_models = lambda: ["quarters", "thousand", "unreachable", "hub", "vit", "large"]  # type: ignore[attr-defined]
     module.is_model = lambda name: name in module.list_models()  # type: ignore[attr-defined]
     module.create_model = create_model  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", module)
@@ -295,6 +330,24 @@ def test_timm_models_come_with_weights_and_normalisation() -> None:
 def test_wrong_timm_models_are_explained(arch: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         bring(arch, Squares())
+
+
+@pytest.mark.usefixtures("timm")
+def test_timm_transformers_are_made_for_the_images_of_the_dataset() -> None:
+    for pretrained in (False, True):
+        assert construct("timm/vit", Squares(), pretrained=pretrained).net.told == 32
+        assert construct("timm/quarters", Squares(), pretrained=pretrained).net.told is None
+    with pytest.raises(UserError, match=r"large cannot be made for images of 32 pixels \(ValueError: .*\)"):
+        construct("timm/large", Squares())
+
+
+@pytest.mark.usefixtures("timm")
+def test_timm_weights_out_of_reach_are_told_at_once_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(UserError) as caught:
+        bring("timm/hub", Squares())
+    assert "http://127.0.0.1:9/timm/hub/resolve/main/model.safetensors" in str(caught.value)
+    assert "--archs timm/hub --checkpoint FILE" in str(caught.value)
 
 
 def test_timm_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,7 @@ def test_interleaving_keeps_the_order_and_loses_nothing(n: int, foreign: int, se
         (torch.full((10, 4), float("nan")), "NaN"),
         (torch.full((10, 4), float("inf")), "infinite"),
         (torch.zeros(3, 4), r"shape \(3, 4\)"),
+        (torch.zeros(10, 5), r"shape \(10, 5\); expected \(10, 4\)"),
         (torch.zeros(10), r"shape \(10,\)"),
         (None, "NoneType"),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ttabench.cli._mistakes import HELP, sentence, without_flag_types
+from ttabench.cli._mistakes import HELP, sentence, without_types
 from ttabench.errors import UserError, printable, tell_warnings
 
 app = typer.Typer(
@@ -61,7 +61,7 @@ _register()
 def command() -> Any:
     """All verbs, as the parser runs them."""
     made = typer.main.get_command(app)
-    without_flag_types(made)
+    without_types(made)
     return made
 
 

@@ -48,14 +48,20 @@ def _given(param: Any) -> str:
     return found
 
 
-def without_flag_types(command: Any) -> None:
-    """Leave out the type that the help shows beside every switch: it takes no value."""
+def without_types(command: Any) -> None:
+    """Leave out the types that the help shows beside switches, and beside arguments that have a name."""
     for param in command.params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
+        elif param.param_type_name == "argument":
+            param.display_type_rich = _nothing
     helping = command.get_help_option(command.context_class(command, help_option_names=HELP))
     if helping is not None:
         helping.metavar = ""
     inner: Mapping[str, Any] = getattr(command, "commands", {})
     for each in inner.values():
-        without_flag_types(each)
+        without_types(each)
+
+
+def _nothing(ctx: Any) -> None:
+    """No type: what an argument is called says what it is."""

@@ -13,7 +13,7 @@ from ttabench.sweep.train_sources import Epoch, TrainJob
 
 def train_all(jobs: Sequence[TrainJob], executor: Executor, workers: int) -> None:
     """Train every classifier; print its clean accuracy. Raises UserError where one could not be trained."""
-    with Display(len(jobs), "classifiers") as display:
+    with Display(len(jobs), "classifiers", workers=workers) as display:
         for event in executor(jobs, workers):
             if isinstance(event, Epoch):
                 note = f"loss {event.loss:.3f}, {clock(event.seconds_left)} left"

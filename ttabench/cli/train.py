@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
+
+if TYPE_CHECKING:
+    from ttabench.models.trained_model import TrainedModel
 
 
 def register(app: typer.Typer) -> None:
@@ -49,12 +52,10 @@ def train(
     from ttabench.cores import available_cores
     from ttabench.data.catalog import dataset
     from ttabench.env import pick_device
-    from ttabench.errors import UserError
     from ttabench.executors import inline, local
     from ttabench.executors.workers import pick_workers
     from ttabench.method_texts import distinct_list
-    from ttabench.models.resolve import resolve_model
-    from ttabench.models.trained_model import TrainedModel
+    from ttabench.models.resolve import resolve_trainable
     from ttabench.sweep.train_sources import TrainJob
 
     chosen = pick_device(device)
@@ -62,14 +63,11 @@ def train(
     for name in distinct_list(datasets, "--datasets"):
         data = dataset(name)
         for arch in distinct_list(archs, "--archs"):
-            model = resolve_model(arch, data, recipe=recipe, epochs=epochs, seed=seed)
-            if not isinstance(model, TrainedModel):
-                raise UserError(
-                    f"{arch} comes with weights and is not trained here; sweep takes it as it is."
-                )
+            model = resolve_trainable(arch, data, recipe=recipe, epochs=epochs, seed=seed)
             if model.plan and not force and model.ready:
                 accuracy = model.load().clean_accuracy
                 print(f"{model}: {accuracy:.2f} % clean, trained already (see --force)")
+                tell_checkpoint(model)
             else:
                 todo.append(model)
     if todo:
@@ -83,3 +81,13 @@ def train(
         for model in todo:
             plot = model.plot_learning_curve()
             print(f"{model}: model card {plot.with_suffix('.md')}, learning curve {plot}")
+            tell_checkpoint(model)
+
+
+def tell_checkpoint(model: TrainedModel) -> None:
+    """How a sweep uses the weights of a network that a function of the user makes."""
+    if ":" in model.name:
+        print(
+            f"To use these weights: --archs {model.name} --datasets {model.dataset.name} "
+            f"--checkpoint {model.load().path}"
+        )

@@ -21,8 +21,10 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
-    sample: Annotated[int, Option(help="How many cells are drawn; all where there are fewer.", min=1)] = 8,
-    seed: Annotated[int, Option(help="Of the draw.", min=0)] = 0,
+    sample: Annotated[
+        int, Option(metavar="COUNT", help="How many cells are drawn; all where there are fewer.", min=1)
+    ] = 8,
+    seed: Annotated[int, Option(metavar="NUMBER", help="Of the draw.", min=0)] = 0,
     at_most: Annotated[
         float, Option(metavar="SECONDS", help="Draw no cell that took longer when stored; 0 = any.", min=0)
     ] = 0.0,
@@ -30,7 +32,7 @@ def verify(
         str, Option(metavar="COUNT", help="auto = one per core or GPU; 0 = this process.")
     ] = "auto",
     device: Annotated[
-        str, Option(metavar="DEVICE", help="As stored, unless given: cpu, cuda, cuda:1 …")
+        str, Option(metavar="DEVICE", help="cpu, cuda, cuda:1 …", show_default="as stored")
     ] = "",
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -59,7 +61,8 @@ def verify(
     count = pick_workers(workers, on or "cpu", len(records))
     executor: Executor = local.run if count else inline.run
     checks: list[Check] = []
-    with Display(len(records), "cells") as display:
+    kinds = [(str(cell), f"{cell.label} {cell.arch}") for cell in (r.result.cell for r in records)]
+    with Display(len(records), "cells", kinds=kinds, workers=count) as display:
         took = clock(sum(record.result.seconds for record in records))
         display.console.print(f"{len(records)} cells, which took {took} when they were stored.", markup=False)
         for event in verifying.run(records, others, on, executor, count):

@@ -12,7 +12,7 @@ from ttabench.errors import UserError
 from ttabench.models.architectures.compact_transformers import CompactTransformer
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
-from ttabench.models.checkpoints.read_weights import read_weights
+from ttabench.models.checkpoints.read_weights import read_weights, rewrapped
 from ttabench.models.checkpoints.weights import load_weights
 from ttabench.progress import OnProgress, silent
 
@@ -70,7 +70,7 @@ class Model(ABC):
 
         Raises UserError where the file is of another architecture or number of classes, or no weights at all.
         """
-        tensors = read_weights(file)
+        tensors = rewrapped(read_weights(file), classifier.net.state_dict())
         optional: tuple[str, ...] = ()
         if isinstance(classifier.net, CompactTransformer) and classifier.net.has_fixed_positions:
             # These are computed, as the authors' own loader does, and never taken from a file.

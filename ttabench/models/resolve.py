@@ -12,8 +12,9 @@ from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.external.python_path import PythonModel
 from ttabench.models.model import Model
 from ttabench.models.trained_model import TrainedModel
+from ttabench.models.trained_python import TrainedPython
 
-__all__ = ["resolve_model"]
+__all__ = ["resolve_model", "resolve_trainable"]
 
 ORIGINS: dict[str, type[ExternalModel]] = {
     timm.PREFIX: timm.TimmModel,
@@ -66,4 +67,19 @@ def resolve_model(
         return CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
     if normalize and model.trainable:
         raise UserError(f"{name} is trained here with the dataset's normalisation; leave --normalize out.")
+    return model
+
+
+def resolve_trainable(
+    name: str, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
+) -> TrainedModel:
+    """The classifier that training `name` on `dataset` makes: an architecture of ours, or a Python path.
+
+    Raises UserError on a name that nobody knows, and on models that come with weights.
+    """
+    if ":" in name and "/" not in name:
+        return TrainedPython(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+    model = resolve_model(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+    if not isinstance(model, TrainedModel):
+        raise UserError(f"{name} comes with weights and is not trained here; sweep takes it as it is.")
     return model

@@ -18,7 +18,7 @@ from ttabench.method_settings import make_config, parse_settings
 from ttabench.method_texts import parse_method
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
-from ttabench.protocol import parse_call
+from ttabench.protocol import Protocol, parse_call
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid
 
@@ -44,6 +44,7 @@ class Sweep:
 
 def resolve(grid: Grid) -> Sweep:
     """Look up every name and check every setting; nothing is fetched or trained. Raises UserError."""
+    _check_protocol(grid)
     methods = tuple(choose_methods(grid))
     for choice in methods:
         make_config(choice.cls, choice.given, {})
@@ -73,6 +74,18 @@ def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
             )
         for values in itertools.product(*axes.values()):
             yield MethodChoice(method(name), {**own, **dict(zip(axes, values, strict=True))})
+
+
+def _check_protocol(grid: Grid) -> None:
+    """Raises UserError on what no method can be run with; `plan` asks again for each method."""
+    try:
+        Protocol(
+            batch_size=grid.batch_size or 1, order=grid.order, reset=grid.reset,
+            contamination=grid.contamination, held_out=grid.held_out, limit=grid.limit,
+            precision=grid.precision,
+        )  # fmt: skip
+    except ValueError as problem:
+        raise UserError(f"{problem}.") from None
 
 
 def _check_mode(grid: Grid, methods: tuple[MethodChoice, ...]) -> None:

@@ -53,7 +53,7 @@ class TrainJob:
         import torch
 
         from ttabench.data.catalog import dataset
-        from ttabench.models.trained_model import TrainedModel
+        from ttabench.models.resolve import resolve_trainable
         from ttabench.models.training.train import TrainingProgress, train
 
         def tell(at: TrainingProgress) -> None:
@@ -62,7 +62,7 @@ class TrainJob:
         torch.set_num_threads(self.threads)
         try:
             data = dataset(self.dataset)
-            model = TrainedModel(self.arch, data, recipe=self.recipe, epochs=self.epochs, seed=self.seed)
+            model = resolve_trainable(self.arch, data, recipe=self.recipe, epochs=self.epochs, seed=self.seed)
             train(model.plan, data, device=self.device, precision=self.precision, on_progress=tell)
             loaded = model.load()
         except UserError as problem:

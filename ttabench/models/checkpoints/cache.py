@@ -102,14 +102,15 @@ def open_described(described: Described, build: Callable[[], Classifier]) -> Loa
     import torch
 
     from ttabench.classifier import Normalize
-    from ttabench.models.checkpoints.read_weights import read_weights
+    from ttabench.models.checkpoints.read_weights import read_weights, rewrapped
     from ttabench.models.checkpoints.weights import content_hash, load_weights
 
     note, weights = described.note, described.weights
     with torch.random.fork_rng(devices=[]):  # fresh weights, soon replaced, must cost the caller no draws
         classifier = build()
     classifier.normalize = Normalize(tuple(note["mean"]), tuple(note["std"]))
-    load_weights(classifier.net, read_weights(weights), str(weights))
+    tensors = rewrapped(read_weights(weights), classifier.net.state_dict())
+    load_weights(classifier.net, tensors, str(weights))
     if (actual := content_hash(classifier)) != note["sha256"]:
         raise UserError(
             f"{weights} holds other weights than {described.path.name} says ({actual[:12]}… instead of "

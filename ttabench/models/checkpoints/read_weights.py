@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ttabench.errors import UserError
 
-__all__ = ["FORMATS", "read_weights"]
+__all__ = ["FORMATS", "read_weights", "rewrapped"]
 
 FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".ckpt", ".tar")
 # Under these keys training scripts keep the state dict; an average of weights is not preferred silently.
@@ -75,9 +75,27 @@ def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:
     named = {str(name): value for name, value in tensors.items() if isinstance(value, Tensor)}
     if not named:
         raise UserError(f"{path} holds no tensors.")
-    while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in named)), ""):
-        named = {name.removeprefix(prefix): value for name, value in named.items()}
-    return named
+    prefix = _wrappers(named)
+    return {name.removeprefix(prefix): value for name, value in named.items()}
+
+
+def rewrapped(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
+    """`tensors` as :func:`read_weights` gives them, for a network whose own names are the `wanted` ones.
+
+    Where all names of the network itself begin with what is taken for a wrapper, it is put back.
+    """
+    prefix = _wrappers(list(wanted))
+    if any(name.startswith(prefix) for name in tensors):
+        return dict(tensors)
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def _wrappers(names: Collection[str]) -> str:
+    """What wrappers put in front of all names, e.g. ``module.model.``; "" where nothing."""
+    found = ""
+    while more := next((p for p in PREFIXES if names and all(n.startswith(found + p) for n in names)), ""):
+        found += more
+    return found
 
 
 def _holds(tensors: Mapping[Any, Any], key: str) -> bool:

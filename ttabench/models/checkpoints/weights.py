@@ -38,7 +38,7 @@ def load_weights(
     `optional` names (after the last dot) what the network has by itself, a built-in normalisation for
     instance, and keeps where the file lacks it.
 
-    Raises UserError, and leaves `net` as it was, where a name or a shape does not fit.
+    Raises UserError, and leaves `net` as it was, where a name or a shape does not fit, or a value is NaN.
     """
     wanted = net.state_dict()
     # Files older than PyTorch 0.4.1, and exports, lack the counter; it changes nothing in eval mode.
@@ -57,4 +57,9 @@ def load_weights(
                 f"{origin} does not fit: {name} has shape {tuple(tensors[name].shape)}, "
                 f"the architecture {tuple(ours.shape)}."
             )
+    if broken := next((n for n, t in tensors.items() if t.is_floating_point() and t.isnan().any()), ""):
+        raise UserError(
+            f"{origin} holds NaN, first in {broken}: the training that wrote it diverged; use weights of "
+            "an earlier epoch."
+        )
     net.load_state_dict(dict(tensors), strict=False)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
 from torch import nn
 
 from ttabench.classifier import Classifier
@@ -12,6 +18,8 @@ from ttabench.models.external.external_model import ExternalModel
 __all__ = ["PREFIX", "TimmModel", "network"]
 
 PREFIX = "timm/"
+FILE = "model.safetensors"  # of a repository on the Hugging Face hub
+PATIENCE = 10.0  # seconds until an address counts as out of reach
 
 
 class TimmModel(ExternalModel):
@@ -45,13 +53,80 @@ def network(
     name = arch.removeprefix(PREFIX)
     if not timm.is_model(name.partition(".")[0]):
         raise unknown("timm model", name, timm.list_models(), "timm.list_models()")
-    try:
-        if pretrained:
-            net = timm.create_model(name, pretrained=True)
-        else:
-            net = timm.create_model(name, pretrained=False, num_classes=dataset.num_classes)
-    except (OSError, RuntimeError) as problem:
-        first = str(problem).splitlines()[0]
-        raise UserError(f"the weights of {arch} cannot be had ({first}).") from None
+    net: Any
+    net, size = _made(timm, arch, dataset)
+    if pretrained:
+        _check_reachable(arch, net.pretrained_cfg)
+        try:
+            net = timm.create_model(name, pretrained=True, **size)
+        except (OSError, RuntimeError) as problem:
+            raise _unavailable(arch, net.pretrained_cfg, problem) from None
     origin = net.pretrained_cfg
     return net, tuple(origin["mean"]), tuple(origin["std"])
+
+
+def _made(timm: Any, arch: str, dataset: Dataset) -> tuple[Any, dict[str, int]]:
+    """The network with random weights, and the size that it was told.
+
+    Transformers are made for one size of image; they are told the dataset's, to which timm then fits
+    pretrained weights too (positions are interpolated).
+    """
+    name = arch.removeprefix(PREFIX)
+    size: dict[str, int] = {}
+    try:
+        net = timm.create_model(name, pretrained=False, num_classes=dataset.num_classes)
+        origin = net.pretrained_cfg
+        usual = (origin.get("input_size") or (0,))[-1]
+        if origin.get("fixed_input_size") and usual != dataset.image_size:
+            size = {"img_size": dataset.image_size}
+            net = timm.create_model(name, pretrained=False, num_classes=dataset.num_classes, **size)
+    except Exception as problem:  # whatever a constructor does with a size that does not suit it
+        first = str(problem).partition("\n")[0]
+        raise UserError(
+            f"{arch} cannot be made for images of {dataset.image_size} pixels "
+            f"({type(problem).__name__}: {first})."
+        ) from None
+    return net, size
+
+
+def _check_reachable(arch: str, origin: Mapping[str, Any]) -> None:
+    """Raises UserError where weights must be downloaded and their address does not answer.
+
+    timm itself tries for more than a minute, and names no file.
+    """
+    if not origin.get("hf_hub_id") or _is_cached(origin):
+        return
+    try:
+        with urlopen(Request(_address(origin), method="HEAD"), timeout=PATIENCE):
+            pass
+    except HTTPError:
+        return  # somebody answers; what is wrong there timm says
+    except (OSError, ValueError) as problem:
+        raise _unavailable(arch, origin, problem) from None
+
+
+def _is_cached(origin: Mapping[str, Any]) -> bool:
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    names = (origin.get("hf_hub_filename") or FILE, "pytorch_model.bin")
+    return any(isinstance(try_to_load_from_cache(origin["hf_hub_id"], name), str) for name in names)
+
+
+def _address(origin: Mapping[str, Any]) -> str:
+    """Where the weights are, "" where timm does not say."""
+    repository = origin.get("hf_hub_id")
+    if not repository:
+        return str(origin.get("url") or "")
+    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return f"{hub}/{repository}/resolve/main/{origin.get('hf_hub_filename') or FILE}"
+
+
+def _unavailable(arch: str, origin: Mapping[str, Any], problem: Exception) -> UserError:
+    first = str(problem).partition("\n")[0]
+    file = _address(origin)
+    return UserError(
+        f"the weights {f'{file} ' if file else ''}of {arch} cannot be had ({first}); download the file "
+        f"elsewhere and use --archs {arch} --checkpoint FILE."
+    )

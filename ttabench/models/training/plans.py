@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import Member
-from ttabench.models.training.recipes import Recipe, recipe_for
+from ttabench.models.training.recipes import Recipe, fitted, recipe_for
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
@@ -28,6 +30,7 @@ class TrainingPlan:
     """Everything that decides the weights of a source classifier, but for the machine.
 
     data   hash of the training images, see :func:`data_hash`.
+    maker  makes the network with fresh weights; None = `member` says which of ours it is.
     """
 
     member: Member
@@ -39,12 +42,14 @@ class TrainingPlan:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     seed: int
+    maker: Callable[[], Classifier] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
-        cls, member: Member, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
-    ) -> TrainingPlan:
-        """What training `member` on `dataset` means; epochs of 0 are the recipe's.
+        cls, member: Member, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0,
+        maker: Callable[[], Classifier] | None = None,
+    ) -> TrainingPlan:  # fmt: skip
+        """What training `member` on `dataset` means; epochs of 0 are the recipe's, fitted to the data.
 
         Raises UserError on an unknown recipe, and on epochs or seeds below 0.
         """
@@ -52,17 +57,21 @@ class TrainingPlan:
         for what, number in (("epochs", epochs), ("seed", seed)):
             if not 0 <= number < 2**63:
                 raise UserError(f"{what} is {number}; expected a whole number from 0 to 2⁶³ − 1.")
+        train = dataset.train()
+        chosen = fitted(chosen, len(train))
         if epochs:
             chosen = replace(chosen, epochs=epochs)
         return cls(
-            member=member, recipe=chosen, dataset=dataset.name, data=data_hash(dataset.train()),
+            member=member, recipe=chosen, dataset=dataset.name, data=data_hash(train), maker=maker,
             num_classes=dataset.num_classes, image_size=dataset.image_size,
             mean=tuple(dataset.mean), std=tuple(dataset.std), seed=seed,
         )  # fmt: skip
 
     @cached_property
     def digest(self) -> str:
-        identity = {**asdict(self), "recipe": self.recipe.identity(), "version": TRAINING_VERSION}
+        named = asdict(replace(self, maker=None))
+        del named["maker"]
+        identity = {**named, "recipe": self.recipe.identity(), "version": TRAINING_VERSION}
         return hashlib.sha256(canonical(identity).encode()).hexdigest()
 
     @property
@@ -72,12 +81,15 @@ class TrainingPlan:
     @property
     def path(self) -> Path:
         """The JSON file that describes the checkpoint, there or not."""
-        return self.folder / f"{self.member.name}-{self.recipe.name}-{self.digest[:12]}.json"
+        name = re.sub(r"[^\w.-]", "_", self.member.name)
+        return self.folder / f"{name}-{self.recipe.name}-{self.digest[:12]}.json"
 
     def build(self) -> Classifier:
         """The classifier with fresh weights, from torch's global generator."""
         from ttabench.models.architectures.build import build
 
+        if self.maker is not None:
+            return self.maker()
         return build(
             self.member.name, dataset=self.dataset, num_classes=self.num_classes,
             image_size=self.image_size, mean=self.mean, std=self.std,

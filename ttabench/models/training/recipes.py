@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,6 +11,9 @@ from ttabench.models.architectures.names import Member
 
 FAST = "fast"
 PAPER = "paper"
+SMALLEST_BATCH = 16  # batch norm needs some images
+LEAST_STEPS = 600
+PYTHON = "python"  # the family of networks that a function of the user makes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,8 @@ class Recipe:
     mix_until        fraction of the epochs after which images are no longer mixed.
     compile          torch.compile, on a GPU only.
     precision        "auto": bfloat16 autocast on a GPU, float32 elsewhere; or either by name.
+    least_steps      updates that a small training set gets at least: more epochs, and smaller batches,
+                     see :func:`fitted`; 0 = as many as the epochs make.
     threads          CPU threads; 0 = as the process has them. Sums, and with them the last bits of
                      the weights, depend on it.
     """
@@ -53,10 +59,35 @@ class Recipe:
     compile: bool = False
     precision: str = "auto"
     threads: int = 0
+    least_steps: int = 0
 
     def identity(self) -> dict[str, Any]:
-        """What differs from the defaults, so that a field added later leaves old checkpoints valid."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        """What differs from the defaults, so that a field added later leaves old checkpoints valid.
+
+        Without `least_steps`: what it changes are the epochs and the batch size.
+        """
+        named = [f for f in fields(self) if f.name != "least_steps"]
+        return {f.name: getattr(self, f.name) for f in named if getattr(self, f.name) != f.default}
+
+
+def fitted(recipe: Recipe, images: int) -> Recipe:
+    """A recipe for a training set of `images`: as it is where that is large.
+
+    The recipes are made for tens of thousands of images. Of a few hundred, 30 epochs in batches of 512
+    would be 30 updates. So the batch is at most an eighth of the images, and at least 16, with the learning
+    rate of SGD scaled with the batch, and that of AdamW with its root; and epochs are added until there are
+    `least_steps` updates.
+    """
+    if not recipe.least_steps:
+        return recipe
+    batch = min(recipe.batch_size, max(SMALLEST_BATCH, images // 8))
+    part = batch / recipe.batch_size
+    factor = part if recipe.optimizer == "sgd" else math.sqrt(part)
+    steps = max(1, images // min(batch, max(1, images)))
+    return replace(
+        recipe, batch_size=batch, lr=recipe.lr * factor, final_lr=recipe.final_lr * factor,
+        epochs=max(recipe.epochs, math.ceil(recipe.least_steps / steps)),
+    )  # fmt: skip
 
 
 # ---- digits: no flips, one thread so that the weights do not depend on the number of cores
@@ -72,33 +103,43 @@ _digits_patches = replace(_digits_resnet, epochs=25)  # cheap epochs, but no con
 
 _resnet_fast = Recipe(
     name=FAST, epochs=30, batch_size=512, optimizer="sgd", lr=0.4, warmup=0.2, weight_decay=5e-4,
-    label_smoothing=0.1, shift=4, flip=True, compile=True,
+    label_smoothing=0.1, shift=4, flip=True, compile=True, least_steps=LEAST_STEPS,
 )  # fmt: skip
 # The ResNet18 of NOTE and SoTTA (200 epochs, SGD 0.1, momentum 0.9, Nesterov, weight decay 5e-4, cosine).
 _resnet_paper = Recipe(
     name=PAPER, epochs=200, batch_size=128, optimizer="sgd", lr=0.1, warmup=0.0, weight_decay=5e-4,
-    decay_all=True, shift=4, flip=True,
+    decay_all=True, shift=4, flip=True, least_steps=LEAST_STEPS,
 )  # fmt: skip
 # He et al. 2016, section 4.2: 64,000 steps of 128 images, but with a cosine in place of two drops.
 _cifar_resnet_paper = replace(_resnet_paper, epochs=164, weight_decay=1e-4)
 _small_transformer_fast = Recipe(
     name=FAST, epochs=26, batch_size=128, optimizer="adamw", lr=1.5e-3, weight_decay=0.05,
-    clip=1.0, shift=4, flip=True, compile=True,
+    clip=1.0, shift=4, flip=True, compile=True, least_steps=LEAST_STEPS,
 )  # fmt: skip
 _transformer_fast = Recipe(
     name=FAST, epochs=60, batch_size=256, optimizer="adamw", lr=1e-3, warmup=0.15, weight_decay=0.06,
-    label_smoothing=0.1, clip=1.0, shift=4, flip=True, compile=True,
+    label_smoothing=0.1, clip=1.0, shift=4, flip=True, compile=True, least_steps=LEAST_STEPS,
 )  # fmt: skip
 # Hassani et al. 2021, the published CIFAR-10 configuration (300 epochs, 10 of warm-up).
 _transformer_paper = Recipe(
     name=PAPER, epochs=300, batch_size=128, optimizer="adamw", lr=5.5e-4, final_lr=1e-5, warmup=10 / 300,
     weight_decay=0.06, label_smoothing=0.1, shift=4, flip=True, randaugment=9, mixup=0.8, cutmix=1.0,
+    least_steps=LEAST_STEPS,
+)  # fmt: skip
+
+# ---- a network that we do not know: nothing that suits one family alone
+
+_general = Recipe(
+    name=FAST, epochs=30, batch_size=128, optimizer="adamw", lr=1e-3, warmup=0.1, weight_decay=0.05,
+    label_smoothing=0.1, clip=1.0, shift=2, least_steps=LEAST_STEPS,
 )  # fmt: skip
 
 
 def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
     """The recipe called `name` ("" = fast). Raises UserError where there is none."""
-    if dataset == "digits-c":
+    if member.family == PYTHON:
+        choices = {FAST: replace(_general, flip=dataset != "digits-c")}
+    elif dataset == "digits-c":
         digits = {"cct": _digits_cct, "cvt": _digits_patches, "vit_lite": _digits_patches}
         choices = {FAST: digits.get(member.family, _digits_resnet)}
     elif member.family == "resnet18":
