@@ -31,6 +31,8 @@ class Cell:
     label        how tables call this method and its variant, e.g. ``tent[norms=all]``; not identity.
     checkpoint   SHA-256 of the weights ("" until they exist).
     fingerprint  SHA-256 of what the dataset is made from.
+    corruption   its name; ``natural`` for a natural shift.
+    severity     1 … 5; 0 for a natural shift, which has none.
     history      continual reset only: the ``corruption-severity`` pairs seen before this one.
     """
 
@@ -75,7 +77,8 @@ class Cell:
         return cls(**data)
 
     def __str__(self) -> str:
-        where = f"{self.arch} · {self.dataset} · {self.corruption}-{self.severity}"
+        shift = f"{self.corruption}-{self.severity}" if self.severity else self.corruption
+        where = f"{self.arch} · {self.dataset} · {shift}"
         return f"{self.label} · {where} · seed {self.seed}"
 
 

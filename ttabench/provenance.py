@@ -46,10 +46,14 @@ NEUTRAL = (
     "ttabench.ranges",
     "ttabench.registry",
 )
-READERS = {
+READERS = {  # by the first words of a name; the first that fits counts
     "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),  # corrupted here, on first use
+    "cifar10-c-bar": ("ttabench.data.published.cifar_bar", "ttabench.corruptions.engine"),
+    "cifar10.1": ("ttabench.data.published.natural_shifts",),
     "cifar": ("ttabench.data.published.cifar",),
     "own": ("ttabench.data.own.own_dataset",),
+    "imagenet-c": ("ttabench.data.published.imagenet",),
+    "imagenet-": ("ttabench.data.published.natural_shifts",),
     "folders": ("ttabench.data.published.imagenet",),
 }
 NETWORKS = "ttabench.models.architectures.build"

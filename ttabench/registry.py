@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +86,25 @@ def methods() -> dict[str, type[Method[Any]]]:
         except UserError as problem:
             warnings.warn(f"skipped: {problem}", stacklevel=2)
     return found
+
+
+def in_groups(names: Sequence[str]) -> list[str]:
+    """Methods as a user names them, with ``all`` and the names of families replaced by their members.
+
+    A family's members are the methods whose `family` is that name, and the baseline, Source. A method that
+    is named beside a group it belongs to stands once.
+    """
+    known = entry_points(METHODS)
+    found: list[str] = []
+    grouped: list[str] = []
+    for name in names:
+        members = [name]
+        if name not in known and "[" not in name:
+            every = methods()
+            of_family = [member for member, cls in every.items() if cls.family == name]
+            members = list(every) if name == "all" else ["source", *of_family] if of_family else members
+        (found if members == [name] else grouped).extend(members)
+    return [*found, *(name for name in dict.fromkeys(grouped) if name not in found)]
 
 
 def report(name: str) -> Callable[..., list[Path]]:

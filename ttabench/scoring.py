@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -61,8 +61,11 @@ def evaluate(
     seed: int,
     device: str = "cpu",
     on_batch: OnBatch | None = None,
+    scored_classes: Sequence[int] = (),
 ) -> Evaluation:
     """Run a prepared method over one corrupted test set and score it.
+
+    scored_classes   the classes that predictions are chosen from; () = all. The method sees all logits.
 
     Raises UnusableModel where the logits cannot be scored (NaN, wrong shape).
     """
@@ -73,7 +76,7 @@ def evaluate(
     started = time.perf_counter()
     with _autocast(protocol, device):
         adapt(method, order, protocol, device, report)
-        predicted = score(method, order, protocol, device, report)
+        predicted = score(method, order, protocol, device, report, scored_classes)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
@@ -119,7 +122,12 @@ def adapt(method: Method[Any], order: Order, protocol: Protocol, device: str, re
 
 
 def score(
-    method: Method[Any], order: Order, protocol: Protocol, device: str, report: OnBatch
+    method: Method[Any],
+    order: Order,
+    protocol: Protocol,
+    device: str,
+    report: OnBatch,
+    scored_classes: Sequence[int] = (),
 ) -> NDArray[np.int64]:
     """The predicted classes (n,) of the test images, −1 where one is not scored."""
     n = len(order.labels)
@@ -132,7 +140,7 @@ def score(
         logits = method.predict(x) if protocol.frozen else method.adapt(x)
         positions = order.scored[done : done + len(x)]
         own = positions < n
-        classes = _classes(logits, len(x), method.model.num_classes, number)
+        classes = _classes(logits, len(x), method.model.num_classes, number, scored_classes)
         predicted[positions[own]] = classes[own]
         done += len(x)
         scored += int(own.sum())
@@ -147,12 +155,15 @@ def _autocast(protocol: Protocol, device: str) -> AbstractContextManager[Any]:
     return torch.autocast(torch.device(device).type, torch.bfloat16, half, cache_enabled=False)
 
 
-def _classes(logits: Tensor, batch: int, num_classes: int, number: int) -> NDArray[np.int64]:
+def _classes(
+    logits: Tensor, batch: int, num_classes: int, number: int, scored: Sequence[int]
+) -> NDArray[np.int64]:
     if not isinstance(logits, Tensor) or logits.shape != (batch, num_classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UnusableModel(f"batch {number}: logits have shape {shape}; expected ({batch}, {num_classes})")
     if not bool(torch.isfinite(logits).all()):
         kind = "NaN" if bool(torch.isnan(logits).any()) else "infinite"
         raise UnusableModel(f"batch {number}: the model returned {kind} logits")
-    best: NDArray[np.int64] = logits.detach().argmax(dim=1).cpu().numpy()
-    return best
+    logits = logits.detach()
+    best: NDArray[np.int64] = (logits[:, list(scored)] if scored else logits).argmax(dim=1).cpu().numpy()
+    return np.asarray(scored, np.int64)[best] if scored else best

@@ -43,9 +43,9 @@ COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
     "history",
-    "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scores", "restores",
-    "source_data", "source_used", "alarm", "warning", "stale", "stale_because", "device", "threads",
-    "versions",
+    "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
+    "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
+    "stale_because", "device", "threads", "versions",
     "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
@@ -54,7 +54,7 @@ PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "se
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
 
 # Columns that are details of a result.
-DETAILS = ("adapted", "scores", "restores", "source_data", "source_used", "alarm")
+DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "source_used", "alarm")
 
 
 @dataclass(frozen=True)

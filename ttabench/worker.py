@@ -119,7 +119,9 @@ class Worker:
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
         with watched_imports() as reached:
-            seen = evaluate(method, data, cell.protocol, cell.seed, self.device, report)
+            seen = evaluate(
+                method, data, cell.protocol, cell.seed, self.device, report, dataset.scored_classes
+            )
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         source = self.classifier(cell)
         reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
@@ -134,6 +136,7 @@ class Worker:
             correct=np.packbits(seen.correct).tobytes(),
             details={
                 "adapted": method.adapted(),
+                "scored_classes": of_classes(dataset),
                 "scores": type(method).scores_frozen if cell.protocol.frozen else type(method).scores,
                 "source_warning": source.note.get("warning", ""),
                 "restores": type(method).restores,
@@ -205,6 +208,11 @@ class Worker:
 
     def _place(self, cell: Cell) -> tuple[str, ...]:
         return cell.arch, cell.dataset, cell.checkpoint, self.device
+
+
+def of_classes(data: Dataset) -> str:
+    """``200 of 1000 classes`` where predictions are chosen from some of a classifier's classes, or ""."""
+    return f"{len(data.scored_classes)} of {data.num_classes} classes" if data.scored_classes else ""
 
 
 def plain(value: Any) -> Any:

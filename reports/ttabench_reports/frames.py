@@ -32,8 +32,8 @@ ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
           "contamination", "precision", "history", "status", "reason", "adapted", "alarm",
-          "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "chosen",
-          "deviations")  # fmt: skip
+          "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
+          "chosen", "deviations")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images")
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
 FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
@@ -29,6 +29,17 @@ _NAMES = {
     "gaussian_blur": ("gbl", "Gauss. blur"),
     "spatter": ("spa", "Spatter"),
     "saturate": ("sat", "Saturate"),
+    "blue_noise_sample": ("blu", "Blue noise"),
+    "brownish_noise": ("bro", "Brownish"),
+    "checkerboard_cutout": ("che", "Checkerboard"),
+    "inverse_sparkles": ("inv", "Inv. sparkles"),
+    "pinch_and_twirl": ("pin", "Pinch, twirl"),
+    "ripple": ("rip", "Ripple"),
+    "circular_motion_blur": ("cir", "Circ. motion"),
+    "lines": ("lin", "Lines"),
+    "sparkles": ("spk", "Sparkles"),
+    "transverse_chromatic_aberration": ("chr", "Chromatic"),
+    NATURAL: ("acc", "Accuracy"),
     MEAN: ("mean", "Mean"),
     MEAN_EXTRA: ("mean", "Mean"),
 }
@@ -44,7 +55,12 @@ _METHODS = {
 _ARCHS = {"resnet": "ResNet", "cct": "CCT", "cvt": "CVT", "vit_lite": "ViT-Lite", "wrn": "WRN", "vit": "ViT"}
 _DATASETS = {
     "digits": "Digits", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "tinyimagenet": "TinyImageNet",
-    "imagenet": "ImageNet",
+    "imagenet": "ImageNet", "cifar10.1": "CIFAR10.1",
+}  # fmt: skip
+
+
+_SHIFTS = {
+    "": "", "-c": "-C", "-c-bar": "-C-bar", "-v2": "-V2", "-r": "-R", "-a": "-A", "-sketch": "-Sketch",
 }  # fmt: skip
 
 
@@ -73,13 +89,29 @@ def arch(name: str) -> str:
 
 def dataset(name: str) -> str:
     """``cifar10-c`` → ``CIFAR10-C``; an unknown identifier stays as it is."""
-    base, corrupted = (name[:-2], "-C") if name.endswith("-c") else (name, "")
-    return _DATASETS[base] + corrupted if base in _DATASETS else name
+    base, shift = _parts(name)
+    return _DATASETS[base] + _SHIFTS[shift] if base in _DATASETS and shift in _SHIFTS else name
 
 
 def clean(name: str) -> str:
     """The clean counterpart of a corrupted dataset: ``cifar10-c`` → ``CIFAR10``."""
-    return dataset(name.removesuffix("-c")) if name.endswith("-c") else f"{dataset(name)}, clean"
+    base, shift = _parts(name)
+    if base == "cifar10.1":
+        return dataset("cifar10")
+    if base in _DATASETS and shift and shift in _SHIFTS:
+        return dataset(base)
+    return name.removesuffix("-c") if name.endswith("-c") else f"{dataset(name)}, clean"
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """``cifar10-c-bar`` → ``cifar10`` and ``-c-bar``; no shift is ""."""
+    base, dash, shift = name.partition("-")
+    return base, dash + shift
+
+
+def where(dataset: object, severity: object) -> str:
+    """``CIFAR10-C, severity 5``; a natural shift has no severity."""
+    return f"{dataset}, severity {severity}" if severity else str(dataset)
 
 
 def short(column: str) -> str:
@@ -120,8 +152,9 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
 
 
 def corruption_key(name: str) -> tuple[int, str]:
-    """The fifteen, then the extra ones, then foreign names."""
-    return ALL_CORRUPTIONS.index(name) if name in ALL_CORRUPTIONS else len(ALL_CORRUPTIONS), name
+    """The fifteen, the extra ones, those of -C-bar, then foreign names."""
+    known = KNOWN_CORRUPTIONS
+    return known.index(name) if name in known else len(known), name
 
 
 def arch_key(arch: str) -> tuple[object, ...]:

@@ -76,7 +76,7 @@ def heatmap(table: Table) -> Figure:
 
 def _heatmap(table: Table) -> Figure:
     archs = {arch: [row for row in rows if row.kind != "increase"] for arch, rows in table.archs().items()}
-    columns = table.columns
+    columns = table.main if table.natural else table.columns
     left: list[float] = []
     for column in columns:  # means stand apart
         apart = column in (MEAN, MEAN_EXTRA) or (left and columns[len(left) - 1] == MEAN)
@@ -165,7 +165,12 @@ def _bars(table: Table) -> Figure:
             _bar(axes, x, row, looks[row.method], upright=count > 24)
             x += 1
         x += 0.7
-    axes.set(ylim=(0, 106), ylabel="Mean accuracy (%)", xlim=(-0.8, x - 0.9), yticks=range(0, 101, 20))
+    axes.set(
+        ylim=(0, 106),
+        ylabel=f"{'A' if table.natural else 'Mean a'}ccuracy (%)",
+        xlim=(-0.8, x - 0.9),
+        yticks=range(0, 101, 20),
+    )
     axes.spines["left"].set_bounds(0, 100)
     axes.set_xticks([at for at, _ in ticks], [arch for _, arch in ticks])
     axes.tick_params(axis="x", length=0)
@@ -177,7 +182,7 @@ def _bars(table: Table) -> Figure:
         texts,
         list(looks.values()),
         58 if narrow else 120,
-        f"Mean over {len(table.main)} corruptions, {table.title}",
+        table.title if table.natural else f"Mean over {len(table.main)} corruptions, {table.title}",
     )
     flags = [f"{OFFLINE} {LEGEND[OFFLINE]}."] if offline else []
     _footer(axes, [*_said(table, "Mean ± standard deviation"), *flags], 76 if narrow else 160, below=16)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from ttabench.corruptions.names import NATURAL
 from ttabench_reports import evidence, naming
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes
@@ -90,7 +91,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One dataset at one severity on one stream; rows as in the paper.
+    """One dataset at one severity, or one natural shift, on one stream; rows as in the paper.
 
     key      what all its cells share (:data:`frames.TABLE`).
     apart    what tells it from its siblings of the same dataset and severity, or "".
@@ -114,12 +115,12 @@ class Table:
     @property
     def title(self) -> str:
         """``digits-c, severity 5``, and what tells it from its siblings."""
-        return f"{self.key['dataset']}, severity {self.key['severity']}" + self._apart
+        return naming.where(self.key["dataset"], self.key["severity"]) + self._apart
 
     @property
     def heading(self) -> str:
         """:attr:`title` with the dataset as papers write it."""
-        return f"{naming.dataset(self.key['dataset'])}, severity {self.key['severity']}" + self._apart
+        return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"]) + self._apart
 
     @property
     def _apart(self) -> str:
@@ -140,7 +141,18 @@ class Table:
         return f"Accuracy (%) on {self.heading}. {self.measured}"
 
     @property
+    def natural(self) -> bool:
+        """Whether the images are a natural shift: no corruptions, and no mean over them."""
+        return self.main == (NATURAL,)
+
+    @property
+    def main_columns(self) -> tuple[str, ...]:
+        """The main corruptions and their mean, as they are printed."""
+        return self.main if self.natural else (*self.main, MEAN)
+
+    @property
     def columns(self) -> tuple[str, ...]:
+        """All columns with a number; of a natural shift MEAN too, for tables of means."""
         return (*self.main, MEAN, *self.extra, *([MEAN_EXTRA] if self.extra else []))
 
     def over(self, column: str) -> tuple[str, ...]:

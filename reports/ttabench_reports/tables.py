@@ -21,7 +21,7 @@ from ttabench_reports.notes import Notes, kind
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
-SAID = ("source_data", "source_used", "chosen", "deviations")
+SAID = ("source_data", "source_used", "scored_classes", "chosen", "deviations")
 """What results say of their method beside the number; cells that failed may lack it."""
 
 
@@ -151,6 +151,8 @@ def _build(
     if 0 < sum(c in CORRUPTIONS for c in main) < len(CORRUPTIONS):
         these = "this one" if len(main) == 1 else f"these {len(main)}"
         remarks.append(f"The mean is over {these} of the 15 corruptions.")
+    if classes := next((m["scored_classes"] for m in members if m["scored_classes"]), ""):
+        remarks.append(f"Predictions are chosen from the {classes} that the images have.")
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
     if absent:

@@ -39,7 +39,7 @@ def render(cells: pd.DataFrame) -> RenderableType:
 
 def _parts(table: Table) -> Iterator[RenderableType]:
     yield Text(f"{table.heading}: accuracy in %", style="bold")
-    yield Fitted(table, (*table.main, MEAN))
+    yield Fitted(table, table.main_columns)
     if table.extra:
         yield Fitted(table, (*table.extra, MEAN_EXTRA))
     for mark, text in table.legend(table.columns):

@@ -12,8 +12,8 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from tests.unit.web import Mirror
+from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.data import catalog
-from ttabench.data.dataset import NATURAL, NO_SEVERITY
 from ttabench.data.fetch.fetch import fetch_published
 from ttabench.data.published.facts import PUBLISHED, Archive
 from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.corruptions.names import KNOWN_CORRUPTIONS
 from ttabench.registry import method, method_names
 
 if TYPE_CHECKING:
@@ -42,14 +42,15 @@ def get_dataset(name: str) -> Dataset:
 
 
 def list_corruptions() -> list[str]:
-    """The fifteen corruptions in the order of the field's tables, then the four for choosing settings."""
-    return list(ALL_CORRUPTIONS)
+    """The fifteen in the order of the field's tables, the four for choosing settings, the ten of -C-bar."""
+    return list(KNOWN_CORRUPTIONS)
 
 
 def corrupt(images: NDArray[np.uint8], corruption: str, severity: int, seed: int = 0) -> NDArray[np.uint8]:
     """Images (N, n, n, 3) uint8, n = 32 or 64, under a corruption at severity 1 … 5; a new array.
 
-    The constants are those of CIFAR-10-C (32 pixels) and Tiny ImageNet-C (64 pixels). Raises UserError.
+    The constants are those of CIFAR-10-C (32 pixels) and Tiny ImageNet-C (64 pixels); the ten corruptions
+    of CIFAR-10-C-bar exist at 32 pixels only. Raises UserError.
     """
     from ttabench.corruptions import corrupt as run
 

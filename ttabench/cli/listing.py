@@ -133,4 +133,5 @@ def _corruptions() -> None:
 
     rows = [(name, "one of the fifteen") for name in names.CORRUPTIONS]
     rows += [(name, "extra: for choosing hyper-parameters") for name in names.EXTRA_CORRUPTIONS]
+    rows += [(name, "of cifar10-c-bar, 32 pixels only") for name in names.BAR_CORRUPTIONS]
     table(["corruption", "what"], rows)

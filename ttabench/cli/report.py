@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMATS = "csv,latex,markdown,plots,ablation"
 
@@ -38,6 +41,12 @@ def report(
             show_default="DIR/report; of several, or of a CSV file, ./report",
         ),
     ] = None,
+    methods: Annotated[
+        str,
+        Option(
+            metavar="NAMES", help="Only these and Source, in all settings; or alignment, for all of these."
+        ),
+    ] = "all",
     no_increase: Annotated[
         bool, Option("--no-increase", help="Per-corruption tables without Increase rows.")
     ] = False,
@@ -77,7 +86,7 @@ def report(
     alone = len(results) == 1 and results[0].is_dir()
     folder = out or (results[0] / "report" if alone else Path("report"))
     check_folder(folder, "--out")
-    cells = view("load")(results)
+    cells = _only(methods, view("load")(results))
     if "warning" in cells:
         odd = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
         for arch, dataset, text in odd.itertuples(index=False):
@@ -101,3 +110,19 @@ def report(
         ) from None
     for path in dict.fromkeys(written):
         print(printable(str(path)))
+
+
+def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells of some methods, by name without settings, and of Source. Raises UserError."""
+    from ttabench.errors import unknown
+    from ttabench.method_texts import distinct_list
+    from ttabench.registry import in_groups
+
+    names = distinct_list(methods, "--methods")
+    if names == ("all",):
+        return cells
+    stored = set(cells["base"])
+    for name in names:
+        if name not in stored and in_groups([name]) == [name]:
+            raise unknown("method of these results", name, sorted(stored))
+    return cells[cells["base"].isin({"source", *in_groups([n for n in names if n not in stored]), *names})]

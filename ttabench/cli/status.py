@@ -18,6 +18,7 @@ def status(results: Annotated[Path, Argument(metavar="DIR", help="A results fold
     from ttabench.cli._display import clock
     from ttabench.cli._progress_of import STATES, progress_of
     from ttabench.cli._table import columns
+    from ttabench.corruptions.names import NATURAL, NO_SEVERITY
     from ttabench.errors import printable
     from ttabench.store import Store
 
@@ -28,6 +29,12 @@ def status(results: Annotated[Path, Argument(metavar="DIR", help="A results fold
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             print(f"{key:<13} {printable(text)}")
     cells = store.frame()
+    for dataset, own in cells.groupby("dataset"):
+        if other := [c for c in own["corruption"].unique() if c not in asked.get("corruptions", ())]:
+            text = "a natural shift, without corruptions and severities"
+            if other != [NATURAL]:
+                text = f"has {', '.join(other)}"
+            print(f"{dataset:<13} {printable(text)}")
     rows = progress_of(store, cells)
     total, done = int(rows[list(STATES)].to_numpy().sum()), int(rows["done"].sum() + rows["n/a"].sum())
     counts = ", ".join(f"{int(rows[state].sum())} {state}" for state in STATES)
@@ -42,4 +49,5 @@ def status(results: Annotated[Path, Argument(metavar="DIR", help="A results fold
         columns(shown[(rows["done"] + rows["n/a"]) < rows[list(STATES)].sum(axis=1)])
     if len(failed := cells[cells["status"] == "failed"]):
         print()
+        failed = failed.assign(severity=failed["severity"].astype(str).replace(str(NO_SEVERITY), "–"))
         columns(failed[["method", "arch", "dataset", "corruption", "severity", "seed", "reason"]])

@@ -21,7 +21,11 @@ def sweep(
     context: typer.Context,
     methods: Annotated[
         str,
-        Option(metavar="NAMES", rich_help_panel=GRID, help="Or all; with settings as in tent\\[norms=all]."),
+        Option(
+            metavar="NAMES",
+            rich_help_panel=GRID,
+            help="Also all, or alignment (these methods and Source); with settings as in tent\\[norms=all].",
+        ),
     ] = DEFAULTS["methods"],
     archs: Annotated[
         str,
@@ -39,11 +43,12 @@ def sweep(
         Option(
             metavar="NAMES",
             rich_help_panel=GRID,
-            help="all (the 15), extra (the 4), every (the 19), mixed (the 15 in one stream), or names.",
+            help="all (the 15; of a dataset that has none of them, what it has), extra (the 4), "
+            "every (the 19), bar (the 10 of cifar10-c-bar), natural, mixed (the 15 in one stream), or names.",
         ),
     ] = DEFAULTS["corruptions"],
     severities: Annotated[
-        str, Option(metavar="NUMBERS", rich_help_panel=GRID, help="Out of 1 to 5.")
+        str, Option(metavar="NUMBERS", rich_help_panel=GRID, help="Out of 1 to 5; a natural shift has none.")
     ] = DEFAULTS["severities"],
     seeds: Annotated[str, Option(metavar="NUMBERS", rich_help_panel=GRID, help="Whole numbers.")] = DEFAULTS[
         "seeds"

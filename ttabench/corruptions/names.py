@@ -42,7 +42,13 @@ BAR_CORRUPTIONS: tuple[str, ...] = (
 
 KNOWN_CORRUPTIONS: tuple[str, ...] = ALL_CORRUPTIONS + BAR_CORRUPTIONS
 
+NATURAL = "natural"
+"""In place of a corruption where the images are photographs or drawings from elsewhere."""
+
 SEVERITIES: tuple[int, ...] = (1, 2, 3, 4, 5)
+
+NO_SEVERITY = 0
+"""The severity of a natural shift."""
 
 IMAGE_SIZES: tuple[int, ...] = (32, 64)
 """Image sides, in pixels, with published constants (CIFAR-10-C, Tiny-ImageNet-C)."""

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 from ttabench.errors import UserError
 
-NATURAL = "natural"
-NO_SEVERITY = 0
-
 
 @dataclass(frozen=True)
 class Labelled:
@@ -62,6 +59,10 @@ class Dataset(ABC):
     @abstractmethod
     def test(self) -> Labelled:
         """The clean test set."""
+
+    def shifted_count(self) -> int:
+        """The images of each corrupted set."""
+        return len(self.test())
 
     @abstractmethod
     def corrupted(self, corruption: str, severity: int) -> Labelled:

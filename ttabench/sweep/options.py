@@ -10,7 +10,7 @@ from typing import Any
 from ttabench.corruptions import names
 from ttabench.errors import UserError, unknown
 from ttabench.method_texts import split_list
-from ttabench.registry import methods as importable
+from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
 
 DEFAULTS: dict[str, Any] = {
@@ -37,7 +37,12 @@ DEFAULTS: dict[str, Any] = {
     "overwrite": "stale",
     "set": [],
 }
-GROUPS = {"all": "CORRUPTIONS", "extra": "EXTRA_CORRUPTIONS", "every": "ALL_CORRUPTIONS"}
+GROUPS = {
+    "all": "CORRUPTIONS",
+    "extra": "EXTRA_CORRUPTIONS",
+    "every": "ALL_CORRUPTIONS",
+    "bar": "BAR_CORRUPTIONS",
+}
 
 
 def whole_numbers(text: str, what: str) -> tuple[int, ...]:
@@ -65,15 +70,20 @@ def count(value: Any, what: str) -> int:
 
 
 def corruption_names(text: str) -> tuple[str, ...]:
-    """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``mixed`` or names. Raises UserError."""
+    """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``bar`` (the 10), ``mixed`` or names.
+
+    For a dataset that has none of the 15, ``all`` means what it has, see `resolve.corruptions_of`. Raises
+    UserError.
+    """
+    single = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
     found: list[str] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part in GROUPS:
             found += getattr(names, GROUPS[part])
-        elif part in (*names.ALL_CORRUPTIONS, "mixed"):
+        elif part in single:
             found.append(part)
         else:
-            raise unknown("corruption", part, [*names.ALL_CORRUPTIONS, *GROUPS, "mixed"])
+            raise unknown("corruption", part, [*single, *GROUPS])
     return tuple(found)
 
 
@@ -106,9 +116,8 @@ def _text(value: Any) -> str:
 
 def make_grid(options: Mapping[str, Any]) -> Grid:
     """A :class:`Grid` from options as :data:`DEFAULTS` has them; lists may be texts. Raises UserError."""
-    methods = str(options["methods"])
     return Grid(
-        methods=tuple(importable()) if methods == "all" else split_list(methods),
+        methods=tuple(in_groups(split_list(str(options["methods"])))),
         archs=split_list(str(options["archs"])),
         datasets=split_list(str(options["datasets"])),
         corruptions=corruption_names(str(options["corruptions"])),

@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass, replace
 
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.method_settings import label, make_config
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.resolve import MethodChoice, Sweep
+from ttabench.sweep.resolve import MethodChoice, Sweep, corruptions_of, severities_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Source:
     name         of the model.
     fingerprint  SHA-256 of what the dataset is made from.
     checkpoint   SHA-256 of the weights, "" where they are not trained yet.
+    corruptions  those that the dataset has.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Source:
     fingerprint: str
     architecture: Architecture
     checkpoint: str
+    corruptions: tuple[str, ...] = CORRUPTIONS
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             Source(
                 name=model.name, dataset=data.name, num_classes=data.num_classes,
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
-                checkpoint=checkpoint,
+                checkpoint=checkpoint, corruptions=data.corruptions,
             )
         )  # fmt: skip
     return sources
@@ -77,7 +80,7 @@ def plan(sweep: Sweep, sources: Sequence[Source]) -> list[Planned]:
     seen: set[str] = set()
     for source, choice in itertools.product(sources, sweep.methods):
         template, unmet = _template(sweep.grid, source, choice)
-        for cell in _cells(sweep.grid, template):
+        for cell in _cells(sweep.grid, source, template):
             if cell.cell_id not in seen:  # tent and tent[norms=all] are one on a transformer
                 seen.add(cell.cell_id)
                 planned.append(Planned(cell, unmet))
@@ -100,10 +103,11 @@ def _template(grid: Grid, source: Source, choice: MethodChoice) -> tuple[Cell, s
     return cell, cls.needs_of(config).unmet(source.architecture)
 
 
-def _cells(grid: Grid, template: Cell) -> Iterator[Cell]:
-    for seed, severity in itertools.product(grid.seeds, grid.severities):
+def _cells(grid: Grid, source: Source, template: Cell) -> Iterator[Cell]:
+    corruptions = corruptions_of(source.corruptions, grid.corruptions)
+    for seed, severity in itertools.product(grid.seeds, severities_of(corruptions, grid.severities)):
         history: tuple[str, ...] = ()
-        for corruption in grid.corruptions:
+        for corruption in corruptions:
             yield replace(template, corruption=corruption, severity=severity, seed=seed, history=history)
             if grid.reset == "continual":
                 history = (*history, f"{corruption}-{severity}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ttabench.contamination import foreign_images
+from ttabench.corruptions.names import CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED
@@ -97,12 +98,31 @@ def _check_mode(grid: Grid, methods: tuple[MethodChoice, ...]) -> None:
         )
 
 
+def corruptions_of(has: Sequence[str], asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The corruptions that a dataset is swept over; `has` are those it has.
+
+    They are those that were asked for. Where these are the fifteen, the default, and the dataset has none
+    of them, they are all that it has.
+    """
+    return tuple(has) if asked == CORRUPTIONS and not set(has) & set(CORRUPTIONS) else asked
+
+
+def severities_of(corruptions: tuple[str, ...], asked: tuple[int, ...]) -> tuple[int, ...]:
+    """The severities that a dataset is swept over: `NO_SEVERITY` alone for a natural shift."""
+    return (NO_SEVERITY,) if corruptions == (NATURAL,) else asked
+
+
 def _checked(data: Dataset, grid: Grid) -> Dataset:
     """`data`, if it has what the grid asks of it. Raises UserError."""
-    for corruption in grid.corruptions:
+    for corruption in corruptions_of(data.corruptions, grid.corruptions):
+        if corruption == MIXED and (missing := [c for c in CORRUPTIONS if c not in data.corruptions]):
+            raise UserError(
+                f"mixed interleaves the fifteen corruptions, and {data.name} has no {missing[0]}; "
+                "leave out the dataset, or mixed."
+            )
         if corruption not in (*data.corruptions, MIXED):
             raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
-    if grid.limit and grid.limit > (count := len(data.test())):
+    if grid.limit and grid.limit > (count := data.shifted_count()):
         raise UserError(
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
         )

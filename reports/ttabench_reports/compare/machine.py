@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
+from ttabench_reports import naming
 from ttabench_reports.compare.gate import BAD, Comparison
 from ttabench_reports.compare.terminal import counts, describe, describe_mean
 
@@ -82,7 +83,7 @@ def junit(comparison: Comparison) -> str:
         here = bad[(bad["arch"] == arch) & (bad["dataset"] == dataset)]
         failures = 0
         for row in means.itertuples():
-            name = f"{row.method}, severity {row.severity}"
+            name = naming.where(row.method, row.severity)
             mine = here[(here["method"] == row.method) & (here["severity"] == row.severity)]
             failures += _case(suite, f"{name}: mean", [describe_mean(row)] if row.verdict == "fell" else [])
             failures += _case(suite, f"{name}: cells", [describe(cell) for cell in mine.itertuples()])

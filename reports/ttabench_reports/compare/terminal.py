@@ -66,7 +66,8 @@ def counts(comparison: Comparison) -> str:
 
 def describe(row: Any) -> str:
     """One cell in words, with its numbers where it has both, or why it has none."""
-    name = f"{row.method} · {row.arch} · {row.dataset} · {row.corruption}-{row.severity} · seed {row.seed}"
+    shift = f"{row.corruption}-{row.severity}" if row.severity else row.corruption
+    name = f"{row.method} · {row.arch} · {row.dataset} · {shift} · seed {row.seed}"
     if row.verdict == "missing":
         return name
     if row.verdict == "lost":
@@ -77,7 +78,7 @@ def describe(row: Any) -> str:
 
 def describe_mean(row: Any) -> str:
     """One mean in words."""
-    name = f"{row.method} · {row.arch} · {row.dataset}, severity {row.severity}"
+    name = f"{row.method} · {row.arch} · {naming.where(row.dataset, row.severity)}"
     over = f"mean of {row.cells} of {row.of} cells"
     return f"{name}, {over}: {row.before:.2f} → {row.after:.2f} ({naming.points(row.change, 2)})"
 
@@ -115,7 +116,7 @@ def _grid(heading: str, rows: pd.DataFrame, columns: tuple[str, str], limit: int
             if "corruption" in row
             else f"{row['cells']} of {row['of']}"
         )
-        names = (row["method"], row["arch"], f"{row['dataset']}, severity {row['severity']}", what)
+        names = (row["method"], row["arch"], naming.where(row["dataset"], row["severity"]), what)
         numbers = (f"{row[columns[0]]:.2f}", f"{row[columns[1]]:.2f}", naming.points(row["change"], 2))
         style = "bold" if row["verdict"] == "fell" else ""
         grid.add_row(*map(Text, names), *numbers, p_text(row["p_value"]), style=style)

@@ -18,6 +18,7 @@ from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
 
 BASELINE = "Baseline: the source classifier, not adapted. Increase: the difference of the printed numbers."
+WHOLE = "On clean images predictions are chosen from all classes."
 
 
 def summary(report: Report) -> Sheet:
@@ -49,7 +50,7 @@ def summary(report: Report) -> Sheet:
              Head("95\u00a0% interval"), Head("Increase"), Head("W/T/L")]  # fmt: skip
     if report.published is not None:
         heads.append(Head("Best published"))
-    caption = words.join("Mean accuracy (%) over the corruptions.", words.measured(report.tables))
+    caption = words.join(f"Mean accuracy (%) {words.over(report.tables)}.", words.measured(report.tables))
     footer = words.join(
         BASELINE,
         f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}. W/T/L: corruptions won, tied "
@@ -90,7 +91,8 @@ def statistics(report: Report) -> Sheet:
              Head("95\u00a0% interval"), Head("Increase"), Head("95\u00a0% interval"), Head("W/T/L"),
              Head("p (Source)"), Head("p (best)"), Head("Rank")]  # fmt: skip
     caption = words.join(
-        "Mean accuracies (%) over the corruptions, their intervals and tests.", words.measured(report.tables)
+        f"Mean accuracies (%) {words.over(report.tables)}, their intervals and tests.",
+        words.measured(report.tables),
     )
     footer = words.join(
         f"95\u00a0% intervals: paired bootstrap over images{_seeds_too(report.tables)}. W/T/L: corruptions "
@@ -153,15 +155,17 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         heads += [Head(naming.clean(dataset)), Head(naming.dataset(dataset)), Head("Drop")]
         if over:
             over.append((table.heading, 3))
-    where = "" if over else f" (severity {severities.pop()})"
+    severity = "" if over else severities.pop()
+    where = f" (severity {severity})" if severity else ""
     caption = words.join(
-        "Drop in accuracy (%) from the source classifier on clean images to the mean over the "
-        f"corruptions{where}.",
+        "Drop in accuracy (%) from the source classifier on clean images to the mean "
+        f"{words.over(tables)}{where}.",
         words.measured(tables),
     )
     footer = words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",
+        WHOLE if any(row.about["scored_classes"] for rows in names for row in rows.values()) else "",
         words.GIVEN,
     )
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))

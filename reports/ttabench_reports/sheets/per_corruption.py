@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ttabench_reports import naming
-from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.naming import MEAN_EXTRA
 from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
@@ -15,7 +15,7 @@ from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 def sheets(table: Table, *, increase: bool = True) -> Iterator[Sheet]:
     """The main corruptions; then the extra ones, where they were swept. Without `increase`, no such rows."""
     name = f"per_corruption_{naming.slug(table.title)}"
-    yield _sheet(table, name, (*table.main, MEAN), increase)
+    yield _sheet(table, name, table.main_columns, increase)
     if table.extra:
         yield _sheet(table, f"{name}_extra", (*table.extra, MEAN_EXTRA), increase)
 

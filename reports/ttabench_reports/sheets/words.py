@@ -73,6 +73,14 @@ def ranking(tables: Sequence[Table]) -> str:
     return join(RANKED if tested else PLAIN, APART if offline else "", UNRANKED if unranked else "")
 
 
+def over(tables: Sequence[Table]) -> str:
+    """What means are over: ``over the corruptions``; a natural shift has its images alone."""
+    kinds = {table.natural for table in tables}
+    if kinds == {True}:
+        return "over the images"
+    return "over the corruptions" + (", or the images of a natural shift" if True in kinds else "")
+
+
 def measured(tables: Sequence[Table]) -> str:
     """Protocol, seeds and remarks of several tables: what is common once, the exceptions after it."""
     items: list[protocols.Item] = [

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ttabench.data.dataset import NATURAL, NO_SEVERITY, Labelled
+from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array, open_labels
 from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.published.clean_cifar import CleanCifar
@@ -39,6 +40,9 @@ class Cifar101(CleanCifar):
 
     def severities(self, corruption: str) -> tuple[int, ...]:
         return (NO_SEVERITY,)
+
+    def shifted_count(self) -> int:
+        return self.facts.shifted
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
         _check_natural(self, corruption, severity)
@@ -77,6 +81,9 @@ class NaturalImageNet(ImageNetC):
 
     def severities(self, corruption: str) -> tuple[int, ...]:
         return (NO_SEVERITY,)
+
+    def shifted_count(self) -> int:
+        return self.facts.shifted
 
     def natural_files(self) -> Files:
         """The images, folder by folder, and their class indices. Raises UserError on an unknown class."""
