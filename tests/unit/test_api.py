@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from ttabench.corruptions.names import BAR_CORRUPTIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 
@@ -118,3 +119,9 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         ttabench.evaluate(adapted, images, labels, order="sorted")
     with pytest.raises(ttabench.UserError, match="an array is float64; expected uint8"):
         ttabench.evaluate(adapted, images / 255, labels)
+
+
+def test_the_corruptions_of_cifar10_c_bar_are_listed_and_run() -> None:
+    assert ttabench.list_corruptions()[-10:] == list(BAR_CORRUPTIONS)
+    images = np.zeros((2, 32, 32, 3), np.uint8)
+    assert (ttabench.corrupt(images, "brownish_noise", 5) != images).any()

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -231,3 +232,20 @@ def test_train_leaves_a_card_and_a_learning_curve(
     assert plot.read_bytes().startswith(b"\x89PNG")
     again = ttabench(*command)
     assert "trained already" in again.out
+
+
+def test_report_of_some_methods_only(ttabench: Run, results: Path, tmp_path: Path, result: Result) -> None:
+    writer = Store.at(results).writer()
+    for name in ("source", "quantile", "quantile_paper"):
+        writer.append(replace(result, cell=replace(result.cell, method=name, label=name)))
+    writer.close()
+    for asked, kept in (
+        ("alignment", {"source", "quantile", "quantile_paper"}),
+        ("tent", {"source", "tent"}),
+        ("all", {"source", "tent", "quantile", "quantile_paper"}),
+    ):
+        said = ttabench("report", results, "--methods", asked, "--format", "csv", "--out", tmp_path / asked)
+        assert said.code == 0, said.err
+        assert set(pd.read_csv(tmp_path / asked / "cells.csv")["base"]) == kept
+    wrong = ttabench("report", results, "--methods", "tnet", "--out", tmp_path / "wrong")
+    assert "unknown method of these results 'tnet'; did you mean 'tent'?" in wrong.err

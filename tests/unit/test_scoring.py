@@ -362,3 +362,35 @@ def test_held_out_images_differ_with_the_seed_and_not_with_the_method() -> None:
         chosen = np.array(held_out(seed))
         seen = evaluate(toy(), wrong_on_class_0, Protocol(batch_size=4, held_out=0.4), seed)
         assert seen.correct.tolist() == (data(11).labels[chosen] != 0).tolist()
+
+
+def test_predictions_are_chosen_from_the_scored_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class 1 and 3 are there; the logits of 0 and 2 are higher, and do not count."""
+    there = data()
+    there.labels[:] = np.arange(10) % 2 * 2 + 1
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        label = torch.round(x[:, 0, 0, 0] * 25.5).long()  # 0 … 3: the labels are 1, 3, 1, 3
+        logits = torch.zeros(len(x), CLASSES)
+        logits[:, 0], logits[:, 2] = 9.0, 8.0
+        logits[torch.arange(len(x)), label % 2 * 2 + 1] = 1.0
+        return logits
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    told: list[tuple[int, ...]] = []
+    masked = evaluate(toy(), there, Protocol(), 0, on_batch=lambda *a: told.append(a), scored_classes=(1, 3))
+    assert masked.accuracy == 100
+    assert told[-1] == (10, 10, 10)
+    assert masked.alarm == ""
+    whole = evaluate(toy(), there, Protocol(), 0)
+    assert whole.accuracy == 0
+    assert "1.0 classes where 2.0" in whole.alarm
+
+
+def test_a_collapse_within_the_scored_classes_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = data()
+    there.labels[:] = np.arange(10) % 2 * 2 + 1
+    monkeypatch.setattr(Toy, "adapt", lambda self, x: torch.eye(CLASSES)[:1].expand(len(x), -1))
+    found = evaluate(toy(), there, Protocol(), 0, scored_classes=(1, 3))
+    assert "1.0 classes where 2.0" in found.alarm
+    assert found.accuracy == 50  # class 1, the first of those that tie

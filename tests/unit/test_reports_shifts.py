@@ -1,0 +1,55 @@
+"""Natural shifts and the corruptions of CIFAR-10-C-bar in tables and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from tests.unit.made_cells import cells
+from ttabench.corruptions.names import BAR_CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench_reports import markdown, naming, plots, tables
+from ttabench_reports.report import Report
+from ttabench_reports.sheets import every
+
+
+def test_every_known_shift_has_a_name_of_three_letters_and_a_heading() -> None:
+    known = [*KNOWN_CORRUPTIONS, NATURAL]
+    assert len({naming.short(c) for c in known}) == len(known)
+    assert all(len(naming.short(c)) == 3 and naming.title(c) != c for c in known)
+
+
+def test_a_natural_shift_has_no_severity_and_one_column() -> None:
+    frame = cells(
+        archs=("resnet18",), datasets=("imagenet-r",), corruptions=(NATURAL,), severities=(NO_SEVERITY,),
+        scored_classes="200 of 1000 classes",
+    )  # fmt: skip
+    (table,) = tables.tables(frame)
+    assert (table.title, table.heading) == ("imagenet-r", "ImageNet-R")
+    assert table.main_columns == (NATURAL,)
+    assert "Predictions are chosen from the 200 of 1000 classes that the images have." in table.caption
+    for row in table.rows:
+        assert row.value("mean") == row.value(NATURAL)
+    text = " ".join(str(sheet.caption) for sheet in every.sheets(Report(frame)))
+    assert "everity" not in text
+    assert "over the images" in text
+
+
+def test_shifts_and_corruptions_side_by_side_keep_their_own_means(tmp_path: Path) -> None:
+    frame = pd.concat([
+        cells(archs=("resnet18",), datasets=("cifar10-c",)),
+        cells(archs=("resnet18",), datasets=("cifar10-c-bar",), corruptions=BAR_CORRUPTIONS),
+        cells(archs=("resnet18",), datasets=("cifar10.1",), corruptions=(NATURAL,), severities=(0,)),
+    ]).assign(cell_id=lambda f: [f"{n:064x}" for n in range(len(f))])  # fmt: skip
+    found = {table.key["dataset"]: table for table in tables.tables(frame)}
+    assert [(name, len(table.main), table.extra) for name, table in found.items()] == [
+        ("cifar10-c", 15, ()), ("cifar10-c-bar", 10, ()), ("cifar10.1", 1, ()),
+    ]  # fmt: skip
+    assert found["cifar10-c-bar"].main == BAR_CORRUPTIONS
+    assert [naming.dataset(name) for name in found] == ["CIFAR10-C", "CIFAR10-C-bar", "CIFAR10.1"]
+    assert {naming.clean(name) for name in found} == {"CIFAR10"}
+    pages = [path.read_text() for path in markdown.write(frame, tmp_path)]
+    assert "severity 5" in "".join(pages)
+    assert "severity 0" not in "".join(pages)
+    pictures = plots.write(frame, tmp_path)
+    assert tmp_path / "heatmap_cifar10.1.png" in pictures
