@@ -31,7 +31,10 @@ from ttabench.worker_state import WorkerState
 __all__ = ["BOUND", "Check", "choose", "compare", "find_weights", "run"]
 
 BOUND = 0.01
-"""Share of a cell's images whose correctness may differ on another kind of machine."""
+"""Share of a cell's images whose correctness may differ on another kind of machine.
+
+Six times the largest share of 48 cells made with AVX-512 and again with AVX2, see docs/verify.md.
+"""
 
 Verdict = Literal["same", "within", "differs", "failed", "other weights"]
 CHANGES = 3  # changed modules that a message names
