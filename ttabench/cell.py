@@ -1,6 +1,6 @@
-"""A cell is one number in a paper's table; a result is that number and how it came about.
+"""A cell is one number in a paper's table; a result is that number and how it was measured.
 
-Plain frozen dataclasses with a stable identity. Imports nothing of ours but the protocol.
+Frozen dataclasses with a stable identity. Of ttabench, only the protocol is imported.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Cell:
     """method+config × architecture+checkpoint × dataset × corruption × severity × seed × protocol.
 
     config       the resolved configuration, every field with its value, sorted by name.
-    label        how tables call this method and its variant, e.g. ``tent[norms=all]``; not identity.
-    checkpoint   SHA-256 of the weights ("" until they exist).
+    label        the name of method and variant in tables, e.g. ``tent[norms=all]``; not part of the identity.
+    checkpoint   SHA-256 of the weights ("" before training).
     fingerprint  SHA-256 of what the dataset is made from.
     corruption   its name; ``natural`` for a natural shift.
     severity     1 … 5; 0 for a natural shift, which has none.
@@ -51,7 +51,7 @@ class Cell:
 
     @cached_property
     def cell_id(self) -> str:
-        """SHA-256 (hex) of everything that changes the number, and of nothing else."""
+        """SHA-256 (hex) of everything that changes the number, and only of that."""
         identity = self.to_json()
         del identity["label"]
         return hashlib.sha256(canonical(identity).encode()).hexdigest()
@@ -84,12 +84,11 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one cell measured. Accuracies in percent; seconds cover adaptation and scoring only.
+    """The measured values of one cell. Accuracies in percent; seconds cover adaptation and scoring only.
 
-    correct   bitmap of which images were right, in the order of the test set, first image in the
+    correct   bitmap of correctly classified images, in the order of the test set, first image in the
               highest bit (``numpy.packbits``; 1.7 kB per 10,000 images); empty unless status is "ok".
-    details   what the method and the harness want remembered (what was adapted, which forward was
-              scored, alarms); JSON values only.
+    details   further facts (what was adapted, which forward pass was scored, alarms); JSON values only.
     """
 
     cell: Cell

@@ -1,4 +1,4 @@
-"""Images from elsewhere, mixed into a stream: adapted on, never scored."""
+"""Foreign images in a stream: the method adapts to them, but they are never scored."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Mixture:
         self._foreign = foreign
 
     def __getitem__(self, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
-        own = positions < len(self._images)
+        is_own = positions < len(self._images)
         taken = np.empty((len(positions), *self._images.shape[1:]), np.uint8)
-        taken[own] = self._images[positions[own]]
-        taken[~own] = self._foreign[positions[~own] - len(self._images)]
+        taken[is_own] = self._images[positions[is_own]]
+        taken[~is_own] = self._foreign[positions[~is_own] - len(self._images)]
         return taken
 
 
 def foreign_images(contamination: str, like: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
-    """The images that make a fraction ε of a stream of len(`like`) images foreign.
+    """Foreign images: as many as make up a fraction ε of the stream together with len(`like`) own images.
 
     ``noise(ε)`` is uniform noise; ``DATASET(ε)`` draws from that dataset's clean test images, which
     must have the size of `like`. Raises UserError.
@@ -50,7 +50,7 @@ def foreign_images(contamination: str, like: NDArray[np.uint8], seed: int) -> ND
 
 
 def interleave(order: NDArray[np.int64], first_foreign: int, foreign: int, seed: int) -> NDArray[np.int64]:
-    """`order` with the positions of `foreign` images, from `first_foreign` on, spread evenly at random."""
+    """`order` with the positions `first_foreign` … of `foreign` images inserted at random places."""
     draw = np.random.Generator(np.random.PCG64(seed))
     total = len(order) + foreign
     mixed = np.empty(total, np.int64)

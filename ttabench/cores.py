@@ -6,7 +6,7 @@ import os
 
 
 def available_cores() -> int:
-    """The cores this process is allowed to run on (at least 1), which may be fewer than the machine has."""
+    """The number of cores that this process may use, at least 1; the machine may have more."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

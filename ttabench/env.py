@@ -1,4 +1,4 @@
-"""Where things are kept, and what a number was measured with."""
+"""The cache folder, and the environment of a result: versions, machine, device."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def cache_dir() -> Path:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that can change a number."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in RECORDED:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            installed[name] = "not installed"
+    return installed
 
 
 def machine() -> str:

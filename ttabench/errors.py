@@ -1,4 +1,4 @@
-"""Errors and warnings meant for people: one clear sentence, the nearest valid name, how to fix it."""
+"""Errors and warnings for users: one clear sentence, the nearest valid name, and how to fix it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from difflib import get_close_matches
 class UserError(Exception):
     """A mistake of the caller. The command line prints it without a traceback and exits with 2.
 
-    Control characters in the text, such as those of a file's name, are replaced: a terminal would obey them.
+    Control characters in the text, for example in a file name, are replaced, since a terminal executes them.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -20,11 +20,11 @@ class UserError(Exception):
 
 
 class UnknownName(UserError):
-    """A name nobody knows; see :func:`unknown`."""
+    """An unknown name; see :func:`unknown`."""
 
 
 class NothingToReport(UserError):
-    """A report format can make nothing of these results; told only to who asked for it by name."""
+    """A report format does not apply to these results; an error only if it was requested by name."""
 
 
 class UnusableModel(Exception):
@@ -32,7 +32,7 @@ class UnusableModel(Exception):
 
 
 class Alarm(UserWarning):
-    """A method cannot work as it is set, or on what it was given; its numbers stand."""
+    """A method cannot work with its settings or on its data; its results are kept."""
 
 
 def warn_of_setting(method: str, alarm: str) -> str:
@@ -41,13 +41,13 @@ def warn_of_setting(method: str, alarm: str) -> str:
     return alarm
 
 
-def tell_warnings(tell: Callable[[UserWarning], None]) -> None:
-    """Hand every warning meant for people, a UserWarning, to `tell`, once; drop all others.
+def forward_warnings(forward: Callable[[UserWarning], None]) -> None:
+    """Pass every UserWarning to `forward`, once; drop all other warnings.
 
-    Alarms that differ in their numbers only are one: each cell of a sweep has its own, and keeps it with
-    the result. `warnings.catch_warnings` undoes this.
+    Alarms that differ only in their numbers count as one: the alarm of each cell is stored with its result.
+    `warnings.catch_warnings` restores the previous behaviour.
     """
-    told: set[str] = set()
+    seen: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
         if not issubclass(category, UserWarning):
@@ -55,9 +55,9 @@ def tell_warnings(tell: Callable[[UserWarning], None]) -> None:
         kind = Alarm if issubclass(category, Alarm) else UserWarning
         text = str(message)
         same = re.sub(r"(?<![\w.])\d[\d.]*(e[-+]?\d+)?", "", text) if kind is Alarm else text
-        if same not in told:
-            told.add(same)
-            tell(kind(text))
+        if same not in seen:
+            seen.add(same)
+            forward(kind(text))
 
     warnings.simplefilter("always", UserWarning)
     warnings.showwarning = show
@@ -80,13 +80,13 @@ def shortened(text: str, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 
-SHOWN = 25  # valid names that an error lists in full
+MAX_LISTED = 25  # an error lists all valid names if there are at most this many
 
 
 def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> UnknownName:
-    """The error for a name nobody knows, with the nearest valid ones.
+    """The error for an unknown name, with the nearest valid names.
 
-    All valid names are listed where they are few; `see` says where a long list can be read.
+    It lists all valid names if there are few; otherwise it refers to `see`.
 
     >>> str(unknown("method", "tnet", ["tent", "source"]))
     "unknown method 'tnet'; did you mean 'tent'? Valid: source, tent."
@@ -94,7 +94,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> Unknow
     "unknown model 'resnet19'; did you mean 'resnet18'? See `list`."
     """
     choices = sorted(valid)
-    few = len(choices) <= SHOWN
+    few = len(choices) <= MAX_LISTED
     spelt = {choice.lower(): choice for choice in choices}
     near = [spelt[n] for n in get_close_matches(name.lower(), spelt, n=1 if few else 3, cutoff=0.5)]
     hint = f"; did you mean {_either(near)}?" if near else "."

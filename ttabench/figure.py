@@ -1,4 +1,4 @@
-"""The contract a figure fulfils, the look all figures share, and writing them.
+"""The contract of a figure, the common style of figures, and writing them to files.
 
 A figure is a function registered under ``ttabench.figures``. It returns a matplotlib ``Figure`` that was
 made without pyplot. Its keyword-only parameters, each with a default, are the options it takes. If it has
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ttabench.method import Batches, Method
 
-__all__ = ["KINDS", "Bench", "at_least", "house_style", "options", "takes_bench", "write"]
+__all__ = ["KINDS", "Bench", "at_least", "figure_style", "options", "takes_bench", "write"]
 
 KINDS = ("png", "pdf")
 STYLE = {
@@ -43,7 +43,7 @@ class Bench(Protocol):
 
     @property
     def title(self) -> str:
-        """What is on the bench, e.g. ``resnet18 on digits-c, gaussian_noise``."""
+        """Classifier, dataset and corruption, e.g. ``resnet18 on digits-c, gaussian_noise``."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Bench(Protocol):
     def method(self, cls: type[M], **settings: Any) -> M:
         """A method prepared on the classifier, with the dataset's defaults, as a sweep does it.
 
-        `settings` are the figure's own; what the user sets on the command line comes before them.
+        `settings` are those of the figure; settings on the command line override them.
         """
         ...
 
@@ -66,7 +66,7 @@ class Bench(Protocol):
         ...
 
     def tell(self, what: str, done: int, total: int) -> None:
-        """Report progress; a total of 0 is unknown."""
+        """Report progress; a total of 0 means unknown."""
         ...
 
 
@@ -81,15 +81,15 @@ def options(make: Callable[..., Figure]) -> Mapping[str, Any]:
 
 
 def at_least(least: float, **values: float) -> None:
-    """Raises UserError on an option below its bound, or not finite."""
+    """Raises UserError if an option is below `least` or not finite."""
     for name, value in values.items():
         if not least <= value < math.inf:
             raise UserError(f"{name} is {value}; expected at least {least}.")
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
-    """Matplotlib's settings while a figure is made and written: ours, whatever the user's are."""
+def figure_style() -> Iterator[None]:
+    """Use ttabench's settings of Matplotlib inside the block, independently of the user's."""
     from matplotlib import style
 
     with style.context(["default", STYLE]):
@@ -97,9 +97,10 @@ def house_style() -> Iterator[None]:
 
 
 def write(figure: Figure, name: str, folder: Path) -> list[Path]:
-    """``name.png`` and ``name.pdf`` in `folder`, the same bytes for the same figure; their paths.
+    """Write ``name.png`` and ``name.pdf`` to `folder`; returns their paths.
 
-    Both are rendered before either is written. Raises UserError where the folder cannot be written.
+    The same figure gives the same bytes. Both are rendered before one is written. Raises UserError if the
+    folder cannot be written.
     """
     _settle(figure)
     pictures = {folder / f"{name}.{kind}": _render(figure, kind) for kind in KINDS}
@@ -112,7 +113,7 @@ def write(figure: Figure, name: str, folder: Path) -> list[Path]:
 
 
 def _settle(figure: Figure) -> None:
-    """Lay out once for all, to a millionth: the last bits of the layout's solver differ from run to run."""
+    """Fix the layout, rounded to a millionth: the last bits of the layout solver differ between runs."""
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()

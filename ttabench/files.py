@@ -1,4 +1,4 @@
-"""Files written whole: a reader sees the old content or the new one, never half of it."""
+"""Atomic writing: a reader sees the old content or the new content, never a part of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ttabench.errors import UnknownName, shortened
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write `data` to `path` through a temporary file beside it; makes the folder.
+    """Write `data` to `path` through a temporary file beside it; the folder is created.
 
-    Raises OSError where that cannot be done. `path` then keeps its content, and no temporary file is left.
+    Raises OSError if writing fails. Then `path` keeps its content, and no temporary file remains.
     """
     with replacing(path) as part:
         part.write_bytes(data)

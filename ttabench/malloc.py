@@ -1,4 +1,4 @@
-"""Memory that a process has freed, kept for its next tensor."""
+"""Let a process reuse freed memory for its next tensors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 def keep_freed_memory() -> bool:
     """Let glibc's malloc serve every size from its heap, and never give the heap back.
 
-    Otherwise each large activation is mapped, filled with zeros by the kernel page by page, and unmapped,
-    in every pass anew (`scripts/bench_malloc.py`). False where the C library is another: nothing changes.
+    By default, in every pass the kernel maps memory for each large activation, fills it with zeros page by
+    page, and unmaps it (`scripts/bench_malloc.py`). Returns False, without a change, for another C library.
     """
     if sys.platform != "linux":
         return False

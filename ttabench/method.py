@@ -1,6 +1,6 @@
-"""The contract a test-time adaptation method fulfils.
+"""The contract of a test-time adaptation method.
 
-A method file imports from here and from `ttabench.nn`, and from nowhere else in the package.
+A method file imports only this module and `ttabench.nn` of the package.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ __all__ = [
 ]
 
 
-# What of the unlabelled source data a method sees, from least to most: nothing; numbers that sum it up, such
-# as moments, quantiles or sorted entropies; its features; the images. Each includes those before it.
+# The unlabelled source data that a method may see, from least to most: nothing; statistics, such as moments,
+# quantiles or sorted entropies; features; images. Each kind includes the previous ones.
 SOURCE_DATA = ("", "statistics", "features", "images")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a method cannot do without, so that a cell is "n/a" with a reason and never a silent Source.
+    """The requirements of a method. If a model lacks one, the cell is "n/a" with the reason.
 
-    gradient     backpropagates at test time.
-    source_data  one of :data:`SOURCE_DATA`: what of the unlabelled source data it must see.
+    gradient     the method computes gradients at test time.
+    source_data  one of :data:`SOURCE_DATA`: the unlabelled source data that it must see.
     norm_layers  the model must have at least one of these kinds (see :class:`Architecture`).
-    tags         the model must carry all of these.
-    rules_out    the model must carry none of these tags.
+    tags         the model must have all of these tags.
+    rules_out    the model must have none of these tags.
     """
 
     gradient: bool = False
@@ -78,7 +78,7 @@ class Needs:
             raise ValueError(f"source_data is {self.source_data!r}; expected one of {known}")
 
     def unmet(self, arch: Architecture) -> str:
-        """Why `arch` will not do, e.g. ``no batch norm``; "" if it will."""
+        """Why the method cannot run on `arch`, e.g. ``no batch norm``; "" if it can."""
         if self.norm_layers and not set(self.norm_layers) & set(arch.norm_layers):
             return "no " + " or ".join(f"{kind} norm" for kind in self.norm_layers)
         missing = [tag.replace("_", " ") for tag in self.tags if tag not in arch.tags]
@@ -88,11 +88,11 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """The publication a method comes from.
+    """The publication of a method.
 
     key    its BibTeX key, e.g. ``wang2021tent``.
-    venue  the short name of a conference or journal; ``arXiv`` (or ``preprint``) for what is in neither.
-    url    where to read it; a preprint's arXiv number is taken from here.
+    venue  the short name of a conference or journal; ``arXiv`` or ``preprint`` for a preprint.
+    url    its address; the arXiv number of a preprint is taken from it.
     """
 
     key: str
@@ -134,11 +134,11 @@ class NoConfig:
 class SourceData(Protocol):
     """The unlabelled source data, as far as a method's `Needs.source_data` declares it.
 
-    Every request says of how many training images, `limit` (0 = all), and is answered in eval mode with
-    tensors of the caller's own. Layers go by their names in `classifier`. Asking for more than was declared
-    raises PermissionError.
+    Every request states the number of training images, `limit` (0 = all). It is computed in eval mode, and
+    the caller may change the returned tensors. Layers have their names in `classifier`. A request for more
+    than was declared raises PermissionError.
 
-    served  what was asked for so far → the number of images it was made from.
+    served  request → the number of images that it was computed from, for all requests so far.
     """
 
     served: dict[str, int]
@@ -193,7 +193,7 @@ class SourceData(Protocol):
 
 
 class Batches(Protocol):
-    """All unlabelled target images of a cell, for the offline mode. Can be gone through repeatedly."""
+    """All unlabelled target images of a cell, for the offline mode. It can be iterated repeatedly."""
 
     @property
     def count(self) -> int:
@@ -229,19 +229,18 @@ class Method(ABC, Generic[C]):
     Randomness comes from torch's global generator, which the harness seeds. No labels are ever seen.
 
     scores         which forward pass the logits of :meth:`adapt` come from, for `ttabench list methods`.
-    scores_frozen  the same of :meth:`predict`, which offline and held-out protocols score.
-    restores       what it puts back by itself, whatever the protocol resets, for `ttabench list methods`.
+    scores_frozen  the same for :meth:`predict`, which offline and held-out protocols score.
+    restores       what it resets by itself, in addition to the protocol, for `ttabench list methods`.
     deviations     where this differs from the paper or its official code, and why.
-    family         a name for methods that belong together in a table, e.g. "alignment": those that bring
-                   target features or activations to the source's; "" = none.
-    mode           "online" or "offline": as the paper runs it (protocol mode *native*).
-    batch_size     the paper's or its official code's for CIFAR; `imagenet_batch_size` for a thousand
-                   classes and more, where it is another; `online_batch_size` for the online mode of a method
-                   whose paper's is offline.
+    family         a group of methods in tables, e.g. "alignment": methods that align target features or
+                   activations with the source's; "" = none.
+    mode           "online" or "offline": the mode of the paper (protocol mode *native*).
+    batch_size     that of the paper or its official code for CIFAR; `imagenet_batch_size` for 1,000 classes
+                   or more, if it differs; `online_batch_size` for the online mode of an offline method.
 
-    ``self.served`` says what of the source data :meth:`setup` has asked for, and of how many images.
+    ``self.served`` holds the source data that :meth:`setup` requested, and their numbers of images.
     ``self.counts`` counts what happens in one cell, for :meth:`alarms`: the harness clears it before each
-    cell, and :meth:`reset` leaves it alone. Nothing of it may enter adaptation.
+    cell, and :meth:`reset` does not change it. Adaptation must not depend on it.
     """
 
     name: ClassVar[str]
@@ -279,7 +278,7 @@ class Method(ABC, Generic[C]):
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
-        """Config values the paper or its official code sets for this dataset, in place of the defaults."""
+        """Config values of the paper or its official code for this dataset; they replace the defaults."""
         return {}
 
     @classmethod
@@ -294,15 +293,15 @@ class Method(ABC, Generic[C]):
 
     @classmethod
     def native_batch_size(cls, num_classes: int, mode: str = "") -> int:
-        """Images per batch where the protocol names none; `mode` is the protocol's, "online" or "offline"."""
+        """Default batch size of a protocol whose mode is `mode`, "online" or "offline"."""
         if mode == "online" and cls.online_batch_size:
             return cls.online_batch_size
         return (num_classes >= 1000 and cls.imagenet_batch_size) or cls.batch_size
 
-    # ---- the life of a method
+    # ---- preparation, adaptation, reset
 
     def prepare(self, source: SourceData | None = None) -> None:
-        """Once per classifier: run :meth:`setup`, then remember the state that :meth:`reset` returns to."""
+        """Run :meth:`setup` once per classifier, then save the state that :meth:`reset` restores."""
         self.setup(source)
         self.served = dict(getattr(source, "served", {}))
         self.__dict__.pop("_prepared", None)
@@ -316,7 +315,7 @@ class Method(ABC, Generic[C]):
         """Online: update on one batch (B, 3, H, W) in [0, 1]; return the logits (B, C) that are scored."""
 
     def fit(self, batches: Batches, epochs: int = 0) -> None:
-        """Offline: see all target images `epochs` times (0 = the method's own number; here once)."""
+        """Offline: see all target images `epochs` times (0 = the method's default; here once)."""
         for _ in range(epochs or 1):
             for x in batches:
                 self.adapt(x)
@@ -327,7 +326,7 @@ class Method(ABC, Generic[C]):
             return self.model(x)  # type: ignore[no-any-return]
 
     def reset(self) -> None:
-        """Bitwise back to the state after :meth:`prepare`, optimiser and all; `counts` go on."""
+        """Restore the state after :meth:`prepare` bitwise, including the optimiser; `counts` stay."""
         if "_prepared" not in self.__dict__:
             raise RuntimeError(f"{type(self).__name__}.reset() before prepare()")
         prepared, counts = self._prepared, self.counts
@@ -339,12 +338,12 @@ class Method(ABC, Generic[C]):
         return "nothing"
 
     def check(self, clean: Tensor) -> str:
-        """What the unadapted classifier's logits (n, C) on clean images say against the settings, or "".
+        """An alarm if the logits (n, C) of the unadapted classifier on clean images contradict the settings.
 
-        For an alarm only: called on a prepared method, which it must leave as it is.
+        "" if they do not. It is called on a prepared method and must not change it.
         """
         return ""
 
     def alarms(self) -> dict[str, Any]:
-        """Values worth storing with the result of a cell, e.g. how often the model was restored."""
+        """Values to store with the result of a cell, e.g. how often the model was reset."""
         return {}

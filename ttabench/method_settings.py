@@ -1,4 +1,4 @@
-"""The settings of methods: from a user's texts to Configs, and the labels that show them."""
+"""The settings of methods: parse the texts of users into Configs, and write labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_settings(settings: Sequence[str], chosen: Sequence[str]) -> dict[str, 
             raise UserError(f"--set {text} is not of the form method.key=value[,value…].")
         name, key, values = match[1].strip(), match[2].strip(), match[3].split(",")
         if name not in chosen:
-            method(name)  # raises for one that nobody knows
+            method(name)  # raises for an unknown method
             raise UserError(f"--set {text} is about '{name}', which is not among the methods of this sweep.")
         if key in parsed.get(name, {}):
             raise UserError(f"--set {name}.{key} is given twice; put all values into one: {name}.{key}=A,B.")

@@ -1,4 +1,4 @@
-"""Lists and methods as a user writes them: ``tent[norms=all],sar``. Imports no torch."""
+"""Parse lists and methods that users write: ``tent[norms=all],sar``. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callback that long work reports its progress to."""
+"""The progress callback of long tasks."""
 
 from __future__ import annotations
 

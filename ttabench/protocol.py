@@ -1,4 +1,4 @@
-"""How a number was measured: part of every result and of every caption. Imports nothing of ours."""
+"""The protocol: how a number was measured. It is part of every result. Imports nothing of ttabench."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 MODES = ("online", "offline")
 RESETS = ("per_corruption", "continual", "episodic")
 PRECISIONS = ("float32", "bfloat16")
-LARGEST = 2**31 - 1  # images, batches and epochs are counted in 32 bits by tables and plots
+LARGEST = 2**31 - 1  # tables and plots count images, batches and epochs in 32 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """The measurement protocol of one cell, fully resolved (no "native" or "auto" in here).
+    """The measurement protocol of one cell, fully resolved (without "native" and "auto").
 
-    mode          online: each batch is adapted on and scored as it arrives;
-                  offline: the method sees all unlabelled images first, then is frozen and scored.
+    mode          online: the method adapts to each batch, which is scored at once;
+                  offline: the method first sees all unlabelled images, then it is frozen and scored.
     batch_size    images per batch.
     epochs        offline only: passes over the images; 0 = the method's own number.
-    order         iid (a seeded shuffle) | dirichlet(δ) (label-correlated, smaller δ = stronger).
-    reset         per_corruption | continual (state survives from corruption to corruption) |
+    order         iid (a seeded shuffle) | dirichlet(δ) (label-correlated; a smaller δ is stronger).
+    reset         per_corruption | continual (the state is kept from corruption to corruption) |
                   episodic (before every batch).
-    contamination "" | SOURCE(ε): fraction ε of the stream comes from elsewhere and is not scored,
+    contamination "" | NAME(ε): a fraction ε of the stream are foreign images, which are not scored,
                   e.g. noise(0.2).
-    held_out      this share of the images, the last in the stream, is not adapted on, and only they are
-                  scored; 0 = the images that are adapted on are scored.
+    held_out      share of the images, the last of the stream, that are scored but not used for adaptation;
+                  0 = the images used for adaptation are scored.
     limit         only the first `limit` images of the test set; 0 = all.
     precision     float32 | bfloat16 (autocast).
 
@@ -57,15 +57,13 @@ class Protocol:
         _, amount = parse_call(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:
             raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
-        for name in ("order", "contamination"):  # one number has one spelling, and with it one identity
+        for name in ("order", "contamination"):  # one spelling per number, so that the identity is unique
             if call := parse_call(getattr(self, name)):
                 object.__setattr__(self, name, f"{call[0]}({call[1]:.12g})")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out is {self.held_out}; expected a share from 0 to below 1")
         if self.held_out and (self.contamination or self.reset == "episodic"):
-            raise ValueError(
-                "held-out images are scored by what was adapted on others: neither episodic nor contaminated"
-            )
+            raise ValueError("held_out cannot be combined with episodic reset or contamination")
         if self.mode == "offline" and self.reset == "episodic":
             raise ValueError("offline mode sees all images at once, so it cannot be episodic")
         if self.mode == "online" and self.epochs:
@@ -73,11 +71,11 @@ class Protocol:
 
     @property
     def frozen(self) -> bool:
-        """Whether the method is frozen where it is scored."""
+        """Whether the method is frozen while it is scored."""
         return self.mode == "offline" or self.held_out > 0
 
     def to_json(self) -> dict[str, Any]:
-        """Only what differs from the defaults, so that a field added later leaves old identities alone."""
+        """Only values that differ from the defaults, so that new fields do not change old identities."""
         default = Protocol()
         return {k: v for k, v in asdict(self).items() if k == "mode" or v != getattr(default, k)}
 

@@ -1,7 +1,7 @@
-"""The code that a number went through: which modules, and a hash of each. Imports no torch.
+"""The code that a result depends on: its modules, and a hash of each. Imports no torch.
 
-A module's hash is that of its syntax tree without docstrings: comments, layout and documentation change
-nothing. Which modules belong to a number is found by following imports from the places below.
+The hash covers the syntax tree without docstrings: comments, layout and documentation do not change it. The
+modules of a result are found by following imports from the modules listed below.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ttabench.registry import METHODS, entry_points
 
 __all__ = ["changes", "combined", "current_modules", "imported_modules"]
 
-# What every number goes through. `ttabench.worker` is looked at, but its imports are not followed: it also
-# stores, resolves names and loads weights, which are in the identity of the cell.
+# Modules that every result depends on. The imports of `ttabench.worker` are not followed: it also stores
+# results, resolves names and loads weights, which are in the identity of the cell.
 SCORING = (
     "ttabench.classifier",
     "ttabench.scoring",
@@ -28,8 +28,8 @@ SCORING = (
     "ttabench.stream",
 )
 ALONE = ("ttabench.worker",)
-# What changes no number: messages, file names, progress, paths, papers, the settings' ranges, and the ways to
-# open data by name (the data themselves have a fingerprint; how they are read is in `READERS`).
+# Modules that change no result: messages, file names, progress, paths, papers, ranges of settings, and
+# opening data by name (the data have a fingerprint; the modules that read them are in `READERS`).
 NEUTRAL = (
     "ttabench.cell",
     "ttabench.collapse",
@@ -61,20 +61,20 @@ NETWORKS = "ttabench.models.architectures.build"
 
 @cache
 def current_modules(method: str, dataset: str, mixed: bool = False) -> Mapping[str, str]:
-    """Module → hash of its code, for a method on a dataset; {} for a method not installed."""
+    """Module → hash of its code, for a method on a dataset; {} if the method is not installed."""
     points = entry_points(METHODS)
     if method not in points:
         return {}
-    own = points[method].module
-    roots = [own, *SCORING, *_readers(dataset), NETWORKS]
+    method_module = points[method].module
+    roots = [method_module, *SCORING, *_readers(dataset), NETWORKS]
     if mixed:
         roots.append("ttabench.data.mixed")
-    followed = _follow(roots, (own.partition(".")[0], "ttabench"))
+    followed = _follow(roots, (method_module.partition(".")[0], "ttabench"))
     return {name: module_hash(name) for name in sorted({*followed, *ALONE})}
 
 
 def combined(modules: Mapping[str, str]) -> str:
-    """SHA-256 (hex) over names and hashes; "" of nothing."""
+    """SHA-256 (hex) over names and hashes; "" without modules."""
     if not modules:
         return ""
     text = "".join(f"{name}\0{modules[name]}\n" for name in sorted(modules))
@@ -82,7 +82,7 @@ def combined(modules: Mapping[str, str]) -> str:
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs between the modules of a stored number and today's: ``ttabench/nn/updates.py changed``."""
+    """Differences between stored and current modules, such as ``ttabench/nn/updates.py changed``."""
     texts = []
     for name in sorted({*then, *now}):
         if name not in now:
@@ -95,7 +95,7 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def _readers(dataset: str) -> tuple[str, ...]:
-    """The modules that read, or make, the images of a dataset."""
+    """The modules that read or generate the images of a dataset."""
     if dataset.endswith("-local"):
         return READERS["own"]
     family = next((name for name in READERS if dataset.startswith(name)), "folders")
@@ -128,7 +128,7 @@ def imported_modules(module: str) -> dict[str, frozenset[str]]:
 
 
 def _follow(roots: Iterable[str], tops: tuple[str, ...]) -> set[str]:
-    """The roots and all modules below `tops` that they import, directly or not, but for the neutral ones."""
+    """The roots and all modules of the packages `tops` that they import, directly or not; no neutral ones."""
     seen: set[str] = set()
     queue = list(roots)
     while queue:
@@ -142,7 +142,7 @@ def _follow(roots: Iterable[str], tops: tuple[str, ...]) -> set[str]:
 
 def _is_neutral(name: str) -> bool:
     top, dot, _ = name.partition(".")
-    if not dot:  # the top package of a distribution, which holds no code of a number
+    if not dot:  # the top package of a distribution contains no code that changes results
         return top == "ttabench"
     if top != "ttabench":
         return name.endswith(".references")
@@ -151,7 +151,7 @@ def _is_neutral(name: str) -> bool:
 
 @cache
 def _imports(file: Path, module: str) -> frozenset[str]:
-    """Absolute names of the modules that `file` may import, in functions too, but not for types only."""
+    """Absolute names of all modules that `file` imports, also in functions, but not only for types."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     found: set[str] = set()
     queue: list[ast.AST] = [ast.parse(file.read_bytes())]
@@ -173,7 +173,7 @@ def _imports(file: Path, module: str) -> frozenset[str]:
 
 @cache
 def _file(name: str) -> Path | None:
-    """The Python file of a module, found without importing anything but its top package."""
+    """The Python file of a module. Only its top package is imported."""
     top, *rest = name.split(".")
     try:
         spec = find_spec(top)

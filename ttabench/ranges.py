@@ -1,4 +1,4 @@
-"""The range of a numeric setting: stated where a Config declares it, checked before anything runs.
+"""Ranges of numeric settings: declared in a Config, checked before anything runs.
 
 A Config says ``momentum: Momentum = 0.9`` or ``rate: Annotated[float, Range(above=0, most=2)] = 1.0``. Method
 files import these names from `ttabench.method`.
@@ -28,9 +28,9 @@ __all__ = [
 class Range:
     """Finite numbers between bounds: ``0.5 in Range(least=0, below=1)``.
 
-    least, most    bounds that are allowed themselves.
-    above, below   bounds that are not.
-    also           a number outside the bounds that is allowed, such as 0 for "choose it for me".
+    least, most    inclusive bounds.
+    above, below   exclusive bounds.
+    also           an additional allowed value, such as 0 for an automatic choice.
     """
 
     least: float = -inf
@@ -65,21 +65,21 @@ Momentum = Annotated[float, Range(least=0, below=1)]
 
 
 def ranges(config: type[Any]) -> dict[str, Range]:
-    """The ranges that the fields of a dataclass state, by name; a field that states none is left out."""
+    """Field name → range, for the fields of a dataclass that have a range."""
     hints = typing.get_type_hints(config, include_extras=True)
     stated = {field.name: _stated(hints[field.name]) for field in fields(config)}
     return {name: allowed for name, allowed in stated.items() if allowed is not None}
 
 
 def _stated(hint: Any) -> Range | None:
-    """The range somewhere in an annotation, which may also be ``Count | None``."""
+    """The range in an annotation, also inside a union such as ``Count | None``; None without a range."""
     if isinstance(hint, Range):
         return hint
     return next(filter(None, map(_stated, typing.get_args(hint))), None)
 
 
 def check_ranges(config: Any) -> None:
-    """Raises ValueError where a value is not in the range that its field states; None passes."""
+    """Raises ValueError if a value is outside the range of its field. None is always allowed."""
     kinds = typing.get_type_hints(type(config))
     for name, allowed in ranges(type(config)).items():
         value = getattr(config, name)

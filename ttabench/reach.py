@@ -1,4 +1,4 @@
-"""What a method may not reach for: datasets, labels and scoring. Noticed in its files, and while it runs."""
+"""Imports that a method must not make: datasets, labels, scoring. Found in its files and while it runs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ OWN = ("ttabench", "multiprocessing", "pickle", "_pickle")
 
 @contextmanager
 def watched_imports() -> Iterator[Sequence[str]]:
-    """Inside, whatever code outside of ttabench imports of :data:`FORBIDDEN` is noted, in order.
+    """Record which of :data:`FORBIDDEN` code outside of ttabench imports inside the block, in order.
 
-    This also sees imports that a file hides in a function or behind importlib's functions.
+    This also detects imports inside functions, and imports through importlib.
     """
     import importlib
 

@@ -1,7 +1,7 @@
 """One line of a results file: JSON with a checksum. Imports no torch.
 
-A line is a JSON object whose last entry, ``sum``, is the start of the SHA-256 of everything before it. What a
-flipped bit or an editor changed is noticed before it is read as a number.
+A line is a JSON object. Its last entry, ``sum``, is the start of the SHA-256 of the text before it. So a
+changed line is detected before it is read.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from ttabench.cell import canonical
 
-DIGITS = 16  # of the checksum: one in 10¹⁹ damaged lines goes unnoticed
+DIGITS = 16  # of the checksum: one in 10¹⁹ damaged lines is not detected
 MARK = b',"sum":"'
 END = b'"}'
 
 
 class Damaged(ValueError):
-    """A line that is not what ttabench wrote; the message says why, for the end of a sentence."""
+    """A line was changed or damaged. The message is the end of a sentence that says why."""
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -28,9 +28,9 @@ def encode(record: dict[str, Any]) -> bytes:
 
 
 def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
-    """The record of a line without its newline. Raises Damaged, also where it has no checksum.
+    """The record of a line without its newline. Raises Damaged if it is wrong or has no checksum.
 
-    first_format   the line is of a file that ttabench wrote before it stored checksums.
+    first_format   the line is from a file of the first format, which had no checksums.
     """
     head, mark, tail = line.rpartition(MARK)
     if mark and (tail[:-2] != _digest(head) or tail[-2:] != END):
@@ -47,7 +47,7 @@ def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
 
 
 def is_first_format(line: bytes) -> bool:
-    """Whether the first line of a file, an environment, was written before checksums were stored."""
+    """Whether a file has the first format, without checksums, by its first line."""
     return MARK not in line and b'"generation"' not in line
 
 

@@ -1,4 +1,4 @@
-"""How methods, reports and figures are found: by entry points, the built-in ones just like a stranger's."""
+"""Find methods, reports and figures through entry points, built-in ones and those of other packages alike."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ FIGURES = "ttabench.figures"
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     """Entry points of a group by name; nothing is imported yet.
 
-    ``TTABENCH_PLUGINS=off`` leaves only the built-in ones. Raises UserError where two installed
-    packages claim one name.
+    ``TTABENCH_PLUGINS=off`` leaves only the built-in ones. Raises UserError if two installed packages
+    register the same name.
     """
-    found: dict[str, metadata.EntryPoint] = {}
+    points: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=group):
         owner = point.dist.name if point.dist else "?"
         if os.environ.get("TTABENCH_PLUGINS", "on") == "off" and owner != "ttabench":
             continue
-        other = found.get(point.name)
+        other = points.get(point.name)
         if other is not None and other.value != point.value:
             first = other.dist.name if other.dist else "?"
             raise UserError(
                 f"two installed packages, {first} and {owner}, both register '{point.name}' in {group}; "
                 "uninstall one of them, or set TTABENCH_PLUGINS=off to use only the built-in ones."
             )
-        found[point.name] = point
-    return found
+        points[point.name] = point
+    return points
 
 
 def load(group: str, name: str, kind: str) -> Any:
@@ -66,7 +66,7 @@ def method(name: str) -> type[Method[Any]]:
     cls: type[Method[Any]] = load(METHODS, name, "method")
     if getattr(cls, "name", None) != name:
         raise UserError(
-            f"the method registered as '{name}' calls itself '{getattr(cls, 'name', None)}'; "
+            f"the method registered as '{name}' has the name '{getattr(cls, 'name', None)}'; "
             "its `name` must be the registered one."
         )
     return cls
@@ -78,14 +78,14 @@ def method_names() -> list[str]:
 
 
 def methods() -> dict[str, type[Method[Any]]]:
-    """All methods that can be imported; a broken third-party one is warned about and left out."""
-    found: dict[str, type[Method[Any]]] = {}
+    """All methods that can be imported. A method that cannot be imported gives a warning."""
+    usable: dict[str, type[Method[Any]]] = {}
     for name in method_names():
         try:
-            found[name] = method(name)
+            usable[name] = method(name)
         except UserError as problem:
             warnings.warn(f"skipped: {problem}", stacklevel=2)
-    return found
+    return usable
 
 
 def in_groups(names: Sequence[str]) -> list[str]:

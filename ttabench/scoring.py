@@ -1,4 +1,4 @@
-"""Scoring: the only code that sees labels. A cell is put in order, adapted to, and scored."""
+"""Scoring: the only code that sees labels. It orders the images of a cell, adapts, and scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ttabench.method import Method
 from ttabench.protocol import Protocol
 from ttabench.stream import Images, Stream, arrange
 
-# (images seen, images scored, of those right)
+# (images seen, images scored, correct ones among these)
 OnBatch = Callable[[int, int, int], None]
 
 
@@ -29,7 +29,7 @@ OnBatch = Callable[[int, int, int], None]
 class Evaluation:
     """accuracy in percent; seconds to adapt and score.
 
-    correct (n,) bool, of the images that are scored, in the order of the test set.
+    correct (n,) bool, for the scored images in the order of the test set.
     """
 
     accuracy: float
@@ -40,10 +40,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Order:
-    """Which images a cell sees, and when.
+    """The images of a cell, and their order.
 
-    images   what positions point into: 0 … n−1 are the test images, larger ones come from elsewhere.
-    adapted  positions that are adapted on before anything is scored (offline and held-out protocols).
+    images   the test images at positions 0 … n−1, then foreign images.
+    adapted  positions used for adaptation before scoring (offline and held-out protocols).
     scored   positions in the order in which they are scored.
     labels   (n,) of the test images.
     """
@@ -67,7 +67,7 @@ def evaluate(
 
     scored_classes   the classes that predictions are chosen from; () = all. The method sees all logits.
 
-    Raises UnusableModel where the logits cannot be scored (NaN, wrong shape).
+    Raises UnusableModel if the logits cannot be scored (NaN, wrong shape).
     """
     report = on_batch or (lambda seen, scored, right: None)
     order = put_in_order(data, protocol, seed)
@@ -89,7 +89,7 @@ def evaluate(
 
 
 def put_in_order(data: Labelled, protocol: Protocol, seed: int) -> Order:
-    """The images of a cell in the order of its stream, with images from elsewhere among them if asked for."""
+    """The images of a cell in the order of its stream, with foreign images for a contaminated protocol."""
     n = min(protocol.limit or len(data), len(data))
     images: Images = data.images[:n]
     labels = data.labels[:n]
@@ -105,7 +105,7 @@ def put_in_order(data: Labelled, protocol: Protocol, seed: int) -> Order:
 
 
 def adapt(method: Method[Any], order: Order, protocol: Protocol, device: str, report: OnBatch) -> None:
-    """What happens before anything is scored; nothing where images are scored as they arrive."""
+    """Adapt before scoring; does nothing if images are scored when they arrive."""
     seen = 0
 
     def tick() -> None:
@@ -129,7 +129,7 @@ def score(
     report: OnBatch,
     scored_classes: Sequence[int] = (),
 ) -> NDArray[np.int64]:
-    """The predicted classes (n,) of the test images, −1 where one is not scored."""
+    """The predicted classes (n,) of the test images; −1 for images that are not scored."""
     n = len(order.labels)
     predicted = np.full(n, -1, np.int64)
     done = scored = right = 0
@@ -139,18 +139,18 @@ def score(
             method.reset()
         logits = method.predict(x) if protocol.frozen else method.adapt(x)
         positions = order.scored[done : done + len(x)]
-        own = positions < n
+        is_own = positions < n
         classes = _classes(logits, len(x), method.model.num_classes, number, scored_classes)
-        predicted[positions[own]] = classes[own]
+        predicted[positions[is_own]] = classes[is_own]
         done += len(x)
-        scored += int(own.sum())
-        right += int((classes[own] == order.labels[positions[own]]).sum())
+        scored += int(is_own.sum())
+        right += int((classes[is_own] == order.labels[positions[is_own]]).sum())
         report(done, scored, right)
     return predicted
 
 
 def _autocast(protocol: Protocol, device: str) -> AbstractContextManager[Any]:
-    # No cache of cast weights: methods change weights between two forward passes.
+    # No cache of cast weights, since methods change weights between forward passes.
     half = protocol.precision == "bfloat16"
     return torch.autocast(torch.device(device).type, torch.bfloat16, half, cache_enabled=False)
 

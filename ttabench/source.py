@@ -1,4 +1,4 @@
-"""The unlabelled source data, as far as a method has declared that it needs it."""
+"""The unlabelled source data that a method has declared in its needs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ttabench.nn import channel_statistics
 from ttabench.stream import to_tensor
 
 SEED = 0
-PROBE = 8  # images that tell whether a classifier is one whose summaries are known
+PROBE = 8  # images whose features identify a classifier
 BATCH = 128  # images per forward pass of a summary
 T = TypeVar("T")
 
-Memo = dict[tuple[Any, ...], tuple[Tensor, Any]]  # what, settings → features of PROBE images, the summary
+Memo = dict[tuple[Any, ...], tuple[Tensor, Any]]  # request → features of PROBE images, and the summary
 
 
 class SourceProvider(ABC):
-    """Fulfils :class:`ttabench.method.SourceData`: grants what `needs` declare and records what was served.
+    """Implements :class:`ttabench.method.SourceData`: serves what `needs` declare and records each request.
 
-    Each summary is computed once per classifier and settings for all that share a `memo`. A classifier is
-    known by its features of a few images.
+    Each summary is computed once per classifier and settings for all providers that share a `memo`. A
+    classifier is identified by its features of a few images.
 
-    served  what was asked for so far → the number of images it was made from.
+    served  request → the number of images that it was computed from.
     """
 
     def __init__(self, needs: Needs, memo: Memo | None = None) -> None:
@@ -44,7 +44,7 @@ class SourceProvider(ABC):
 
     @abstractmethod
     def _count(self, limit: int) -> int:
-        """How many images a request of `limit` images gets; 0 = all."""
+        """The number of images for a request of `limit` images; 0 = all."""
 
     @abstractmethod
     def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
@@ -110,13 +110,13 @@ class SourceProvider(ABC):
     def _serve(self, kind: str, what: str, limit: int) -> None:
         if SOURCE_DATA.index(kind) > SOURCE_DATA.index(self._declared):
             raise PermissionError(
-                f"source {kind} ({what}) were asked for, but the method's Needs do not declare them"
+                f"the method requested source {kind} ({what}), but its Needs do not declare them"
             )
         self.served[what] = max(self.served.get(what, 0), self._count(limit))
 
     @torch.no_grad()
     def _once(self, key: tuple[Any, ...], classifier: Classifier, compute: Callable[[], T]) -> T:
-        """What `compute` gives in eval mode, a copy for each that asks."""
+        """A copy of the result of `compute` in eval mode, from the memo if it was computed before."""
         was_training = classifier.training
         classifier.eval()
         few = classifier.features(next(self._take(PROBE, PROBE))).float()
@@ -129,11 +129,11 @@ class SourceProvider(ABC):
 
 
 class SourceImages(SourceProvider):
-    """The clean training images; carries no labels.
+    """The clean training images, without labels.
 
-    `load` gives the images (N, H, W, 3) uint8; it is called when they are first asked for, so that a
-    method without source data runs where there is none. A limited request takes a fixed random
-    subset, the same for every method.
+    `load` returns the images (N, H, W, 3) uint8. It is called at the first request, so methods without
+    source data run on datasets without training images. A limited request gets a fixed random subset, the
+    same for every method.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class SourceImages(SourceProvider):
 
 
 class SourceTensors(SourceProvider):
-    """Source images out of batches of tensors, held in memory as they are; labels beside them are dropped."""
+    """Source images from batches of tensors, kept in memory; labels in the batches are dropped."""
 
     def __init__(self, batches: Iterable[Any], needs: Needs, device: str = "cpu") -> None:
         super().__init__(needs)
@@ -184,8 +184,8 @@ class SourceTensors(SourceProvider):
                 raise UserError(f"a batch of source images is {what}; expected a tensor (b, 3, H, W).")
             if len(part) and not (part.min() >= 0 and part.max() <= 1):
                 raise UserError(
-                    "source images leave [0, 1]; hand over pixels in [0, 1] and name the normalisation of "
-                    "the network with mean= and std=."
+                    "source images have values outside [0, 1]; pass pixels in [0, 1], and give the "
+                    "normalisation of the network with mean= and std=."
                 )
         if not sum(map(len, parts)):
             raise UserError("source holds no images.")

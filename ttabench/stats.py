@@ -1,8 +1,8 @@
-"""How sure a number is: spread over seeds, intervals for accuracies and for paired differences.
+"""Uncertainty of results: spread over seeds, intervals for accuracies and for paired differences.
 
-Two methods on one cell are scored on the same images, so their difference is far better known than
-either accuracy: only the images that exactly one of them got right count. Seeds are a second level:
-another seed would have given another number on the same images.
+Two methods on one cell are scored on the same images. So their difference is known more precisely than either
+accuracy: only images that exactly one method classifies correctly matter. Seeds are a second level of
+randomness: another seed gives another number on the same images.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Difference:
 def mean_sd(values: ArrayLike) -> tuple[float, float]:
     """Mean and standard deviation (ddof 1) of `values`, e.g. accuracies over seeds; sd is NaN below two.
 
-    Raises ValueError for no values: a mean of nothing is a mistake upstream.
+    Raises ValueError for no values.
     """
     x = np.asarray(values, dtype=float)
     if x.size == 0:
@@ -56,7 +56,7 @@ def paired(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Dif
     """Second minus first, from two correctness bitmaps (n,) over the same images.
 
     The interval is Newcombe's for paired proportions (Statistics in Medicine 17, 1998, method 10),
-    which is right also near 100 percent; the p-value is McNemar's exact test.
+    which is valid also near 100 percent; the p-value is McNemar's exact test.
     Raises ValueError unless both are boolean vectors of one length.
     """
     a, b = _bitmaps(first, second)
@@ -67,7 +67,7 @@ def paired(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Dif
     n = len(a)
     only_first, only_second = int((a & ~b).sum()), int((~a & b).sum())
     change = (only_second - only_first) / n
-    # The two score intervals are combined as if for independent samples, less what they share.
+    # The two score intervals are combined as for independent samples, minus their correlation.
     (low_a, low_b), (high_a, high_b) = (
         side / 100 for side in wilson([100 * a.mean(), 100 * b.mean()], n, confidence)
     )
@@ -83,8 +83,8 @@ def paired(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Dif
 def paired_mean(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Difference:
     """Second minus first, averaged over cells that share their images: two bitmaps (cells, n).
 
-    One image under fifteen corruptions is not fifteen independent images, so the image is the unit:
-    a t interval and test over the per-image mean differences.
+    One image under fifteen corruptions is not fifteen independent images. So the image is the unit: the
+    interval and the test are Student's t over the mean differences per image.
     Raises ValueError unless both are boolean (cells, n) of one shape with n ≥ 2.
     """
     a, b = _bitmaps(first, second)
@@ -101,9 +101,9 @@ def paired_mean(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -
 
 
 def mcnemar(only_first: ArrayLike, only_second: ArrayLike) -> NDArray[np.float64]:
-    """Two-sided p-values of McNemar's exact test, from how many images only one of two methods got right.
+    """Two-sided p-values of McNemar's exact test, from numbers of images that only one method got right.
 
-    Broadcasts; 1 where there is no such image. Equals scipy's ``binomtest(only_second, both, 0.5)``.
+    Broadcasts; 1 if there is no such image. Equals scipy's ``binomtest(only_second, both, 0.5)``.
     """
     from scipy.special import bdtr
 
@@ -116,7 +116,7 @@ def mcnemar(only_first: ArrayLike, only_second: ArrayLike) -> NDArray[np.float64
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     """p-values (m,) adjusted for m tests (Holm, Scandinavian Journal of Statistics 6, 1979).
 
-    NaN is a test that was not made: it stays NaN and is not counted.
+    NaN means that a test was not made: it stays NaN and is not counted.
     """
     p = np.asarray(p_values, dtype=float)
     adjusted = np.full(p.shape, math.nan)
@@ -134,7 +134,7 @@ TIMES = 1000
 def resamples(n_images: int, times: int = TIMES, seed: int = 0) -> NDArray[np.uint8]:
     """How often each image is in each of `times` bootstrap samples: (times, n); the same on every call.
 
-    All that is measured on n images shares them, so differences of bootstrap means are paired.
+    All values on n images use the same samples, so differences of bootstrap means are paired.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     counts = np.empty((times, n_images), np.uint8)
@@ -148,7 +148,7 @@ def bootstrap_means(values: ArrayLike) -> NDArray[np.float32]:
     x = np.asarray(values, dtype=np.float32)
     counts = resamples(x.shape[1])
     total = np.zeros((len(counts), len(x)), np.float32)
-    for start in range(0, x.shape[1], 4096):  # in parts, which bounds the memory
+    for start in range(0, x.shape[1], 4096):  # in parts, to limit the memory
         part = slice(start, start + 4096)
         total += counts[:, part].astype(np.float32) @ x[:, part].T
     return total / np.float32(x.shape[1])
@@ -156,12 +156,12 @@ def bootstrap_means(values: ArrayLike) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds and images, and what chance does to it.
+    """A mean over seeds and images, and its standard errors.
 
     mean          of values (seeds, n).
-    plain         standard error of the mean over images alone, with the seeds' chance in it.
-    images        the same without it.
-    seeds         standard error of the mean over seeds, with the images' chance in it; 0 for one seed.
+    plain         standard error over images, which includes part of the variance between seeds.
+    images        the same without that part.
+    seeds         standard error over seeds, which includes part of the variance between images; 0 for one.
     n_images, n_seeds
 
     The variance of the mean is images² + seeds²: (MS_image − MS_rest)/(n·seeds) and MS_seed/(n·seeds), with
@@ -196,9 +196,14 @@ class Spread:
         squares_seed = max(float((by_seed**2).sum()) - seeds * mean**2, 0.0)
         total = max(float(np.trace(products)) - seeds * n * mean**2, 0.0)
         rest = max(total - seeds * squares_image - n * squares_seed, 0.0) / ((seeds - 1) * (n - 1))
-        own = max(plain - rest / (n * seeds), 0.0)
+        images_only = max(plain - rest / (n * seeds), 0.0)
         return cls(
-            mean, math.sqrt(plain), math.sqrt(own), math.sqrt(squares_seed / (seeds - 1) / seeds), n, seeds
+            mean,
+            math.sqrt(plain),
+            math.sqrt(images_only),
+            math.sqrt(squares_seed / (seeds - 1) / seeds),
+            n,
+            seeds,
         )
 
     def p_value(self) -> float:
@@ -211,7 +216,7 @@ class Spread:
 
         tail = 0.5 - _checked(confidence) / 2
         low, high = np.quantile(np.asarray(draws, dtype=float), [tail, 1 - tail])
-        # A bootstrap's variance is that of n images around their own mean, the seeds' chance included.
+        # The bootstrap has the variance of n images around their own mean, including the randomness of seeds.
         wider = math.sqrt(self.n_images / (self.n_images - 1)) * (
             self.images / self.plain if self.plain else 1
         )
@@ -221,16 +226,16 @@ class Spread:
 
 
 def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: float = 0.95) -> Difference:
-    """The mean of `values` (seeds, n), times 100, with images and seeds as two levels of chance.
+    """The mean of `values` (seeds, n), times 100, with images and seeds as two levels of randomness.
 
-    values  share of the corruptions under which an image was right; or a difference of two such shares.
-    draws   :func:`bootstrap_means` of their mean over the seeds, if known already.
+    values  share of corruptions under which an image is classified correctly, or a difference of two shares.
+    draws   :func:`bootstrap_means` of their mean over the seeds, if already computed.
 
-    One seed: the bootstrap's percentile interval over images; what another seed would give is not in it.
-    With 100 images or fewer of which nearly all are right, it is too narrow (90 instead of 95 %).
-    Several: the images' half width, by the bootstrap, and the seeds', by Student's t, are added in squares
-    (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). The p-value is that of a mean of zero, from
-    the same sum with Student's t for both. Raises ValueError unless `values` is (seeds, n) with n ≥ 2.
+    For one seed: the bootstrap's percentile interval over images, without the randomness of seeds. With at
+    most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). For several seeds: the half
+    widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou and Donner,
+    Statistics in Medicine 27, 2008). The p-value tests a mean of zero, with Student's t for both. Raises
+    ValueError unless `values` is (seeds, n) with n ≥ 2.
     """
     spread = Spread.of(values)
     if draws is None:
@@ -240,7 +245,7 @@ def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: fl
 
 
 class Moments:
-    """What several methods measured on the same images, as far as paired tests need it.
+    """Sums and products of the values of several methods on the same images, for paired tests.
 
     values  (methods, seeds, n), such as 0 and 1 for wrong and right, or counts of corruptions. Whole numbers
             up to 15 are summed exactly.

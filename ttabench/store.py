@@ -1,9 +1,9 @@
 """The append-only store: results survive kill -9, full disks and many writers. Never imports torch.
 
-A results folder holds ``sweep.json`` (what was asked for), ``plan.jsonl`` (every planned cell, with its
-reason where it cannot be run) and ``cells/*.jsonl``: one shard per
+A results folder holds ``sweep.json`` (the options of the sweep), ``plan.jsonl`` (every planned cell, with the
+reason if it cannot be run) and ``cells/*.jsonl``: one shard per
 writer, one JSON record per line, each appended by a single ``os.write`` and ``fsync``. The last
-record of a cell wins; a torn last line is ignored. CSV and other tables are exports.
+record of a cell counts; an incomplete last line is ignored. CSV and other tables are exports.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "so
 
 @dataclass(frozen=True)
 class Record:
-    """A stored result and how it came about.
+    """A stored result, with its code and environment.
 
-    data         the stored record; :attr:`result` is made from it when it is asked for.
-    source       SHA-256 of the code that the number went through.
-    modules      module → hash of that code, see `provenance`; {} where unknown.
+    data         the stored record; :attr:`result` is made from it at first use.
+    source       SHA-256 of the code that the number depends on.
+    modules      module → hash of its code, see `provenance`; {} if unknown.
     environment  versions of libraries, machine, processor, device and threads.
     place        file and line, for messages.
     """
@@ -89,7 +89,7 @@ class Record:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What of that code is not as it was, e.g. ``ttabench/nn/updates.py changed``; () where all is."""
+        """Changes in this code since then, e.g. ``ttabench/nn/updates.py changed``; () if there are none."""
         if self.data["status"] == "n/a":
             return ()
         if not self.modules:
@@ -100,12 +100,12 @@ class Record:
 
     @property
     def stale(self) -> bool:
-        """Made with other code than what is installed now."""
+        """Whether the installed code differs from that of the result."""
         return bool(self.changes)
 
 
 class Modules(dict[str, str]):
-    """Module → hash; hashed by identity, so that thousands of records that share one are compared once."""
+    """Module → hash. Hashable by identity, so that it is compared once for all records that share it."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -131,10 +131,9 @@ class Store:
 
     @classmethod
     def create(cls, root: Path, sweep: dict[str, Any], *, extend: bool = False) -> Store:
-        """The folder of this sweep, made if need be.
+        """The folder of this sweep, created if necessary.
 
-        Raises UserError if it holds another sweep (unless `extend`), something that is not ours,
-        or cannot be written.
+        Raises UserError if it holds another sweep (unless `extend`) or other files, or cannot be written.
         """
         store = cls(Path(root))
         manifest = {"format": FORMAT, "version": VERSION, "sweep": sweep}
@@ -169,7 +168,7 @@ class Store:
         return self.root / "sweep.json"
 
     def sweep(self) -> dict[str, Any]:
-        """What was asked for when the folder was made."""
+        """The options of the sweep that created the folder."""
         try:
             manifest = json.loads(self.manifest.read_text())
             if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
@@ -187,9 +186,9 @@ class Store:
         return sweep
 
     def write_plan(self, rows: Iterable[Mapping[str, Any]], *, extend: bool = False) -> None:
-        """Keep the planned cells, see :data:`PLAN`; with `extend`, beside those that were planned before.
+        """Store the planned cells, see :data:`PLAN`; with `extend`, add them to those planned before.
 
-        Raises UserError where the folder cannot be written.
+        Raises UserError if the folder cannot be written.
         """
         planned = {row["id"]: dict(row) for row in (*(self.plan() if extend else ()), *rows)}
         try:
@@ -200,9 +199,9 @@ class Store:
             ) from None
 
     def plan(self) -> list[dict[str, Any]]:
-        """The planned cells, one row each with the keys of :data:`PLAN`; [] where none was kept.
+        """The planned cells, one row each with the keys of :data:`PLAN`; [] if none are stored.
 
-        Raises UserError where the file was damaged.
+        Raises UserError if the file is damaged.
         """
         path = self.root / PLAN_FILE
         try:
@@ -217,26 +216,26 @@ class Store:
             ) from None
 
     def writer(self, device: str = "cpu") -> Writer:
-        """A new shard of one's own. One per process; `device` is where its numbers are computed."""
+        """A writer with a new shard. Use one per process; `device` is the device of its results."""
         return Writer(self.cells, device)
 
     def records(self) -> Iterator[Record]:
-        """Everything ever written, shard by shard. Raises UserError at a record that was damaged."""
+        """All records, shard by shard. Raises UserError for a damaged record."""
         for shard in self._shards():
             yield from _read_shard(shard)
 
     def latest(self) -> dict[str, Record]:
         """The last record of each cell, by cell id.
 
-        Within a shard the later line is the later record. Between shards the generation decides: a writer's
-        is one more than any that was there when it began. Between writers that ran side by side, the clock.
+        Within a shard, later lines are later records. Between shards, the generation decides: a writer's is
+        one higher than all that existed when it started. For writers that ran in parallel, the clock decides.
         """
         last: dict[str, Record] = {}
         order: dict[str, tuple[int, float]] = {}
         for shard in self._shards():
             generation = _generation(shard)
-            own = {record.cell_id: record for record in _read_shard(shard)}
-            for key, record in own.items():
+            in_shard = {record.cell_id: record for record in _read_shard(shard)}
+            for key, record in in_shard.items():
                 if key not in last or (generation, record.written) >= order[key]:
                     last[key], order[key] = record, (generation, record.written)
         return last
@@ -245,7 +244,7 @@ class Store:
         """Replace all shards by one with the last record of each cell; its path, None for an empty store.
 
         Records keep their code, environment and time. No sweep may be writing to the folder. Raises UserError
-        at a damaged record, and where the folder cannot be written; the old shards are then still there.
+        for a damaged record, or if the folder cannot be written; the old shards then remain.
         """
         old, last = self._shards(), self.latest()
         if not last:
@@ -254,12 +253,13 @@ class Store:
             return old[0]
         generation = 1 + max(map(_generation, old))
         lines: list[bytes] = []
-        said: dict[str, Any] = {}
+        environment_written: dict[str, Any] = {}
         known: set[str] = set()
         for record in sorted(last.values(), key=_merge_order):
-            if not lines or record.environment != said:
-                said, number = dict(record.environment), {} if lines else {"generation": generation}
-                lines.append(encode({"kind": "environment", **number, **said}))
+            if not lines or record.environment != environment_written:
+                environment_written = dict(record.environment)
+                number = {} if lines else {"generation": generation}
+                lines.append(encode({"kind": "environment", **number, **environment_written}))
             if record.modules and record.source not in known:
                 lines.append(encode({"kind": "code", "source": record.source, "modules": record.modules}))
                 known.add(record.source)
@@ -280,7 +280,7 @@ class Store:
         return sorted(self.cells.glob("*.jsonl"))
 
     def correct(self, cell_id: str) -> NDArray[np.bool_]:
-        """Which images of a cell were right, in the order of the test set."""
+        """Which images of a cell were classified correctly, in the order of the test set."""
         result = self.latest()[cell_id].result
         bits = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
         return bits.astype(bool)
@@ -293,7 +293,7 @@ class Store:
 
 
 class Writer:
-    """Appends results to one shard of its own."""
+    """Appends results to its own shard."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
@@ -303,7 +303,7 @@ class Writer:
         self._known: set[str] = set()
 
     def append(self, result: Result) -> None:
-        """Durable when this returns. Raises UserError on a full disk; what was stored before stays."""
+        """Append a result; it is on disk when this returns. Raises UserError on a full disk."""
         if self._file is None:
             self._open()
         cell = result.cell
@@ -340,7 +340,7 @@ class Writer:
             os.ftruncate(self._file, before)
             raise UserError(
                 f"{self.path.parent} cannot take another result ({problem.strerror}); "
-                "what was stored is kept: make room and run the same command again."
+                "what was stored is kept; free some space and run the same command again."
             ) from None
 
     def close(self) -> None:
@@ -353,7 +353,7 @@ UNKNOWN = Modules()
 
 
 def environment(device: str) -> dict[str, Any]:
-    """What numbers are computed with in this process: device, threads, versions, machine, processor."""
+    """The environment of results of this process: device, threads, versions, machine, processor."""
     return {
         "device": device, "threads": _threads(), "versions": versions(), "machine": machine(),
         "processor": processor(device),
@@ -367,14 +367,14 @@ def _threads() -> int:
 
 
 def _merge_order(record: Record) -> tuple[Any, ...]:
-    """Records of one environment stay together; below that, as tables are read."""
+    """Sort key: records of one environment stay together; within it, the order of tables."""
     names = ("dataset", "arch", "label", "seed", "severity", "corruption")
     cell = record.data["cell"]
     return (canonical(dict(record.environment)), *(cell[name] for name in names), record.cell_id)
 
 
 def _generation(shard: Path) -> int:
-    """Of a shard's writer, from its first line; 0 for shards of the first format, and for unfinished ones."""
+    """The generation in the first line of a shard; 0 for the first format and for incomplete shards."""
     with shard.open("rb") as file:
         line = file.readline()
     try:
@@ -461,7 +461,7 @@ def _brief(value: Any) -> str:
 
 
 def _union(held: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """Two sweeps in one folder: lists are joined, everything else is the later one's."""
+    """The options of two sweeps in one folder: lists are joined, other values are those of the later one."""
     joined = dict(held)
     for key, value in asked.items():
         old = held.get(key)

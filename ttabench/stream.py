@@ -1,4 +1,4 @@
-"""The unlabelled batches a method sees, in the order the protocol says."""
+"""The unlabelled batches that a method sees, in the order of the protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tick = Callable[[], None]
 
 
 def to_tensor(images: NDArray[np.uint8], device: str = "cpu") -> Tensor:
-    """uint8 (b, H, W, 3) → float32 (b, 3, H, W) in [0, 1]; bytes until the device; channels last."""
+    """uint8 (b, H, W, 3) → float32 (b, 3, H, W) in [0, 1], in channels-last memory format on the device."""
     x = torch.from_numpy(np.ascontiguousarray(images)).to(device)
     return x.permute(0, 3, 1, 2).float().div_(255)
 
@@ -50,10 +50,10 @@ class Images(Protocol):
 
 
 class Stream:
-    """Fulfils :class:`ttabench.method.Batches`; carries no labels.
+    """Implements :class:`ttabench.method.Batches`; contains no labels.
 
-    images     perhaps memory-mapped; only the batch at hand is copied.
-    positions  which of them, in stream order.
+    images     perhaps memory-mapped; only the current batch is copied.
+    positions  positions of the images, in stream order.
     tick       called after every batch, for progress displays.
     """
 

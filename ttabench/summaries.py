@@ -1,7 +1,7 @@
-"""What source images are summed up to: moments and quantiles of norm layers, moments of features, entropies.
+"""Statistics of source images: moments and quantiles of norm layers, moments of features, entropies.
 
-Every function takes a classifier in eval mode and goes through the images batch by batch; nothing of the size
-of the image set is held but what is returned. Layers go by their names in the classifier.
+Every function takes a classifier in eval mode and processes the images batch by batch. Memory does not grow
+with the number of images, except for the result. Layers have their names in the classifier.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def quantiles(
 ) -> dict[str, Tensor]:
     """Quantiles (C, Q) at Q ascending levels in (0, 1), per channel, of the output of every norm layer.
 
-    Two passes over the images of `again()`: the ends of each channel, then counts in cells between them.
+    It makes two passes over the images of `again()`: range of each channel, then a histogram in this range.
     """
     layers = dict(norm_modules(classifier))
     ends: dict[str, tuple[Tensor, Tensor]] = {}
@@ -118,8 +118,8 @@ def quantiles(
         values = rows(layers[name], output)
         cell = (values - low) * (CELLS / (high - low).clamp_min(torch.finfo(low.dtype).tiny))
         cell = cell.clamp_(0, CELLS - 1).long() + CELLS * torch.arange(len(low), device=low.device)
-        found = cell.flatten().bincount(minlength=CELLS * len(low)).view(len(low), CELLS)
-        counts[name] = counts[name] + found if name in counts else found
+        histogram = cell.flatten().bincount(minlength=CELLS * len(low)).view(len(low), CELLS)
+        counts[name] = counts[name] + histogram if name in counts else histogram
 
     for act in (widest, count):
         with on_output(layers, act):

@@ -1,9 +1,8 @@
-"""Stored numbers made again, with what is installed now: do they come out as they were?
+"""Compute stored cells again with the installed code, and compare the results.
 
-On the same kind of machine (processor, device, threads, versions of the libraries) a number has to come out
-bit for bit. On another kind, sums are taken in another order; rounding then moves the predictions of images
-between two classes, and learning carries that on from batch to batch. There the bound is a share of images,
-`BOUND`.
+On the same kind of machine (processor, device, threads, versions of the libraries) results must be bitwise
+equal. On another kind, sums have another order. Rounding then changes the predictions of a few images, and
+learning passes these changes on from batch to batch. There, at most a share `BOUND` of the images may differ.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ CHANGES = 3  # changed modules that a message names
 
 @dataclass(frozen=True)
 class Check:
-    """A stored cell and what it is now.
+    """A stored cell, and its new result.
 
-    verdict    same: bit for bit. within: on another kind of machine and within `BOUND`. differs, failed: it
-               is not made again. other weights: not comparable, because on this kind of machine the recipe
-               trains other weights.
-    stored, now   accuracies in percent; `now` is None where there is none.
-    differing  images whose correctness differs; None where they cannot be compared.
-    exact      whether it had to be the same bit for bit.
+    verdict    same: bitwise equal. within: on another kind of machine and within `BOUND`. differs, failed:
+               the result is not reproduced. other weights: not comparable, because the recipe trains other
+               weights on this kind of machine.
+    stored, now   accuracies in percent; `now` is None without a new result.
+    differing  images whose correctness differs; None if they cannot be compared.
+    exact      whether the result must be bitwise equal.
     notes      what has changed since it was stored.
     """
 
@@ -81,10 +80,10 @@ class Rerun:
         worker = Worker(state, Path(), self.device, emit)
         results: list[Result] = []
         try:
-            method, standing = worker.prepared(self.cells[0])
+            method, settings_alarm = worker.prepared(self.cells[0])
             method.reset()
             for cell in self.cells:
-                results.append(worker.run_cell(cell, method, standing))  # noqa: PERF401 — kept on failure
+                results.append(worker.run_cell(cell, method, settings_alarm))  # noqa: PERF401 — kept on failure
         except Exception as problem:  # also of a method: it is the answer for this cell and those after it
             results += [failed(cell, problem) for cell in self.cells[len(results) :]]
         return tuple(results)
@@ -108,17 +107,17 @@ def choose(store: Store, sample: int, seed: int, at_most: float = 0.0) -> list[R
 
 def contradictions(store: Store) -> list[Check]:
     """The cells of the whole store whose accuracy is not that of their images."""
-    found = []
+    checks = []
     for record in store.latest().values():
         result = record.result
         if result.status != "ok":
             continue
         images = _right(result)
-        own = 100 * float(images.mean()) if len(images) else 0.0
-        if result.accuracy != own:
-            note = f"the record contradicts itself: of its images {own:.2f} % are right"
-            found.append(_check(result, "differs", None, None, True, (note,)))
-    return found
+        recomputed = 100 * float(images.mean()) if len(images) else 0.0
+        if result.accuracy != recomputed:
+            note = f"the record contradicts itself: of its images {recomputed:.2f} % are right"
+            checks.append(_check(result, "differs", None, None, True, (note,)))
+    return checks
 
 
 def find_weights(records: Iterable[Record], sweep: Mapping[str, Any]) -> dict[str, str]:

@@ -22,11 +22,11 @@ M = TypeVar("M", bound=Method[Any])
 
 @dataclass(frozen=True)
 class Workbench:
-    """Fulfils :class:`ttabench.figure.Bench`; images come in the order of a sweep of this seed.
+    """Implements :class:`ttabench.figure.Bench`; images come in the order of a sweep of this seed.
 
-    report    called as ``report(what, done, total)`` now and then.
-    settings  by method, as texts: what the user sets, whatever dataset, architecture and figure say.
-    shown     the methods that were asked for so far.
+    report    called as ``report(what, done, total)`` to show progress.
+    settings  settings of the user by method, as texts; they override those of dataset and figure.
+    shown     the methods that the figure has used so far.
     """
 
     arch: str

@@ -1,4 +1,4 @@
-"""What one worker does: load once, run cells, store each result as it comes."""
+"""What a worker does: load data and models once, run cells, store each result immediately."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
 from ttabench.worker_state import WorkerState
 
-CLEAN = 256  # clean images whose logits a method may check its settings against
+CLEAN = 256  # clean images whose logits `Method.check` gets
 
 
 @dataclass(frozen=True)
 class Job:
-    """Cells that one worker runs one after the other; more than one only where state carries over."""
+    """Cells for one worker, in order; more than one only if the state is kept from cell to cell."""
 
     cells: tuple[Cell, ...]
     results: Path
@@ -59,7 +59,7 @@ class CellProgress:
 
 @dataclass(frozen=True)
 class Done:
-    """A job's results, stored already."""
+    """The results of a job, already stored."""
 
     results: tuple[Result, ...] = field(default=())
 
@@ -69,7 +69,7 @@ Emit = Callable[[CellProgress], None]
 
 @dataclass(frozen=True)
 class Worker:
-    """Runs cells with what the worker's `state` holds already, and keeps there what the next job may need."""
+    """Runs cells. Datasets, classifiers and methods are kept in `state` for the next job."""
 
     state: WorkerState
     results: Path
@@ -83,7 +83,7 @@ class Worker:
         """
         results: list[Result] = []
         method: Method[Any] | None = None
-        standing = ""
+        settings_alarm = ""
         lost: Cell | None = None
         for cell in cells:
             try:
@@ -93,9 +93,9 @@ class Worker:
                     )
                 if method is None:
                     self.tell(cell, "preparing the method")
-                    method, standing = self.prepared(cell)
+                    method, settings_alarm = self.prepared(cell)
                     method.reset()
-                result = self.run_cell(cell, method, standing)
+                result = self.run_cell(cell, method, settings_alarm)
             except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
                 result = failed(cell, problem)
                 lost = lost or cell
@@ -103,8 +103,8 @@ class Worker:
             results.append(result)
         return Done(tuple(results))
 
-    def run_cell(self, cell: Cell, method: Method[Any], standing: str) -> Result:
-        """The result of a cell with a prepared method; `standing` is its alarm about clean images."""
+    def run_cell(self, cell: Cell, method: Method[Any], settings_alarm: str) -> Result:
+        """The result of a cell with a prepared method; `settings_alarm` comes from `Method.check`."""
         self.tell(cell, "making or reading images")
         dataset = self.dataset(cell.dataset)
         if cell.corruption == MIXED:
@@ -125,7 +125,7 @@ class Worker:
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         source = self.classifier(cell)
         reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
-        alarm = "; ".join(filter(None, (reach, seen.alarm, standing, str(alarms.pop("alarm", "")))))
+        alarm = "; ".join(filter(None, (reach, seen.alarm, settings_alarm, str(alarms.pop("alarm", "")))))
         return Result(
             cell=cell,
             status="ok",
@@ -151,12 +151,12 @@ class Worker:
         """Report what is done before a cell's first batch."""
         self.emit(CellProgress(str(cell), 0, 0, 0, 0, doing))
 
-    # ---- what the state keeps
+    # ---- objects that the state keeps
 
     def prepared(self, cell: Cell) -> tuple[Method[Any], str]:
-        """A method after `prepare`, and what clean images say against its settings.
+        """A method after `prepare`, and the alarm of `Method.check`.
 
-        It depends on what the key holds and on nothing else, so that resumed sweeps repeat numbers.
+        Both depend only on the values in the key, so a continued sweep gives the same numbers.
         """
         key = cell.method, cell.config, *self._place(cell), cell.seed
         return self.state.keep("prepared method", key, lambda: self._prepare(cell), limit=2)
@@ -173,10 +173,10 @@ class Worker:
         needs = cls.needs_of(config)
         dataset = self.dataset(cell.dataset)
         method.prepare(SourceImages(lambda: dataset.train().images, needs, self.device, memo))
-        standing = ""
+        settings_alarm = ""
         if cls.check is not Method.check:
-            standing = method.check(self._clean_logits(cell))
-        return method, standing and warn_of_setting(cell.method, standing)
+            settings_alarm = method.check(self._clean_logits(cell))
+        return method, settings_alarm and warn_of_setting(cell.method, settings_alarm)
 
     @torch.no_grad()
     def _clean_logits(self, cell: Cell) -> torch.Tensor:
@@ -216,7 +216,7 @@ def of_classes(data: Dataset) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What a method reports, as JSON has it: numbers of NumPy and torch as Python's, NaN as text."""
+    """A reported value as JSON data: NumPy and torch numbers as Python numbers, NaN as text."""
     if isinstance(value, np.generic | torch.Tensor | np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -229,9 +229,9 @@ def plain(value: Any) -> Any:
 
 
 def failed(cell: Cell, problem: Exception) -> Result:
-    """The result of a cell that raised."""
+    """The result of a cell that raised an exception."""
     text = str(problem).strip() or type(problem).__name__
-    own = isinstance(problem, UnusableModel | UserError)
-    reason = text if own else f"{type(problem).__name__}: {text.splitlines()[0]}"
+    expected = isinstance(problem, UnusableModel | UserError)
+    reason = text if expected else f"{type(problem).__name__}: {text.splitlines()[0]}"
     trace = "".join(traceback.format_exception(problem))
     return Result(cell=cell, status="failed", reason=reason, details={"traceback": trace[-4000:]})

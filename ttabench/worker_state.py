@@ -17,27 +17,27 @@ class Closable(Protocol):
 class WorkerState:
     """Objects that are made once and used by many jobs: datasets, classifiers, a prepared method, a writer.
 
-    It lives as long as its worker, from the executor's start to its end. It holds at most `limit` objects of
-    a kind; the one not used for longest goes first, so that the largest few of each kind bound its memory.
+    It lives as long as its worker, from the start to the end of the executor. It holds at most `limit`
+    objects of a kind, which bounds its memory. The least recently used object is dropped first.
     """
 
     def __init__(self) -> None:
         self._kinds: dict[str, OrderedDict[Hashable, Any]] = {}
 
     def keep(self, kind: str, key: Hashable, make: Callable[[], T], limit: int) -> T:
-        """The object of this kind and key, made where it is not there."""
+        """The object of this kind and key; it is made if it does not exist."""
         held = self._kinds.setdefault(kind, OrderedDict())
         if key in held:
             held.move_to_end(key)
-            found: T = held[key]
-            return found
+            kept: T = held[key]
+            return kept
         while len(held) >= limit:
             _close(held.popitem(last=False)[1])
         held[key] = make()
         return held[key]  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Let go of everything; files that are open are closed."""
+        """Drop all objects, and close open files."""
         for held in self._kinds.values():
             for thing in held.values():
                 _close(thing)

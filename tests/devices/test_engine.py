@@ -79,7 +79,7 @@ def test_a_source_classifier_is_trained(
 ) -> None:
     monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: replace(TINY, epochs=1))
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr("ttabench.models.training.train.TELL_EVERY", 1e9)
+    monkeypatch.setattr("ttabench.models.training.train.REPORT_EVERY", 1e9)
     loaded = train(arch, Bars(), device="cuda", precision="float32")
     assert np.isfinite(loaded.clean_accuracy)
     in_steps = [wait for wait in gpu.waits if "training/train.py" in wait]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ttabench.errors import SHOWN, unknown
+from ttabench.errors import MAX_LISTED, unknown
 
-MANY = [f"x{i:03}" for i in range(SHOWN + 1)]
+MANY = [f"x{i:03}" for i in range(MAX_LISTED + 1)]
 
 
 def test_a_few_valid_names_are_listed() -> None:
@@ -14,13 +14,13 @@ def test_a_few_valid_names_are_listed() -> None:
         "unknown method 'tnet'; did you mean 'tent'? Valid: source, tent."
     )
     assert str(unknown("recipe", "a", [])) == "unknown recipe 'a'. Valid: none."
-    assert str(unknown("x", "zzz", MANY[:SHOWN])).endswith(f"{MANY[SHOWN - 1]}.")
+    assert str(unknown("x", "zzz", MANY[:MAX_LISTED])).endswith(f"{MANY[MAX_LISTED - 1]}.")
 
 
 @pytest.mark.parametrize("see", ["", "`ttabench list archs`"])
 def test_of_many_only_the_nearest_are_named(see: str) -> None:
     text = str(unknown("architecture", "resnet81", [*MANY, "resnet18"], see))
-    end = f"See {see}." if see else f"There are {SHOWN + 2}."
+    end = f"See {see}." if see else f"There are {MAX_LISTED + 2}."
     assert text == f"unknown architecture 'resnet81'; did you mean 'resnet18'? {end}"
 
 

@@ -25,7 +25,7 @@ from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.figure import house_style, write
+from ttabench.figure import figure_style, write
 from ttabench.method import Batches
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.workbench import Workbench
@@ -255,7 +255,7 @@ def test_it_fills_a_column_and_its_words_can_be_read(
         if self.get_visible() and self.get_text():
             words.append((self, self.get_window_extent(renderer)))
 
-    with house_style():
+    with figure_style():
         canvas = FigureCanvasAgg(LOOK[name](bench))
         canvas.draw()  # lays it out
         monkeypatch.setattr(Text, "draw", draw)

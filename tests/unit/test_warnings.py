@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import Said
-from ttabench.errors import Alarm, tell_warnings
+from ttabench.errors import Alarm, forward_warnings
 from ttabench.executors import local
 from ttabench.store import load_frame
 from ttabench.worker_state import WorkerState
@@ -23,7 +23,7 @@ from ttabench.worker_state import WorkerState
 def told() -> Iterator[list[UserWarning]]:
     heard: list[UserWarning] = []
     with warnings.catch_warnings():
-        tell_warnings(heard.append)
+        forward_warnings(heard.append)
         yield heard
 
 

@@ -1,4 +1,4 @@
-"""The functions behind ``import ttabench``, by what one wants to do.
+"""The functions of ``import ttabench``, by task.
 
-`adapting` (a network of one's own), `sweeping` (a grid, its results), `names` (what there is).
+`adapting` (your own network), `sweeping` (a sweep and its results), `names` (methods, datasets, corruptions).
 """

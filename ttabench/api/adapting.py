@@ -1,4 +1,4 @@
-"""Test-time adaptation of a network of one's own: adapt it batch by batch, or score a method on images."""
+"""Test-time adaptation of your own network: adapt it batch by batch, or evaluate a method on images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is, by name: methods, datasets, corruptions, and a corruption applied to images."""
+"""Methods, datasets and corruptions by name, and a function that corrupts images."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from ttabench.cli._mistakes import HELP, sentence, without_types
-from ttabench.errors import UserError, printable, tell_warnings
+from ttabench.errors import UserError, forward_warnings, printable
 
 app = typer.Typer(
     name="ttabench",
@@ -70,7 +70,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers send it: leave as on Ctrl-C
     try:
         with warnings.catch_warnings():
-            tell_warnings(lambda warning: _complain(f"warning: {warning}"))
+            forward_warnings(lambda warning: _complain(f"warning: {warning}"))
             code = command().main(prog_name="ttabench", standalone_mode=False)
     except UserError as problem:
         _complain(str(problem))

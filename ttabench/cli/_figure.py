@@ -12,7 +12,7 @@ from ttabench import registry
 from ttabench.cli._display import Meter
 from ttabench.cli._folders import check_folder
 from ttabench.errors import UserError, unknown
-from ttabench.figure import house_style, options, takes_bench, write
+from ttabench.figure import figure_style, options, takes_bench, write
 
 if TYPE_CHECKING:
     from ttabench.workbench import Workbench
@@ -49,10 +49,10 @@ def make(
     methods = _of_methods(of_methods)
     check_folder(out, "--out")
     if not takes_bench(function):
-        with house_style():
+        with figure_style():
             return write(function(**values), name, out)
     workbench = _bench(**bench)
-    with house_style(), Meter("images") as meter:
+    with figure_style(), Meter("images") as meter:
         made = workbench(report=_telling(meter), settings=methods)
         figure = function(made, **values)
         if idle := methods.keys() - made.shown:

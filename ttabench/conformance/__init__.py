@@ -1,4 +1,4 @@
-"""Does a method keep the contract of `ttabench.method`? The battery behind `ttabench conform`."""
+"""Checks that a method fulfils the contract of `ttabench.method`, for `ttabench conform`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ttabench.source import SourceProvider
 __all__ = ["Check", "conform"]
 
 SEED = 7
-SIZES = [24, 24, 24, 5]  # past the 64 images after which methods with a memory update
+SIZES = [24, 24, 24, 5]  # more than the 64 images after which methods with a memory update
 SHIFT = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the battery. `detail` says what was found on which net, or on which nets all is well."""
+    """The result of one check. `detail` names the problem and its net, or the nets that passed."""
 
     name: str
     ok: bool
@@ -43,7 +43,7 @@ class Check:
 
 
 def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None) -> list[Check]:
-    """Try a method on tiny nets with batch, group and layer norm; nets it declares it cannot do are skipped.
+    """Try a method on tiny nets with batch, group and layer norm; nets that its needs exclude are skipped.
 
     `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
     The global random generators are left as they were.
@@ -62,13 +62,13 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     with _generators_kept():
         if cases:
             checks.append(Check("is prepared and adapts to a batch", *_judge(works, cases)))
-        if checks[-1].ok:  # otherwise every other check would say the same
+        if checks[-1].ok:  # otherwise all other checks would fail in the same way
             checks += [Check(name, *_judge(check, cases)) for name, check in CHECKS.items()]
     return checks
 
 
 class Case:
-    """One method on one net, and the run most checks look at."""
+    """One method on one net, and the run that most checks use."""
 
     def __init__(self, method: type[Method[Any]], config: Any, name: str, classifier: Classifier) -> None:
         self.method = method
@@ -97,7 +97,7 @@ class Case:
 class Run:
     """One pass over copies of a stream.
 
-    `logits` are those returned, as they were then; `returned` the same tensors, as they have become.
+    `logits` are copies made when they were returned; `returned` are the tensors themselves.
     """
 
     def __init__(self, method: Method[Any], stream: Sequence[Tensor], seed: int = SEED) -> None:
@@ -111,7 +111,7 @@ class Run:
 
 
 class Source(SourceProvider):
-    """Source data that grants what was declared, and remembers what else was asked for."""
+    """Source data that serve declared requests and record all others."""
 
     def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(needs)
@@ -139,7 +139,7 @@ class Source(SourceProvider):
 
 
 class Target:
-    """All target images, for the offline mode; remembers what else was asked for."""
+    """All target images, for the offline mode; records requests outside of the contract."""
 
     def __init__(self, stream: Sequence[Tensor]) -> None:
         self._images = torch.cat(list(stream))
@@ -161,9 +161,9 @@ class Target:
         return _refuse(self.__dict__, "target data", name)
 
 
-def _refuse(own: dict[str, Any], whose: str, name: str) -> Any:
-    if not name.startswith("__") and "offences" in own:  # dunder names: Python's own probing
-        own["offences"].append(f"{whose}: '{name}', which the contract does not have")
+def _refuse(attributes: dict[str, Any], whose: str, name: str) -> Any:
+    if not name.startswith("__") and "offences" in attributes:  # Python itself looks up dunder names
+        attributes["offences"].append(f"{whose}: '{name}', which the contract does not have")
     raise AttributeError(f"{whose} have no '{name}'")
 
 
@@ -171,13 +171,13 @@ def _refuse(own: dict[str, Any], whose: str, name: str) -> Any:
 
 
 def works(case: Case) -> str:
-    """It can be prepared and handed a batch."""
+    """prepare() and adapt() run."""
     case.fresh().adapt(case.stream[0].clone())
     return ""
 
 
 def declarations(case: Case) -> str:
-    """Config is a frozen dataclass of scalars; what a method says of itself is fit to be stored."""
+    """Config is a frozen dataclass of scalars; the declarations of the method can be stored."""
     kind = case.method.Config
     if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return f"Config is not a frozen dataclass: {kind}"
@@ -193,7 +193,7 @@ def declarations(case: Case) -> str:
     if not case.needs.gradient:
         made = case.fresh()
         with torch.inference_mode():
-            Run(made, case.stream)  # raises where it backpropagates all the same
+            Run(made, case.stream)  # raises if the method computes gradients
     return ""
 
 
@@ -206,7 +206,7 @@ def logits(case: Case) -> str:
 
 
 def _probabilities(logits: Sequence[Tensor]) -> str:
-    """Softmax outputs in place of logits: they cannot be told from logits by their arg max."""
+    """Softmax outputs instead of logits: their arg max does not show the difference."""
     rows = torch.cat([y.float() for y in logits])
     if (rows >= 0).all() and (rows.sum(1) - 1).abs().max() < 1e-3:
         return "adapt() returns probabilities; expected logits, e.g. their logarithm"
@@ -256,7 +256,7 @@ def batch_of_one(case: Case) -> str:
 
 
 def short_last_batch(case: Case) -> str:
-    """Logits of a short batch are its own, also right after a full one and in offline mode."""
+    """A short batch gets logits of its own size, also after a full batch and in offline mode."""
     method, stream = case.fresh(), [case.stream[0], case.stream[-1]]
     problem = _sound(Run(method, stream).logits, stream)
     method.fit(Target(stream))
@@ -264,15 +264,15 @@ def short_last_batch(case: Case) -> str:
 
 
 def determinism(case: Case) -> str:
-    """Same torch seed, same logits, whatever the other generators and earlier instances did."""
+    """The same torch seed gives the same logits, whatever other generators and instances did before."""
     random.seed(1)
-    np.random.seed(1)  # noqa: NPY002 — methods that draw from it are what this looks for
+    np.random.seed(1)  # noqa: NPY002 — this check looks for methods that use this generator
     again = Run(case.fresh(), case.stream).logits
     return _same(again, case.online.logits, "in a second run with the same seed")
 
 
 def reset(case: Case) -> str:
-    """After online and offline adaptation, reset() is back at prepare(), bit by bit."""
+    """After online and offline adaptation, reset() restores the state after prepare() bitwise."""
     method = case.fresh()
     prepared = snapshot(method)
     for adapt in (lambda: Run(method, case.stream), lambda: method.fit(Target(case.stream), 2)):
@@ -284,11 +284,11 @@ def reset(case: Case) -> str:
 
 
 def pickling(case: Case) -> str:
-    """A pickled copy taken in mid-stream carries on as the original does, and can be reset."""
+    """A pickled copy made during the stream continues as the original does, and can be reset."""
     method = case.fresh()
     prepared = snapshot(method)
     Run(method, case.stream[:2])
-    twin: Method[Any] = pickle.loads(pickle.dumps(method))  # our own bytes, made on the line itself
+    twin: Method[Any] = pickle.loads(pickle.dumps(method))  # these bytes are made here
     copied, original = (Run(m, case.stream[2:], seed=8).logits for m in (twin, method))
     if problem := _same(copied, original, "in a pickled copy"):
         return problem
@@ -325,9 +325,9 @@ def modes(case: Case) -> str:
 
 
 def reach(case: Case) -> str:
-    """Neither its files nor what they do import datasets, labels or scoring."""
-    if found := forbidden_imports(case.method.__module__):
-        return f"{found[0]}, which a method may not"
+    """The method imports no datasets, labels or scoring, in its files or while it runs."""
+    if forbidden := forbidden_imports(case.method.__module__):
+        return f"{forbidden[0]}, which a method may not"
     with watched_imports() as noted:
         method = case.fresh()
         Run(method, case.stream)
@@ -336,7 +336,7 @@ def reach(case: Case) -> str:
 
 
 def no_labels(case: Case) -> str:
-    """It asks for nothing beyond the contract and its Needs, and keeps no hold on the data."""
+    """It requests only data of the contract and its Needs, and keeps no reference to them."""
     _seed()
     source, target = Source(case.needs), Target(case.stream)
     method = case.method(case.classifier, case.config)
@@ -346,7 +346,7 @@ def no_labels(case: Case) -> str:
     if asked := source.offences + target.offences:
         return f"it asked for {asked[0]}"
     kept = holds(method, Source) or holds(method, Target)
-    return f"it keeps the data it was lent, as {kept}" if kept else ""
+    return f"it keeps a reference to the data, as {kept}" if kept else ""
 
 
 def precision(case: Case) -> str:
@@ -369,10 +369,10 @@ def precision(case: Case) -> str:
 
 
 def bounded_memory(case: Case) -> str:
-    """What is remembered, in the last quarter of a long stream, is no more than in its first half.
+    """The state is not larger in the last quarter of a long stream than in its first half.
 
-    The stream is 2,048 images in batches of 32; fewer for methods of smaller batches, which take longer.
-    So that what comes and goes is not taken for growth, the least is held against the most.
+    The stream has 2,048 images in batches of 32; fewer for methods with smaller batches, which take longer.
+    The smallest size at the end is compared with the largest one before, since sizes may vary.
     """
     method = case.fresh()
     batch = min(32, method.batch_size)
@@ -388,12 +388,12 @@ def bounded_memory(case: Case) -> str:
 
 
 def _own_classes(method: Method[Any]) -> list[Mapping[str, Any]]:
-    """What the method's class, and those it inherits from before `Method`, hold themselves."""
+    """The attributes of the method's class, and of its base classes below `Method`."""
     return [vars(kind) for kind in type(method).__mro__ if kind not in Method.__mro__]
 
 
 def offline(case: Case) -> str:
-    """fit() then predict() score every image; predict() changes nothing and repeats itself under a seed."""
+    """After fit(), predict() scores every image; it changes nothing and is deterministic for a seed."""
     method = case.fresh()
     method.fit(Target(case.stream), 2)
     stream = case.stream[-2:]
@@ -434,14 +434,14 @@ CHECKS: dict[str, Callable[[Case], str]] = {
 }
 
 
-# ---- small help
+# ---- helpers
 
 
 def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, str]:
     for case in cases:
         try:
             problem = check(case)
-        except Exception as raised:  # whatever a method under test does is a finding, not a crash
+        except Exception as raised:  # an exception in a method is a result of the check
             where = raised.__traceback__
             while where is not None and where.tb_next is not None:
                 where = where.tb_next
@@ -452,8 +452,8 @@ def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, s
     return True, ", ".join(case.name for case in cases)
 
 
-def _same(found: Sequence[Tensor], expected: Sequence[Tensor], when: str, what: str = "logits") -> str:
-    for number, (y, z) in enumerate(zip(found, expected, strict=True), 1):
+def _same(actual: Sequence[Tensor], expected: Sequence[Tensor], when: str, what: str = "logits") -> str:
+    for number, (y, z) in enumerate(zip(actual, expected, strict=True), 1):
         if not torch.equal(y.nan_to_num(nan=math.inf), z.nan_to_num(nan=math.inf)):
             return f"{what} of batch {number} differ {when}, by up to {(y - z).abs().max():.2g}"
     return ""

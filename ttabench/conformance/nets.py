@@ -1,8 +1,8 @@
 """Tiny nets and images to try a method on: one per kind of normalisation, milliseconds per batch.
 
-Weights are random, but the nets behave as trained ones do: their running statistics fit their
-images, they use all their classes, and they are sure of about half of the images, so that entropy
-thresholds neither admit nor reject everything.
+Weights are random, but the nets behave like trained ones: their running statistics fit their images, they
+predict all classes, and they are certain about half of the images, so entropy thresholds select a part of
+them.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def settle(classifier: Classifier, x: Tensor) -> Classifier:
 
 
 def nets() -> dict[str, Classifier]:
-    """The nets by name, the same at every call; the global generator is left alone."""
+    """The nets by name, equal at every call; the global generator does not change."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         made = {

@@ -1,4 +1,4 @@
-"""What a method remembers, leaf by leaf, so that two moments can be compared bit by bit."""
+"""The state of a method as a flat dictionary, so that two states can be compared bitwise."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch import Tensor
 Leaf = bytes | str | int | float | complex | bool | None
 Snapshot = dict[str, Leaf]
 
-# Compared by name: they have no state of their own.
+# Compared by name: they have no state.
 CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.dtype, torch.device)
 
 
 def snapshot(thing: object, skip: tuple[str, ...] = ("_prepared", "counts")) -> Snapshot:
-    """Every value reachable from `thing`, by path (``model.net.fc.weight``), but for attributes in `skip`."""
+    """All values reachable from `thing`, by path (``model.net.fc.weight``), except attributes in `skip`."""
     return dict(_leaves(thing, "", skip, set()))
 
 
@@ -79,7 +79,7 @@ def _parts(thing: Any, skip: tuple[str, ...]) -> Iterator[tuple[object, Any]]:
     elif isinstance(thing, Mapping):
         for number, (key, value) in enumerate(thing.items()):
             yield (key if isinstance(key, (str, int, float, tuple)) else number), value
-    elif isinstance(thing, _lru_cache_wrapper):  # what it holds cannot be seen, but how much it is
+    elif isinstance(thing, _lru_cache_wrapper):  # its content is hidden, but its size is known
         yield from enumerate([None] * thing.cache_info().currsize)
     elif isinstance(thing, (list, tuple, deque)):
         yield from enumerate(thing)

@@ -1,8 +1,8 @@
 """Where jobs run.
 
-An executor is one function, ``run(jobs, workers)``: an iterator over whatever the jobs emit while they
-run and return when they end, as it comes, and over :class:`Died` for those that took their worker
-down. A job is any picklable callable that takes ``emit`` and the :class:`WorkerState` of its worker.
+An executor is a function ``run(jobs, workers)``. It yields the events that jobs emit, their return values,
+and :class:`Died` for a job whose worker process was killed. A job is any picklable callable that takes
+``emit`` and the :class:`WorkerState` of its worker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs in this very process, one after the other: for debugging and for tests."""
+"""Run jobs in this process, one after the other: for debugging and for tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ttabench.worker_state import WorkerState
 
 
 class Stopped(BaseException):
-    """Nobody wants the rest of a job's events."""
+    """Raised in a job whose events are no longer read."""
 
 
 def run(jobs: Sequence[Job], workers: int = 0) -> Generator[Any]:
-    """Run `jobs` on one thread, like every worker does, so that the numbers are the same.
+    """Run `jobs` with one CPU thread, as every worker does, so that the numbers are the same.
 
-    It is a thread of its own, so that what a job emits is there at once. Once the generator is closed,
-    or interrupted, the job ends at the next event it emits.
+    The jobs run in a separate thread, so events arrive immediately. After the generator is closed or
+    interrupted, the job ends at its next event.
     """
     state = WorkerState()
     try:

@@ -1,4 +1,4 @@
-"""Jobs on this machine, in processes that may die without taking the sweep with them."""
+"""Run jobs on this machine in worker processes. The sweep continues if a worker is killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ttabench.errors import tell_warnings
+from ttabench.errors import forward_warnings
 from ttabench.executors import Died, Job
 from ttabench.malloc import keep_freed_memory
 from ttabench.worker_state import WorkerState
@@ -22,9 +22,9 @@ from ttabench.worker_state import WorkerState
 def run(jobs: Sequence[Job], workers: int) -> Generator[Any]:
     """Run `jobs` on `workers` processes of one thread each.
 
-    One thread per process keeps a number the same bit for bit whatever the number of workers. When a
-    worker is killed, the pool is started again, and the jobs it may have been running are repeated
-    one at a time, so that blame is certain.
+    With one thread per process, numbers are bitwise equal for any number of workers. If a worker is killed,
+    the pool is started again, and the jobs that were running are repeated one at a time. So the job that
+    kills its worker is identified.
     """
     queue, suspects = list(reversed(jobs)), list[Job]()
     while queue or suspects:
@@ -39,7 +39,7 @@ def run(jobs: Sequence[Job], workers: int) -> Generator[Any]:
 
 
 def _pool(todo: list[Job], workers: int, lost: list[Job]) -> Generator[Any]:
-    """Work through `todo` (from its end) until it is empty or a worker dies; `lost` gets what was running."""
+    """Run `todo`, from its end, until it is empty or a worker dies; then `lost` gets the running jobs."""
     context = mp.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, _start, (send,))
@@ -49,7 +49,7 @@ def _pool(todo: list[Job], workers: int, lost: list[Job]) -> Generator[Any]:
             while todo and len(running) < workers:
                 try:
                     future = pool.submit(_work, todo[-1])
-                except BrokenProcessPool:  # a worker died just now; the job stays in `todo`
+                except BrokenProcessPool:  # a worker just died; the job stays in `todo`
                     lost += running.values()
                     return
                 running[future] = todo.pop()
@@ -72,7 +72,7 @@ def _pool(todo: list[Job], workers: int, lost: list[Job]) -> Generator[Any]:
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
-    """End now: whatever is running is lost, whatever is stored stays."""
+    """Stop at once: running jobs are lost, stored results remain."""
     processes = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
@@ -83,14 +83,14 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 
 _send: Connection | None = None
 _state = WorkerState()  # of this worker process; empty in the process that starts workers
-LONGEST = 900  # characters of a warning: less than the 4096 bytes that a pipe takes in one piece
+MAX_WARNING = 900  # characters: a pipe takes at most 4096 bytes in one write
 
 
 def _start(send: Connection) -> None:
     global _send
     _send = send
-    tell_warnings(lambda warning: send.send(type(warning)(str(warning)[:LONGEST])))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    forward_warnings(lambda warning: send.send(type(warning)(str(warning)[:MAX_WARNING])))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     keep_freed_memory()
     import torch
@@ -99,13 +99,13 @@ def _start(send: Connection) -> None:
 
 
 def _leave_with_parent() -> None:
-    """A parent that is killed outright cannot end its workers; they notice."""
+    """End this worker when its parent process ends, also if the parent was killed."""
     if (parent := mp.parent_process()) is not None:
         parent.join()
         os._exit(1)
 
 
 def _work(job: Job) -> Any:
-    # One message is one short write to the pipe, so no lock is held that a kill could leave behind.
+    # One message is one short write to the pipe, so a killed worker leaves no lock behind.
     assert _send is not None
     return job(_send.send, _state)

@@ -1,4 +1,4 @@
-"""Source classifiers: `architectures/` builds, `training/` trains, `checkpoints/` keeps their weights.
+"""Source classifiers: `architectures/` builds them, `training/` trains them, `checkpoints/` stores them.
 
 `external/` brings models from elsewhere: timm, RobustBench, official weights, a Python path.
 """

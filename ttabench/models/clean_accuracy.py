@@ -1,4 +1,4 @@
-"""The clean accuracy of a source classifier, and what a low one may come from."""
+"""The clean accuracy of a source classifier, and warnings about a low one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
 }
-"""Means and standard deviations of pixels in [0, 1] that people train with."""
+"""Common normalisations: means and standard deviations of pixels in [0, 1]."""
 
-TOLERANCE = 1.0  # points between measured and claimed accuracy, besides three standard errors
-TRIED = 1000  # images on which other normalisations are tried
+TOLERANCE = 1.0  # allowed difference from the claimed accuracy in points, plus three standard errors
+TRIAL_IMAGES = 1000  # images on which other normalisations are tried
 
 
 @torch.no_grad()
@@ -46,9 +46,9 @@ def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def accuracy_warning(
     classifier: Classifier, test: Labelled, accuracy: float, claimed: float | None, device: str
 ) -> str:
-    """What is wrong with a clean accuracy in percent, and whether another normalisation would explain it.
+    """A warning about a low clean accuracy (in percent), with a better normalisation if there is one.
 
-    A sentence for the user; "" where the accuracy is as claimed or, without a claim, well above guessing.
+    "" if the accuracy is as claimed or, without a claim, clearly above chance.
     """
     chance = 100 / classifier.num_classes
     error = _standard_error(accuracy, len(test))
@@ -62,27 +62,29 @@ def accuracy_warning(
 
 
 def _standard_error(accuracy: float, count: int) -> float:
-    """Of an accuracy in percent, in points; never taken for smaller than that of 1 or 99 %."""
+    """The standard error, in points, of an accuracy in percent; at least that of 1 or 99 %."""
     p = min(max(accuracy, 1), 99) / 100
     return 100 * math.sqrt(p * (1 - p) / count)
 
 
 def _other_normalisation(classifier: Classifier, test: Labelled, device: str) -> str:
-    step = max(1, len(test) // TRIED)
+    step = max(1, len(test) // TRIAL_IMAGES)
     some = Labelled(test.images[::step], test.labels[::step])
-    own = classifier.normalize
-    found: dict[str, float] = {}
+    original = classifier.normalize
+    accuracies: dict[str, float] = {}
     try:
         before = clean_accuracy(classifier, some, device)
         for name, (mean, std) in NORMALISATIONS.items():
             classifier.normalize = Normalize(mean, std).to(device)
-            found[name] = clean_accuracy(classifier, some, device)
+            accuracies[name] = clean_accuracy(classifier, some, device)
     finally:
-        classifier.normalize = own
-    best = max(found.values())
+        classifier.normalize = original
+    best = max(accuracies.values())
     if best <= before + 2:
         return ""
     margin = 2 * _standard_error(best, len(some))
-    close = sorted((name for name in found if found[name] >= best - margin), key=lambda name: -found[name])
-    options = " or ".join(f"{name} ({found[name]:.1f} %)" for name in close)
+    close = sorted(
+        (name for name in accuracies if accuracies[name] >= best - margin), key=lambda name: -accuracies[name]
+    )
+    options = " or ".join(f"{name} ({accuracies[name]:.1f} %)" for name in close)
     return f"; it is {before:.1f} % on {len(some):,} of the images, where --normalize {options} does better"

@@ -1,4 +1,4 @@
-"""The contract of a source classifier that was named: what builds it, and where its weights are."""
+"""The interface of source classifiers: build the network, find the weights, load both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Model"]
 class Model(ABC):
     """A source classifier as the user named it, for one dataset.
 
-    name       what the user called it; results are stored under it.
+    name       the name that the user gave; results are stored under it.
     trainable  whether `ttabench train` makes its weights.
     """
 
@@ -37,43 +37,43 @@ class Model(ABC):
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """The names under which its weights may be in the cache."""
+        """The names under which the cache may hold its weights."""
         return (self.name,)
 
     @abstractmethod
     def build(self) -> Classifier:
-        """The classifier in eval mode, with random weights or those that its maker gives it.
+        """The classifier in eval mode, with random weights or those that its constructor loads.
 
-        Raises UserError on unknown names, missing packages, another number of classes.
+        Raises UserError for unknown names, missing packages or a wrong number of classes.
         """
 
     @abstractmethod
     def weights(self, progress: OnProgress = silent) -> Path | None:
-        """The file with its weights, downloaded where need be; None where there is none."""
+        """The file with its weights, downloaded if necessary; None if there is no file."""
 
     @abstractmethod
     def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
-        """The classifier with its weights, from the cache or put there. UserError where it has none."""
+        """The classifier with its weights; they are stored in the cache. Raises UserError without weights."""
 
     @property
     def ready(self) -> bool:
-        """Whether :meth:`load` gives a classifier without training one first."""
+        """Whether :meth:`load` works without training first."""
         return True
 
     @property
     def claimed_accuracy(self) -> float | None:
-        """The clean accuracy in percent that its authors state; None where they state none."""
+        """The clean accuracy in percent that its authors state; None if they state none."""
         return None
 
     def fill(self, classifier: Classifier, file: Path) -> None:
         """Load a weights file into a classifier that :meth:`build` made.
 
-        Raises UserError where the file is of another architecture or number of classes, or no weights at all.
+        Raises UserError if the file fits another architecture or number of classes, or holds no weights.
         """
         tensors = rewrapped(read_weights(file), classifier.net.state_dict())
         optional: tuple[str, ...] = ()
         if isinstance(classifier.net, CompactTransformer) and classifier.net.has_fixed_positions:
-            # These are computed, as the authors' own loader does, and never taken from a file.
+            # As in the authors' loader, these are computed and not read from a file.
             optional = ("positional_emb",)
             tensors.pop("classifier.positional_emb", None)
         head = tensors.get(f"{classifier.last}.weight")
@@ -84,12 +84,12 @@ class Model(ABC):
         load_weights(classifier.net, tensors, str(file), optional)
 
     def recall(self, sha256: str) -> Loaded | None:
-        """The classifier of exactly this identity; None where the cache lacks it."""
+        """The classifier with exactly this hash; None if it is not in the cache."""
         described = cache.with_hash(self.dataset.name, self.aliases, sha256)
         return None if described is None else cache.open_described(described, self.build)
 
     def checked(self, classifier: Classifier) -> Classifier:
-        """`classifier` in eval mode. Raises UserError where its number of classes is not the data's."""
+        """`classifier` in eval mode. Raises UserError if the dataset has another number of classes."""
         if classifier.num_classes != self.dataset.num_classes:
             raise UserError(
                 f"{self.name} has {classifier.num_classes} classes, but {self.dataset.name} has "

@@ -1,4 +1,4 @@
-"""From the name of a source classifier to its object. No other place reads such names."""
+"""Source classifiers by name. Only this module interprets these names."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def resolve_model(
     epochs: int = 0,
     seed: int = 0,
 ) -> Model:
-    """The source classifier that `name` stands for, on `dataset`.
+    """The source classifier with this name, for `dataset`.
 
     ``resnet18``, ``cct_7_3x1`` …    trained here, see `architectures.names`.
-    ``package.module:callable``       made by a function of the user.
+    ``package.module:callable``       built by a function of the user.
     ``timm/NAME``, ``torchvision/NAME[:WEIGHTS]``, ``hf/NAME``, ``robustbench/NAME``, ``official/NAME``
                                       from elsewhere.
 
-    checkpoint   a weights file for that network, in place of training or of the published weights.
+    checkpoint   a weights file for that network, instead of training or the published weights.
     normalize    see `clean_accuracy.NORMALISATIONS`; for models that are not trained here.
     recipe, epochs, seed   of training, see `TrainedModel`.
 
-    Raises UserError on a name that nobody knows.
+    Raises UserError for an unknown name.
     """
     prefix, slash, _ = name.partition("/")
     kind = ORIGINS.get(f"{prefix}/")

@@ -1,4 +1,4 @@
-"""A source classifier that is trained here."""
+"""A source classifier that ttabench trains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TrainedModel(Model):
     """One of our architectures, trained on the dataset by a recipe.
 
     recipe  its name; "" = the dataset's default.
-    epochs  in place of the recipe's; 0 = the recipe's.
+    epochs  number of epochs; 0 = the recipe's.
     """
 
     trainable = True
@@ -39,7 +39,7 @@ class TrainedModel(Model):
 
     @cached_property
     def plan(self) -> TrainingPlan:
-        """What training it means. Raises UserError on an unknown recipe."""
+        """Everything that determines its training. Raises UserError for an unknown recipe."""
         return TrainingPlan.of(
             self.member, self.dataset, recipe=self.recipe, epochs=self.epochs, seed=self.seed
         )
@@ -66,7 +66,7 @@ class TrainedModel(Model):
         return cache.open_described(self._described(), self.build)
 
     def plot_learning_curve(self) -> Path:
-        """Plot the learning curve beside the weights; the PNG file. UserError where it is not trained."""
+        """Write the learning curve as a PNG file beside the weights. UserError if it is not trained."""
         return cache.plot_curve(self._described())
 
     def _described(self) -> cache.Described:

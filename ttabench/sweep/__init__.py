@@ -1,4 +1,4 @@
-"""A sweep from what a user asks for to its results, in the order of the files below.
+"""A sweep, from the options of a user to its results. The files in order of use:
 
-`grid` (as asked for), `resolve` (names to objects), `plan` (cells), `agenda` (what is left), `run`.
+`options`, `grid` (names and numbers), `resolve` (objects), `plan` (cells), `agenda` (open cells), `run`.
 """

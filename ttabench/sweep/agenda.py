@@ -1,4 +1,4 @@
-"""What is left to do of a plan: which cells the store already holds, and which cannot be run."""
+"""The open cells of a plan: without those that are stored, and those that cannot be run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ttabench.sweep.plan import Planned
 from ttabench.worker import Job
 
 OVERWRITE = ("never", "failed", "stale", "always")
-"""What is computed again: nothing, failed cells, these and cells made with other code, or everything."""
+"""Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
 
 
 @dataclass
 class Agenda:
-    """A sweep's cells by what is to happen to them."""
+    """The cells of a sweep, sorted by what happens to them."""
 
     todo: list[Cell] = field(default_factory=list)
     done: list[Cell] = field(default_factory=list)
-    failed: list[Cell] = field(default_factory=list)  # recorded as failed, and left so
+    failed: list[Cell] = field(default_factory=list)  # stored as failed, and not computed again
     not_applicable: list[Planned] = field(default_factory=list)
     stale: dict[str, set[str]] = field(default_factory=dict)  # method → what changed; its cells are in `todo`
 
@@ -32,7 +32,7 @@ class Agenda:
 
 
 def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "stale") -> Agenda:
-    """Sort cells by what the store already holds. `overwrite` is one of :data:`OVERWRITE`."""
+    """Sort cells by their stored results. `overwrite` is one of :data:`OVERWRITE`."""
     held = {} if store is None or overwrite == "always" else store.latest()
     agenda = Agenda()
     for item in planned:
@@ -54,7 +54,7 @@ def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str 
 
 
 def make_jobs(todo: Sequence[Cell], planned: Sequence[Planned], store: Store, device: str) -> list[Job]:
-    """One job per cell; per whole sequence where state carries over from corruption to corruption."""
+    """One job per cell; one per sequence of corruptions if the state continues from one to the next."""
     sequences: dict[tuple[object, ...], list[Cell]] = {}
     wanted = {cell.cell_id for cell in todo}
     made: list[Job] = []

@@ -1,4 +1,4 @@
-"""A sweep as a user asks for it: names and numbers, nothing looked up yet."""
+"""A sweep as its user describes it: names and numbers, before names are resolved."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ttabench.errors import UserError, unknown
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A sweep as asked for; every tuple is an axis.
+    """A sweep as its user describes it; every tuple is an axis.
 
     methods   names, perhaps with settings: ``tent`` or ``tent[norms=all,lr=0.001]``.
-    settings  ``method.key=value[,value…]``; several values, and several settings, cross.
+    settings  ``method.key=value[,value…]``; all combinations of values are run.
     mode      native (each method as its paper runs it) | online | offline.
     batch_size, epochs   0 = each method's own.
-    checkpoint, normalize   a weights file for the architecture, and what it normalises with.
+    checkpoint, normalize   a weights file for the architecture, and its normalisation.
     """
 
     methods: tuple[str, ...]
@@ -41,7 +41,7 @@ class Grid:
     def __post_init__(self) -> None:
         if self.checkpoint and len(self.archs) > 1:
             raise UserError(
-                f"a checkpoint is of one architecture, but {len(self.archs)} are named; name one."
+                f"a checkpoint belongs to one architecture, but {len(self.archs)} are given; give one."
             )
         if self.mode not in ("native", "online", "offline"):
             raise unknown("mode", self.mode, ("native", "online", "offline"))

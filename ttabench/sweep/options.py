@@ -1,4 +1,4 @@
-"""The options of a sweep, their defaults, and how their texts become a grid."""
+"""The options of a sweep: their defaults, and their conversion to a grid."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def count(value: Any, what: str) -> int:
 def corruption_names(text: str) -> tuple[str, ...]:
     """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``bar`` (the 10), ``mixed`` or names.
 
-    For a dataset that has none of the 15, ``all`` means what it has, see `resolve.corruptions_of`. Raises
-    UserError.
+    For a dataset without any of the 15, ``all`` means all of its corruptions, see `resolve.corruptions_of`.
+    Raises UserError.
     """
     single = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
-    found: list[str] = []
+    chosen: list[str] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part in GROUPS:
-            found += getattr(names, GROUPS[part])
+            chosen += getattr(names, GROUPS[part])
         elif part in single:
-            found.append(part)
+            chosen.append(part)
         else:
             raise unknown("corruption", part, [*single, *GROUPS])
-    return tuple(found)
+    return tuple(chosen)
 
 
 def read_config(path: Path, known: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From a resolved sweep to its cells."""
+"""The cells of a resolved sweep."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ttabench.sweep.resolve import MethodChoice, Sweep, corruptions_of, severiti
 
 @dataclass(frozen=True)
 class Source:
-    """A source classifier, as far as planning must know it.
+    """The facts about a source classifier that planning needs.
 
     name         of the model.
     fingerprint  SHA-256 of what the dataset is made from.
-    checkpoint   SHA-256 of the weights, "" where they are not trained yet.
-    corruptions  those that the dataset has.
+    checkpoint   SHA-256 of the weights, "" before training.
+    corruptions  the corruptions of the dataset.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Planned:
 
 
 def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[Source]:
-    """The source classifier of every model: fetched and measured where it comes from elsewhere.
+    """The source classifier of every model. Those trained elsewhere are downloaded and measured.
 
-    Warns of a clean accuracy that is not what it should be. Raises UserError where weights cannot be had.
+    Warns if a clean accuracy is too low or differs from the claimed one. Raises UserError without weights.
     """
     fingerprints: dict[str, str] = {}
     sources = []
@@ -81,7 +81,7 @@ def plan(sweep: Sweep, sources: Sequence[Source]) -> list[Planned]:
     for source, choice in itertools.product(sources, sweep.methods):
         template, unmet = _template(sweep.grid, source, choice)
         for cell in _cells(sweep.grid, source, template):
-            if cell.cell_id not in seen:  # tent and tent[norms=all] are one on a transformer
+            if cell.cell_id not in seen:  # tent and tent[norms=all] are the same on a transformer
                 seen.add(cell.cell_id)
                 planned.append(Planned(cell, unmet))
     return planned

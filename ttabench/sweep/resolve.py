@@ -1,4 +1,4 @@
-"""From the names in a grid to objects: methods with their settings, datasets, and models on them."""
+"""Resolve the names in a grid to objects: methods with settings, datasets, and models for them."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ def resolve(grid: Grid) -> Sweep:
 
 
 def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
-    """Every method × its settings. The baseline comes first, asked for or not: tables need it."""
-    asked = [parse_method(text) for text in grid.methods]
-    names = [name for name, _ in asked]
+    """Every method × its settings. The baseline comes first, even if it is not given: tables need it."""
+    chosen = [parse_method(text) for text in grid.methods]
+    names = [name for name, _ in chosen]
     crossed = parse_settings(grid.settings, names)
     if BASELINE not in names:
-        asked.insert(0, (BASELINE, {}))
-    for name, own in asked:
+        chosen.insert(0, (BASELINE, {}))
+    for name, given in chosen:
         axes = crossed.get(name, {})
-        if both := own.keys() & axes.keys():
+        if both := given.keys() & axes.keys():
             key = min(both)
             raise UserError(
-                f"{name}.{key} is set twice: {name}[{key}={own[key]}] and --set {name}.{key}=…; keep one."
+                f"{name}.{key} is set twice: {name}[{key}={given[key]}] and --set {name}.{key}=…; keep one."
             )
         for values in itertools.product(*axes.values()):
-            yield MethodChoice(method(name), {**own, **dict(zip(axes, values, strict=True))})
+            yield MethodChoice(method(name), {**given, **dict(zip(axes, values, strict=True))})
 
 
 def _check_protocol(grid: Grid) -> None:
@@ -99,21 +99,21 @@ def _check_mode(grid: Grid, methods: tuple[MethodChoice, ...]) -> None:
 
 
 def corruptions_of(has: Sequence[str], asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The corruptions that a dataset is swept over; `has` are those it has.
+    """The corruptions of a sweep for a dataset that `has` these corruptions.
 
-    They are those that were asked for. Where these are the fifteen, the default, and the dataset has none
-    of them, they are all that it has.
+    They are the `asked` ones. If these are the default, the fifteen, and the dataset has none of them, all of
+    its corruptions are used.
     """
     return tuple(has) if asked == CORRUPTIONS and not set(has) & set(CORRUPTIONS) else asked
 
 
 def severities_of(corruptions: tuple[str, ...], asked: tuple[int, ...]) -> tuple[int, ...]:
-    """The severities that a dataset is swept over: `NO_SEVERITY` alone for a natural shift."""
+    """The severities of a sweep for a dataset: only `NO_SEVERITY` for a natural shift."""
     return (NO_SEVERITY,) if corruptions == (NATURAL,) else asked
 
 
 def _checked(data: Dataset, grid: Grid) -> Dataset:
-    """`data`, if it has what the grid asks of it. Raises UserError."""
+    """`data`. Raises UserError if it lacks a corruption or images that the grid needs."""
     for corruption in corruptions_of(data.corruptions, grid.corruptions):
         if corruption == MIXED and (missing := [c for c in CORRUPTIONS if c not in data.corruptions]):
             raise UserError(

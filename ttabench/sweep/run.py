@@ -1,4 +1,4 @@
-"""Running the jobs of a sweep: progress and results as they come."""
+"""Run the jobs of a sweep, and yield progress and results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ttabench.worker import CellProgress, Done, Job
 def run(
     todo: Sequence[Job], store: Store, executor: Executor, workers: int, *, fail_fast: bool = False
 ) -> Iterator[Result | CellProgress]:
-    """Run jobs, yield progress and stored results as they come; stop at the first failure if asked to."""
+    """Run jobs, and yield progress and stored results. With `fail_fast`, stop at the first failure."""
     with closing(executor(todo, workers)) as events:
         for event in events:
             if isinstance(event, CellProgress):

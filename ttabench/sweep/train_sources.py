@@ -1,4 +1,4 @@
-"""Training the source classifiers that a sweep lacks, as jobs for an executor."""
+"""Train the missing source classifiers of a sweep, as jobs for an executor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ttabench.worker_state import WorkerState
 
 @dataclass(frozen=True)
 class Epoch:
-    """A training run after one of its epochs."""
+    """Progress of a training run after an epoch."""
 
     name: str
     epoch: int
@@ -56,14 +56,14 @@ class TrainJob:
         from ttabench.models.resolve import resolve_trainable
         from ttabench.models.training.train import TrainingProgress, train
 
-        def tell(at: TrainingProgress) -> None:
+        def report(at: TrainingProgress) -> None:
             emit(Epoch(self.name, at.epoch, at.epochs, at.loss, at.seconds_left))
 
         torch.set_num_threads(self.threads)
         try:
             data = dataset(self.dataset)
             model = resolve_trainable(self.arch, data, recipe=self.recipe, epochs=self.epochs, seed=self.seed)
-            train(model.plan, data, device=self.device, precision=self.precision, on_progress=tell)
+            train(model.plan, data, device=self.device, precision=self.precision, on_progress=report)
             loaded = model.load()
         except UserError as problem:
             return Trained(self.name, problem=str(problem))

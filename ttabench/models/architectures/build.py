@@ -1,4 +1,4 @@
-"""From a name to a network."""
+"""Networks by the name of their architecture."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def build(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Classifier:
-    """A freshly initialised classifier in eval mode, for pixels in [0, 1]: `mean` and `std` go inside.
+    """A new classifier in eval mode, with random weights. It takes pixels in [0, 1] and normalises them.
 
-    `arch` is a general name (the dataset's preset) or a member's; see `names.resolve`, which also
-    raises UserError on a wrong one. Initial weights come from torch's global generator.
+    `arch` is a general name (the dataset's preset) or the name of a member; see `names.resolve`, which
+    raises UserError for an unknown one. Initial weights come from torch's global generator.
     """
     member = resolve(arch, dataset=dataset, image_size=image_size, num_classes=num_classes)
     make, last, tags = FAMILIES[member.family]
     options: dict[str, Any] = member.options
     net = make(num_classes, image_size, **options)
-    # Images come as height × width × channel; convolutions that keep that order are faster.
+    # Images are stored as height × width × channel; convolutions in this memory format are faster.
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Classifier(net, last=last, mean=mean, std=std, tags=tags).eval()

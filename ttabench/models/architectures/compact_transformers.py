@@ -1,6 +1,6 @@
 """CCT, CVT and ViT-Lite: a tokenizer in front of :class:`TransformerClassifier`.
 
-Hassani et al. 2021 (see `transformer`). The published checkpoints load unchanged.
+Hassani et al. 2021 (see `transformer_encoder`). The published checkpoints load unchanged.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ttabench.models.architectures.transformer_encoder import TransformerClassif
 
 __all__ = ["CompactTransformer", "Tokenizer", "cct", "cvt", "vit_lite"]
 
-HIDDEN_CHANNELS = 64  # of every convolution of CCT's tokenizer but the last
+HIDDEN_CHANNELS = 64  # output channels of all convolutions of CCT's tokenizer except the last
 
 
 class Tokenizer(nn.Module):
-    """(B, 3, H, W) → (B, N, d): convolutions, whose last feature map is read pixel by pixel."""
+    """(B, 3, H, W) → (B, N, d): convolutions; each pixel of the last feature map is a token."""
 
     def __init__(self, *stages: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the architectures are called and which member each dataset gets. Imports no torch."""
+"""Names of architectures, and the member of each family for a dataset. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARCHS = {
     "cvt": "Compact Vision Transformer: patch tokens, sequence pooling",
     "vit_lite": "ViT-Lite: patch tokens, class token",
 }
-"""The general names, which stand for the member in `PRESETS`."""
+"""The general names; `PRESETS` gives the member for a dataset."""
 
 # Layers → (heads, MLP ratio, embedding dimension), Hassani et al. 2021, table 1.
 COMPACT_SIZES = {2: (2, 1, 128), 4: (2, 1, 128), 6: (4, 2, 256), 7: (4, 2, 256), 14: (6, 3, 384)}
@@ -39,7 +39,7 @@ class Member:
 
 
 def _compact(name: str, family: str, layers: int, image_size: int, **tokenizer: int) -> list[Member]:
-    """A compact transformer, with learned positions under its name and with fixed ones under ``…_sine``."""
+    """A compact transformer in two forms: with learned positions, and as ``…_sine`` with fixed positions."""
     heads, mlp_ratio, dim = COMPACT_SIZES[layers]
     options = {"layers": layers, "heads": heads, "mlp_ratio": mlp_ratio, "dim": dim, **tokenizer}
     return [
@@ -56,28 +56,30 @@ def _cct(layers: int, kernel: int, convs: int, size: int) -> list[Member]:
 
 
 def _members() -> dict[str, Member]:
-    found = [
+    members = [
         Member(name=f"resnet18_w{w}", family="resnet18", options={"width": w}) for w in (8, 16, 32, 64, 128)
     ]
-    found += [
+    members += [
         Member(name=f"resnet{d}", family="cifar_resnet", options={"depth": d}) for d in (20, 32, 44, 56, 110)
     ]
     for layers, convs in ((2, 2), (4, 2), (6, 1), (6, 2), (7, 1), (7, 2)):
         for size in (32, 64):
-            found += _cct(layers, 3, convs, size)
+            members += _cct(layers, 3, convs, size)
     for layers, size in ((7, 224), (14, 224), (14, 384)):
-        found += _cct(layers, 7, 2, size)
+        members += _cct(layers, 7, 2, size)
     for layers in (2, 4, 6, 7):
         for size, patch in ((32, 4), (64, 4), (64, 8)):
-            found += _compact(f"cvt_{layers}_{patch}_{size}", "cvt", layers, size, patch=patch)
-            found += _compact(f"vit_{layers}_{patch}_{size}", "vit_lite", layers, size, patch=patch)
+            members += _compact(f"cvt_{layers}_{patch}_{size}", "cvt", layers, size, patch=patch)
+            members += _compact(f"vit_{layers}_{patch}_{size}", "vit_lite", layers, size, patch=patch)
     # Names under which the authors publish 100-class weights.
     for base in ("cct_7_3x1_32", "cct_7_3x1_32_sine"):
-        like = next(m for m in found if m.name == base)
-        found.append(
-            Member(name=f"{base}_c100", family="cct", options=like.options, image_size=32, num_classes=100)
+        original = next(m for m in members if m.name == base)
+        members.append(
+            Member(
+                name=f"{base}_c100", family="cct", options=original.options, image_size=32, num_classes=100
+            )
         )
-    return {member.name: member for member in found}
+    return {member.name: member for member in members}
 
 
 MEMBERS = _members()
@@ -92,7 +94,7 @@ PRESETS: dict[str | int, dict[str, str]] = {
     64: {"resnet18": "resnet18_w64", "cct": "cct_7_3x2_64", "cvt": "cvt_7_4_64", "vit_lite": "vit_7_4_64"},
     224: {"cct": "cct_14_7x2_224"},
 }  # fmt: skip
-"""The member a general name stands for: by dataset, else by image size in pixels."""
+"""The member of a general name: by dataset, otherwise by image size in pixels."""
 
 
 SHORT = re.compile(r"(cct|cvt|vit)_(\d+)(_sine)?")  # a compact transformer by its depth alone
@@ -102,11 +104,10 @@ SIZELESS = re.compile(r"(cct_\d+_\d+x\d+|(?:cvt|vit)_\d+_\d+)(?=$|_sine|_c100)")
 def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -> Member:
     """The member that `arch` names for this dataset.
 
-    A general name goes through `PRESETS`. A depth alone (``cct_7``) stands for the member with the
-    tokenizer its authors use at this image size, and a member may leave its image size out
-    (``cct_7_3x1``). ViT-Lite may be called ``vit_lite_…`` or, as its authors do, ``vit_…``; capitals
-    and hyphens do not matter.
-    Raises UserError on an unknown name, or one whose image size or class count is another.
+    A general name is looked up in `PRESETS`. A name with the depth only (``cct_7``) means the member with
+    the tokenizer that its authors use at this image size. The image size may be left out (``cct_7_3x1``).
+    ViT-Lite is ``vit_lite_…`` or, as its authors call it, ``vit_…``. Upper case and hyphens are accepted.
+    Raises UserError for an unknown name, or if the member has another image size or number of classes.
     """
     name = arch.lower().replace("-", "_")
     if name in ARCHS:
@@ -134,7 +135,7 @@ def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -
 
 
 def _of_depth(arch: str, short: re.Match[str], image_size: int) -> str:
-    """``cct_7`` at 32 pixels → ``cct_7_3x1_32``; what is no member's depth comes back as it is."""
+    """``cct_7`` at 32 pixels → ``cct_7_3x1_32``; a depth without a member is returned unchanged."""
     family, layers, positions = short.groups(default="")
     depth = f"{family}_{layers}"
     if depth not in _depths():
@@ -143,7 +144,7 @@ def _of_depth(arch: str, short: re.Match[str], image_size: int) -> str:
         tokenizer = "4"
     elif image_size >= 224:
         tokenizer = "7x2"
-    else:  # a single convolution where the authors publish it, and there are not too many tokens
+    else:  # one convolution where the authors publish it and the tokens are not too many
         tokenizer = "3x1" if image_size <= 32 and int(layers) >= 6 else "3x2"
     name = f"{depth}_{tokenizer}_{image_size}{positions}"
     if name not in MEMBERS:

@@ -27,7 +27,7 @@ def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ZeroPadding(nn.Module):
-    """Option A: every `stride`-th pixel, new channels zero, half of them on either side; no parameters."""
+    """Option A: every `stride`-th pixel, with zero channels added on both sides; no parameters."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stem, stages that each halve the resolution but the first, global average, linear layer.
+    """Stem, stages, global average pooling, linear layer. Each stage after the first halves the resolution.
 
     depths, widths   blocks and channels of each stage.
     head             the name of the linear layer (published weights differ).

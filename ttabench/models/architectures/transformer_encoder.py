@@ -13,7 +13,7 @@ from torch.nn import functional as F
 __all__ = ["TransformerClassifier"]
 
 ATTENTION_DROPOUT = 0.1
-STOCHASTIC_DEPTH = 0.1  # of the last block; rises linearly from 0 at the first
+STOCHASTIC_DEPTH = 0.1  # rate of the last block; it rises linearly from 0 at the first block
 
 
 class StochasticDepth(nn.Module):
@@ -49,7 +49,7 @@ class SelfAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """y = norm1(x + attention(pre_norm(x))), then y + MLP(y): the second skip starts after its norm."""
+    """y = norm1(x + attention(pre_norm(x))), then y + MLP(y): the second skip starts after norm1."""
 
     def __init__(self, dim: int, heads: int, hidden: int, drop: float) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Weights on disk: the cache of source classifiers, their hashes and cards, and weights files of others."""
+"""Weights on disk: the cache of source classifiers, hashes, model cards, and reading weights files."""

@@ -1,17 +1,16 @@
-"""Source classifiers on disk: where they live, what is written beside them, how they are checked.
+"""Source classifiers on disk: their files, and how they are written, found and checked.
 
 A checkpoint is two files in ``<cache>/models/<dataset>/``:
 
 ``<member>-<recipe>-<plan>.json``      what was trained and how; names the weights file and its hash;
-``<name>-brought-<hash>.json``         the same of a classifier trained elsewhere.
+``<name>-brought-<hash>.json``         the same for a classifier trained elsewhere.
 ``<member or name>-<hash>.safetensors``   the weights.
 
-and, made from the JSON file, a model card (``.md``) and on request the learning curve (``.png``).
+A model card (``.md``) and on request the learning curve (``.png``) are made from the JSON file.
 
-``<plan>`` is a hash of everything that was asked for (architecture, recipe, training images, seed),
-so that weights of an older recipe or another split are not found. The weights are named by their own
-content and the JSON file is replaced last, so that two processes that train the same classifier never
-leave one's weights beside the other's description.
+``<plan>`` is a hash of architecture, recipe, training images and seed, so weights of an older recipe or
+another split are never used by mistake. The name of the weights contains their hash, and the JSON file is
+replaced last. So two processes that train the same classifier never mix their weights and descriptions.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Loaded:
     sha256           identity of weights and normalisation, see `weights.content_hash`.
     clean_accuracy   percent on the clean test set, as measured after training.
     recipe           the recipe's fields.
-    note             all that was written beside the weights.
+    note             the content of the JSON file.
     path             the weights file.
     """
 
@@ -66,7 +65,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Described:
-    """A checkpoint that is in the cache: what is written beside its weights, and where."""
+    """A checkpoint in the cache: the content of its JSON file, and the path of that file."""
 
     note: Mapping[str, Any]
     path: Path
@@ -77,16 +76,16 @@ class Described:
 
 
 def read(path: Path) -> Described | None:
-    """The checkpoint that the file `path` describes, None where it is not there. Imports no torch.
+    """The checkpoint that the file `path` describes; None if it does not exist. Imports no torch.
 
-    Raises UserError where the description is there but damaged.
+    Raises UserError if the file is damaged.
     """
     described = _read(path)
     return None if described is None else Described(described, path)
 
 
 def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | None:
-    """The checkpoint with this hash, stored under one of `names`; None where the cache lacks it."""
+    """The checkpoint with this hash, stored under one of `names`; None if there is none."""
     for path in sorted(folder(dataset).glob("*.json")):
         described = read(path)
         if described and described.note["sha256"] == sha256 and described.note["arch"] in names:
@@ -97,7 +96,7 @@ def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | 
 def open_described(described: Described, build: Callable[[], Classifier]) -> Loaded:
     """The classifier that `build` makes, with the weights of the checkpoint, its hash verified.
 
-    Raises UserError where its files are damaged or somebody else's.
+    Raises UserError if the files are damaged or do not belong together.
     """
     import torch
 
@@ -106,7 +105,7 @@ def open_described(described: Described, build: Callable[[], Classifier]) -> Loa
     from ttabench.models.checkpoints.weights import content_hash, load_weights
 
     note, weights = described.note, described.weights
-    with torch.random.fork_rng(devices=[]):  # fresh weights, soon replaced, must cost the caller no draws
+    with torch.random.fork_rng(devices=[]):  # the initial weights must not change the caller's generator
         classifier = build()
     classifier.normalize = Normalize(tuple(note["mean"]), tuple(note["std"]))
     tensors = rewrapped(read_weights(weights), classifier.net.state_dict())
@@ -123,14 +122,14 @@ def open_described(described: Described, build: Callable[[], Classifier]) -> Loa
 
 
 def plot_curve(described: Described) -> Path:
-    """Plot the learning curve of a trained classifier; returns the PNG file, beside its weights."""
+    """Write the learning curve of a trained classifier beside its weights; returns the PNG file."""
     file = described.path.with_suffix(".png")
     write_atomically(file, cards.curve(described.note))
     return file
 
 
 def save_trained(plan: TrainingPlan, classifier: Classifier, described: Mapping[str, Any]) -> None:
-    """Write the weights, then, beside them, `described` with the hash and all of the plan."""
+    """Write the weights, then a JSON file with the plan, the hash and `described`."""
     full = {
         "plan": plan.digest, "recipe": asdict(plan.recipe), "seed": plan.seed, "training_data": plan.data,
         **described,
@@ -139,7 +138,7 @@ def save_trained(plan: TrainingPlan, classifier: Classifier, described: Mapping[
 
 
 def save_external(name: str, dataset: str, classifier: Classifier, described: Mapping[str, Any]) -> Described:
-    """Write a classifier that was trained elsewhere."""
+    """Write the weights and the JSON file of a classifier that was trained elsewhere."""
     from ttabench.models.checkpoints.weights import content_hash
 
     path = folder(dataset) / f"{_file_name(name)}-brought-{content_hash(classifier)[:12]}.json"
@@ -178,9 +177,9 @@ def folder(dataset: str) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a temporary file beside `path`, then rename it: whole or not at all.
+    """Write `path` through a temporary file, so that it is complete or does not exist.
 
-    Raises UserError where the folder cannot be written or the disk is full.
+    Raises UserError if the folder cannot be written or the disk is full.
     """
     try:
         replace_file(path, data)
@@ -192,7 +191,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The description in `path`, None where it or the weights it names are missing."""
+    """The content of the JSON file `path`; None if it or its weights file is missing."""
     try:
         described: dict[str, Any] = json.loads(path.read_text())
         weights, sha256, accuracy = (described[key] for key in ("weights", "sha256", "clean_accuracy"))

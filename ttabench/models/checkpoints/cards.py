@@ -1,4 +1,4 @@
-"""For people: the model card and the learning curve of a trained classifier. Imports no torch."""
+"""The model card and the learning curve of a source classifier. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["card", "curve"]
 
 
 def card(note: Mapping[str, Any]) -> str:
-    """A model card (Markdown) from what is written beside the weights."""
+    """The model card (Markdown) of a checkpoint, from its JSON file."""
     rows = {
         "Clean accuracy": f"{note['clean_accuracy']:.2f} % of {note['test_images']:,} test images",
         "Parameters": f"{note['parameters']:,}",
@@ -54,7 +54,7 @@ def _numbers(values: Any) -> str:
 
 
 def curve(note: Mapping[str, Any]) -> bytes:
-    """The learning curve (PNG): training loss, training accuracy, and clean test accuracy where measured."""
+    """The learning curve (PNG): training loss, training accuracy and measured clean test accuracies."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

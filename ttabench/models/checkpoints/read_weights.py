@@ -1,4 +1,4 @@
-"""Weights out of files of several formats, without running anything that is in them."""
+"""Read weights files of several formats without executing code from them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ttabench.errors import UserError
 __all__ = ["FORMATS", "read_weights", "rewrapped"]
 
 FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".ckpt", ".tar")
-# Under these keys training scripts keep the state dict; an average of weights is not preferred silently.
-# Of files with the last and the best epoch the last is read: the best was chosen on the test images.
-HOLDERS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "last")
-# What wrappers put in front of every name: DataParallel, torch.compile, Lightning and the like.
+# Training scripts store the state dict under these keys. Averaged weights are not chosen silently. If a file
+# has the last and the best epoch, the last is read: the best was chosen on the test images.
+STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "last")
+# Prefixes that wrappers add to all names: DataParallel, torch.compile, Lightning and others.
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors, npz or PyTorch file by name, free of what wrappers add to names.
+    """The tensors of a safetensors, npz or PyTorch file by name, without prefixes of wrappers.
 
-    Raises UserError where the file is missing, damaged, no weights at all (an HTML page, say), or
-    holds Python objects that only running its pickle could restore.
+    Raises UserError if the file is missing, damaged or no weights file (for example a web page), or if it
+    holds Python objects besides tensors.
     """
     if not path.is_file():
         raise UserError(f"there is no file {path}.")
@@ -68,7 +68,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:
-    while isinstance(tensors, Mapping) and (key := next((k for k in HOLDERS if _holds(tensors, k)), "")):
+    while isinstance(tensors, Mapping) and (
+        key := next((k for k in STATE_DICT_KEYS if _holds(tensors, k)), "")
+    ):
         tensors = tensors[key]
     if not isinstance(tensors, Mapping):
         raise UserError(f"{path} holds a {type(tensors).__name__}; expected tensors by name.")

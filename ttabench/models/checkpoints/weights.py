@@ -1,4 +1,4 @@
-"""Tensors by name: fitting them into a network, and their identity."""
+"""Load tensors into a network by name, and hash its weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["content_hash", "load_weights"]
 def content_hash(classifier: Classifier) -> str:
     """SHA-256 (hex) of a classifier's tensors: parameters, buffers and the normalisation.
 
-    Over names in sorted order, types, shapes and little-endian values in row-major order: it depends
-    neither on the file format nor on memory layout or device.
+    The hash covers sorted names, types, shapes and little-endian values in row-major order. It does not
+    depend on file format, memory layout or device.
     """
     tensors = dict(classifier.net.state_dict())
     tensors["normalize.mean"], tensors["normalize.std"] = classifier.normalize.mean, classifier.normalize.std
@@ -33,20 +33,20 @@ def content_hash(classifier: Classifier) -> str:
 def load_weights(
     net: nn.Module, tensors: Mapping[str, Tensor], origin: str, optional: Collection[str] = ()
 ) -> None:
-    """Copy `tensors` into `net`; `origin` is what an error calls them.
+    """Copy `tensors` into `net`; error messages call them `origin`.
 
-    `optional` names (after the last dot) what the network has by itself, a built-in normalisation for
-    instance, and keeps where the file lacks it.
+    `optional` are names (after the last dot) that a file may lack, such as a built-in normalisation. The
+    network then keeps its own values.
 
     Raises UserError, and leaves `net` as it was, where a name or a shape does not fit, or a value is NaN.
     """
     wanted = net.state_dict()
-    # Files older than PyTorch 0.4.1, and exports, lack the counter; it changes nothing in eval mode.
-    own = ("num_batches_tracked", *optional)
-    absent = [n for n in wanted if n not in tensors and n.rpartition(".")[2] not in own]
+    # Files from before PyTorch 0.4.1, and exports, lack the counter; eval mode does not use it.
+    may_lack = ("num_batches_tracked", *optional)
+    absent = [n for n in wanted if n not in tensors and n.rpartition(".")[2] not in may_lack]
     extra = [n for n in tensors if n not in wanted]
     if absent or extra:
-        which = f"lacks {absent[0]}" if absent else f"has {extra[0]}, which the architecture has not"
+        which = f"lacks {absent[0]}" if absent else f"has {extra[0]}, which the architecture does not have"
         more = len(absent) + len(extra) - 1
         raise UserError(
             f"{origin} is of another architecture: it {which}" + (f" ({more} more differ)." if more else ".")

@@ -1,1 +1,1 @@
-"""Models from elsewhere, one module per origin; `bring` measures them on clean images first."""
+"""Models that others trained, one module per origin. `external_model` measures them on clean images first."""

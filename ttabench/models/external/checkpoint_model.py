@@ -1,4 +1,4 @@
-"""A weights file for an architecture that has a name: ``--archs resnet20 --checkpoint FILE``."""
+"""A weights file of the user for a named architecture: ``--archs resnet20 --checkpoint FILE``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ttabench.progress import OnProgress, silent
 __all__ = ["CLAIMS", "CheckpointModel"]
 
 CLAIMS = {each.file.file: each.claimed for each in official.PUBLISHED}
-"""Clean accuracy in percent of published files under the names they were published with."""
+"""Clean accuracy in percent of published weights, by file name."""
 
 
 class CheckpointModel(ExternalModel):

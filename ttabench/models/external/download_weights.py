@@ -1,4 +1,4 @@
-"""Weights files from the web: fetched once, checked before use, and held to what first came."""
+"""Weights files from the web: downloaded once, and compared with their first checksum before each use."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WeightsFile = Archive
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedWeights:
-    """A weights file that somebody published, and what it is said to reach.
+    """A published weights file, and its stated accuracy.
 
     source   who published it; the name of a folder in the cache.
-    claimed  clean accuracy in percent, None where nobody states it.
+    claimed  clean accuracy in percent that its authors state; None if they state none.
     """
 
     file: WeightsFile
@@ -35,34 +35,36 @@ class PublishedWeights:
 def obtain(file: WeightsFile, source: str, progress: OnProgress = silent) -> tuple[Path, str]:
     """`file` in ``<cache>/downloads/<source>/``, downloaded unless it is there, and its SHA-256.
 
-    It is held to its published checksums. Where the authors publish none, the SHA-256 of the first
-    download is pinned in ``<file>.sha256`` beside it (the format of the command ``sha256sum``), and
-    every later use of the file, downloaded again or not, must agree with that.
+    The file must match its published checksums. If the authors publish none, the SHA-256 of the first
+    download is stored in ``<file>.sha256`` beside it (the format of the command ``sha256sum``), and every
+    later use must match it.
 
-    Raises UserError where it cannot be had, with the place to put it by hand, or is another file.
+    Raises UserError if the file cannot be downloaded, with the folder to put it in by hand, or if it does
+    not match.
     """
     folder = cache_dir() / "downloads" / source
     pin = folder / f"{file.file}.sha256"
     try:
-        path, found = download(file, folder, progress)
+        path, checksums = download(file, folder, progress)
         pinned = _pinned(pin)
         if not pinned:
-            replace_file(pin, f"{found['sha256']}  {path.name}\n".encode())
+            replace_file(pin, f"{checksums['sha256']}  {path.name}\n".encode())
     except OSError as problem:
         raise UserError(
             f"{file.file} could not be stored in {folder} ({problem.strerror}); free space there, or set "
             "TTABENCH_CACHE to another folder."
         ) from None
-    if pinned and found["sha256"] != pinned:
+    if pinned and checksums["sha256"] != pinned:
         raise UserError(
-            f"{path} is not the file that was first downloaded (SHA-256 {found['sha256'][:12]}… instead of "
-            f"{pinned[:12]}…); delete it to download it again or, if this is the right one, delete {pin}."
+            f"{path} is not the file that was first downloaded (SHA-256 {checksums['sha256'][:12]}… "
+            f"instead of {pinned[:12]}…); delete it to download it again. If it is the right "
+            f"file, delete {pin}."
         )
-    return path, found["sha256"]
+    return path, checksums["sha256"]
 
 
 def _pinned(pin: Path) -> str:
-    """The pinned SHA-256, "" where there is none. Raises UserError where the pin is damaged."""
+    """The stored SHA-256, "" if there is none. Raises UserError if its file is damaged."""
     if not pin.is_file():
         return ""
     digest = pin.read_text(errors="replace").split(" ")[0]

@@ -1,7 +1,7 @@
 """A source classifier that was trained elsewhere: loaded, measured on clean images, and kept in the cache.
 
-The cache holds its weights like those of classifiers trained here, so that a sweep that goes on later, or in
-another process, uses the same weights even if the original file changes.
+The cache stores its weights like those of classifiers that ttabench trains. So a sweep that is continued
+later, or in another process, uses the same weights even if the original file changes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ExternalModel(Model):
     """A classifier from elsewhere.
 
     normalize  the name of a normalisation, see `clean_accuracy.NORMALISATIONS`; "" = the model's own.
-    claimed    the clean accuracy in percent that it is said to have; None = what its authors state.
+    claimed    the stated clean accuracy in percent; None = the accuracy that its authors state.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class ExternalModel(Model):
         self.claimed = claimed
 
     def build_pretrained(self) -> Classifier:
-        """As :meth:`build`, with the weights that its maker gives it."""
+        """As :meth:`build`, with the pretrained weights of its package."""
         return self.build()
 
     def published_weights(self) -> PublishedWeights | None:
-        """The file that its authors published; None where there is none. Nothing is downloaded."""
+        """The file that its authors published; None if there is none. Nothing is downloaded."""
         return None
 
     @property
@@ -68,10 +68,10 @@ class ExternalModel(Model):
         }
 
     def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
-        """Measured on the clean test images and kept in the cache.
+        """The classifier with its weights, measured on the clean test images and stored in the cache.
 
-        ``note["warning"]`` of what is returned is a sentence for the user, or "". Raises UserError where the
-        weights cannot be had or do not fit.
+        ``note["warning"]`` of the result is a sentence for the user, or "". Raises UserError if the weights
+        are not available or do not fit.
         """
         normalize = Normalize(*normalisation(self.normalize)) if self.normalize else None
         file = self.weights(progress)
@@ -102,12 +102,12 @@ class ExternalModel(Model):
         mean: tuple[float, ...] = (0.0, 0.0, 0.0),
         std: tuple[float, ...] = (1.0, 1.0, 1.0),
     ) -> Classifier:
-        """`net` as a classifier of the dataset. Raises UserError where it cannot take images of that size."""
+        """`net` as a classifier of the dataset. Raises UserError if it cannot take images of that size."""
         try:
             return self.checked(Classifier.wrap(net, self.dataset.image_size, mean, std))
         except UserError:
             raise
-        except Exception as problem:  # whatever a stranger's network does with images of this size
+        except Exception as problem:  # a network may raise anything on images of this size
             raise UserError(
                 f"{self.name} cannot take images of {self.dataset.image_size} pixels "
                 f"({type(problem).__name__}: {problem})."

@@ -1,4 +1,4 @@
-"""Image classifiers of the transformers package: ``hf/NAME``. The only door to the package."""
+"""Image classifiers of the transformers package: ``hf/NAME``. Only this module imports the package."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class HuggingFaceModel(ExternalModel):
         except (OSError, ValueError) as problem:
             first = str(problem).splitlines()[0]
             raise UserError(
-                f"{self.name} cannot be had ({first}); download the repository elsewhere and name its "
-                f"folder: {PREFIX}FOLDER."
+                f"{self.name} cannot be loaded ({first}); download the repository by other means and give "
+                f"its folder: {PREFIX}FOLDER."
             ) from None
 
 
 class Logits(nn.Module):
-    """A classifier of transformers, whose output is an object, as a module whose output is the logits."""
+    """Makes a classifier of transformers return its logits instead of an output object."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()

@@ -2,8 +2,7 @@
 
 Addresses and accuracies are those of the authors' repository, github.com/SHI-Labs/Compact-Transformers
 (``src/cct.py`` and the tables of its README); means and standard deviations those of the training
-configurations beside them. The authors publish no checksums, see `downloads.obtain` for what is done
-instead.
+configurations beside them. The authors publish no checksums; see `download_weights.obtain`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PREFIX = "official/"
 ADDRESS = "https://shi-labs.com/projects/cct/checkpoints"
 FORMER_ADDRESS = "http://ix.cs.uoregon.edu/~alih/compact-transformers/checkpoints"
 
-# What the training configurations normalise with.
+# The normalisations in the training configurations.
 CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 CIFAR100 = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 FLOWERS = ((0.4353, 0.3773, 0.2872), (0.2966, 0.2455, 0.2698))
@@ -36,7 +35,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 class Checkpoint:
     """One published file.
 
-    name            what the authors call it; with the number of epochs where they have two.
+    name            the authors' name, with the number of epochs if they have two.
     member          our architecture, see `names.MEMBERS`.
     trained_on      the dataset, for messages.
     normalisation   mean and standard deviation per channel, of pixels in [0, 1].
@@ -60,7 +59,7 @@ def _file(path: str) -> WeightsFile:
 
 def _cifar(classes: int, positions: str, epochs: int, claimed: float) -> Checkpoint:
     member = f"cct_7_3x1_32{positions}"
-    shorter = "_1500" if epochs == 1500 else ""  # the authors call the longer one by the plain name
+    shorter = "_1500" if epochs == 1500 else ""  # the plain name means the longer training
     return Checkpoint(
         name=f"{member}{shorter}{'_c100' if classes == 100 else ''}", member=member,
         trained_on=f"CIFAR-{classes}", num_classes=classes, image_size=32,
@@ -85,7 +84,7 @@ def _flowers(name: str, size: int, path: str, claimed: float) -> Checkpoint:
 
 
 def _plain(name: str) -> str:
-    """A name without what its authors put behind it where another dataset has the same architecture."""
+    """A name without the suffix that distinguishes datasets with the same architecture."""
     return re.sub("_c100$|_fl$", "", name)
 
 
@@ -124,19 +123,19 @@ class OfficialModel(ExternalModel):
 def checkpoint(arch: str, dataset: Dataset) -> Checkpoint:
     """The published checkpoint that `arch`, ``official/NAME``, is for this dataset.
 
-    NAME is one of `NAMES`, or an architecture as `names.resolve` takes it: ``official/cct_7`` on a
-    dataset of 100 classes is the one trained on CIFAR-100. Datasets are told apart by their number of
-    classes and image size. Raises UserError on an unknown name, or where none is for such a dataset.
+    NAME is one of `NAMES`, or an architecture as `names.resolve` takes it: ``official/cct_7`` on a dataset
+    of 100 classes is the checkpoint trained on CIFAR-100. Datasets are identified by number of classes and
+    image size. Raises UserError for an unknown name, or if no checkpoint fits the dataset.
     """
     asked = arch.removeprefix(PREFIX).lower().replace("-", "_")
     names = {asked, _member(asked, dataset.image_size)}
-    so_called = [each for each in PUBLISHED if names & {each.name, _plain(each.name)}]
-    for each in so_called:
+    with_name = [each for each in PUBLISHED if names & {each.name, _plain(each.name)}]
+    for each in with_name:
         if (each.num_classes, each.image_size) == (dataset.num_classes, dataset.image_size):
             return each
-    if not so_called:
+    if not with_name:
         raise unknown("official checkpoint", asked, NAMES)
-    made = " or ".join(f"{c.trained_on} ({c.num_classes} classes, {c.image_size} pixels)" for c in so_called)
+    made = " or ".join(f"{c.trained_on} ({c.num_classes} classes, {c.image_size} pixels)" for c in with_name)
     raise UserError(
         f"{arch} was trained on {made}, but {dataset.name} has {dataset.num_classes} classes and "
         f"{dataset.image_size} pixels."
@@ -144,7 +143,7 @@ def checkpoint(arch: str, dataset: Dataset) -> Checkpoint:
 
 
 def _member(name: str, image_size: int) -> str:
-    """The architecture that `name` stands for, itself if none."""
+    """The architecture that `name` means; `name` itself if there is none."""
     try:
         return resolve(name, dataset="", image_size=image_size).name
     except UserError:

@@ -22,8 +22,9 @@ __all__ = ["PythonModel", "make"]
 class PythonModel(ExternalModel):
     """``package.module:callable``: a function of the user that makes a network with its weights.
 
-    It is called with those of num_classes, image_size and dataset (its name) that it names, and with
-    num_classes where it takes any keyword. It returns a Classifier, or any module for pixels in [0, 1].
+    It gets num_classes, image_size and dataset (its name) as keywords, if it has parameters of these names.
+    A function with ``**kwargs`` always gets num_classes. It returns a Classifier, or any module for pixels
+    in [0, 1].
     """
 
     def __init__(
@@ -38,9 +39,9 @@ class PythonModel(ExternalModel):
 
 
 def make(arch: str, dataset: Dataset) -> nn.Module:
-    """Call ``package.module:callable`` with those of num_classes, image_size and dataset (its name) it takes.
+    """Call ``package.module:callable``, see :class:`PythonModel`.
 
-    Raises UserError where it cannot be imported or makes no network.
+    Raises UserError if it cannot be imported, fails, or returns no network.
     """
     function = _find(arch)
     facts: dict[str, Any] = {
@@ -48,11 +49,11 @@ def make(arch: str, dataset: Dataset) -> nn.Module:
     }  # fmt: skip
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # functions of compiled modules may have none
+    except (TypeError, ValueError):  # functions of compiled modules may have no signature
         parameters = {}  # type: ignore[assignment]
     given = {name: value for name, value in facts.items() if name in parameters}
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        given["num_classes"] = dataset.num_classes  # what constructors hand on to other constructors
+        given["num_classes"] = dataset.num_classes  # constructors pass it on to other constructors
     try:
         net = function(**given)
     except Exception as problem:
@@ -63,7 +64,7 @@ def make(arch: str, dataset: Dataset) -> nn.Module:
 
 
 def _failed(arch: str, given: dict[str, Any], problem: Exception) -> UserError:
-    """One sentence for what a user's function raised, with the place in the user's own file."""
+    """The error for an exception in the user's function, with file and line."""
     call = ", ".join(f"{name}={value!r}" for name, value in given.items())
     where = traceback.extract_tb(problem.__traceback__)[-1]
     return UserError(
@@ -83,7 +84,7 @@ def _parts(arch: str) -> tuple[str, str]:
 def _find(arch: str) -> Callable[..., Any]:
     module_name, name = _parts(arch)
     if "" not in sys.path and "." not in sys.path:
-        sys.path.append("")  # the user's folder, which an installed command does not search
+        sys.path.append("")  # the current folder, which an installed command does not search
     try:
         module = importlib.import_module(module_name)
     except ImportError as problem:
@@ -91,11 +92,11 @@ def _find(arch: str) -> Callable[..., Any]:
             f"{module_name} of '{arch}' cannot be imported ({problem}); run from the folder it is in, or "
             "install it."
         ) from None
-    found = getattr(module, name, None)
-    if found is None:
+    function = getattr(module, name, None)
+    if function is None:
         raise unknown(f"callable in {module_name}", name, (n for n in vars(module) if not n.startswith("_")))
-    if not callable(found):
+    if not callable(function):
         raise UserError(
-            f"{arch} is a {type(found).__name__}; expected a function or class that makes a network."
+            f"{arch} is a {type(function).__name__}; expected a function or class that makes a network."
         )
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]

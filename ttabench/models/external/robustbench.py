@@ -1,7 +1,7 @@
-"""RobustBench as it comes from PyPI: its model zoo and its CIFAR-C loaders. The only door to the package.
+"""RobustBench: its model zoo and its CIFAR-C loaders. Only this module imports the package.
 
 Croce et al.: RobustBench, a standardized adversarial robustness benchmark, NeurIPS 2021 Datasets and
-Benchmarks. Version 1.1.1 cannot be imported as installed; `_package` says why and helps it.
+Benchmarks. Version 1.1.1 cannot be imported as installed from PyPI; see `_package`.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ __all__ = [
 
 PREFIX = "robustbench/"
 DATASETS = {10: "cifar10", 100: "cifar100", 1000: "imagenet"}  # RobustBench's names, by number of classes
-THREATS = ("corruptions", "Linf", "L2")  # its leaderboards; names without one are of the first
+THREATS = ("corruptions", "Linf", "L2")  # its leaderboards; a name without one belongs to the first
 
-DRIVES = (  # where Google Drive hands out a file by its id, however large it is
+DRIVES = (  # addresses of Google Drive for files of any size, by id
     "https://drive.usercontent.google.com/download?export=download&confirm=t&id=",
     "https://docs.google.com/uc?export=download&confirm=t&id=",
 )
 
 CONSTANTS = ("mu", "sigma", "mean", "std")
-"""The normalisation that its networks carry inside, which some of its files leave out."""
+"""Buffers of the normalisation inside its networks, which some of its files lack."""
 
 CLAIMS: dict[str, dict[str, float]] = {
     "cifar10": {
@@ -89,7 +89,7 @@ CLAIMS: dict[str, dict[str, float]] = {
         "Salman2020Do_50_2_Linf": 68.64,
     },
 }
-"""Clean accuracy in percent on the corruption leaderboards, of the networks that can be used here."""
+"""Clean accuracy in percent on the corruption leaderboards, for the networks that ttabench can use."""
 
 
 class RobustBenchModel(ExternalModel):
@@ -112,15 +112,15 @@ class RobustBenchModel(ExternalModel):
 def network(arch: str, dataset: Dataset) -> nn.Module:
     """The network that `arch`, ``robustbench/NAME`` or ``robustbench/Linf/NAME``, is for this dataset.
 
-    With random weights, in eval mode, for pixels in [0, 1]: the normalisation is inside, as RobustBench
-    has it. Raises UserError on an unknown name, an ensemble, or where RobustBench is missing.
+    It has random weights, is in eval mode, and takes pixels in [0, 1]: RobustBench's networks contain their
+    normalisation. Raises UserError for an unknown name or an ensemble, or if RobustBench is missing.
     """
     net: nn.Module = _entry(arch, dataset)["model"]()
     return net.eval()
 
 
 def weights_file(arch: str, dataset: Dataset) -> WeightsFile:
-    """Where the weights are: RobustBench keeps them on Google Drive, without checksums."""
+    """The weights file: RobustBench stores it on Google Drive, without checksums."""
     drive = _entry(arch, dataset)["gdrive_id"]
     threat, name = _parts(arch)
     return WeightsFile(
@@ -133,8 +133,8 @@ def weights_file(arch: str, dataset: Dataset) -> WeightsFile:
 def renamed(net: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A file's tensors under the names they have in `net`.
 
-    As in RobustBench's own loader, which drops ``module.`` and ``model.`` in front of any name, and puts
-    ``model.`` there where the network lies behind a layer that normalises.
+    As in RobustBench's own loader, the prefixes ``module.`` and ``model.`` are removed. ``model.`` is added
+    if the network contains a layer that normalises first.
     """
     behind = "model." if any(name.startswith("model.") for name in net.state_dict()) else ""
     return {
@@ -143,17 +143,17 @@ def renamed(net: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def claimed(arch: str, dataset: Dataset) -> float | None:
-    """Clean accuracy in percent that the leaderboard states, None where it is not in `CLAIMS`."""
+    """Clean accuracy in percent that the leaderboard states; None if it is not in `CLAIMS`."""
     threat, name = _parts(arch)
     known = CLAIMS.get(DATASETS.get(dataset.num_classes, ""), {})
     return known.get(name) if threat == THREATS[0] else None
 
 
 def cifar_c(dataset: Dataset, root: Path, corruption: str, severity: int) -> Labelled:
-    """What RobustBench's own loader of CIFAR-10-C or CIFAR-100-C reads from the files below `root`.
+    """Images and labels that RobustBench's loader of CIFAR-10-C or CIFAR-100-C reads from files below `root`.
 
-    The same images and labels as ``dataset.corrupted(corruption, severity)``. Nothing is downloaded:
-    RobustBench would unpack archives without looking. Raises UserError where the files are missing.
+    They are the same as those of ``dataset.corrupted(corruption, severity)``. Nothing is downloaded, because
+    RobustBench unpacks archives without checks. Raises UserError if the files are missing.
     """
     import numpy as np
 
@@ -184,7 +184,7 @@ def _parts(arch: str) -> tuple[str, str]:
 
 
 def _entry(arch: str, dataset: Dataset) -> dict[str, Any]:
-    """A network's line in RobustBench's model zoo."""
+    """The entry of a network in RobustBench's model zoo."""
     threat, name = _parts(arch)
     benchmark = DATASETS.get(dataset.num_classes)
     if benchmark is None:
@@ -215,13 +215,12 @@ def _entry(arch: str, dataset: Dataset) -> dict[str, Any]:
 
 @lru_cache
 def _package(name: str) -> ModuleType:
-    """A module of RobustBench. Raises UserError where the package is missing or cannot be imported.
+    """A module of RobustBench. Raises UserError if the package is missing or cannot be imported.
 
-    Version 1.1.1 imports ``autoattack``, which it requires from PyPI under the name pyautoattack, whose
-    modules are called that too; and ``pkg_resources``, of which setuptools 82 was the first without.
-    Both are lent to it while it is imported and at no other time.
+    Version 1.1.1 imports ``autoattack``, but the package on PyPI and its modules are called pyautoattack. It
+    also imports ``pkg_resources``, which setuptools 82 removed. Both names exist only during this import.
     """
-    with _lent(), warnings.catch_warnings():
+    with _missing_modules(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old names of timm's modules, which it imports
         try:
             return importlib.import_module(name)
@@ -233,19 +232,19 @@ def _package(name: str) -> ModuleType:
 
 
 @contextmanager
-def _lent() -> Iterator[None]:
-    lent: dict[str, ModuleType] = {}
+def _missing_modules() -> Iterator[None]:
+    added: dict[str, ModuleType] = {}
     if _missing("autoattack") and not _missing("pyautoattack"):
-        lent["autoattack"] = importlib.import_module("pyautoattack")
-        lent["autoattack.state"] = importlib.import_module("pyautoattack.state")
+        added["autoattack"] = importlib.import_module("pyautoattack")
+        added["autoattack.state"] = importlib.import_module("pyautoattack.state")
     if _missing("pkg_resources"):
-        lent["pkg_resources"] = ModuleType("pkg_resources")
-        lent["pkg_resources"].resource_filename = _resource_filename  # type: ignore[attr-defined]
-    sys.modules.update(lent)
+        added["pkg_resources"] = ModuleType("pkg_resources")
+        added["pkg_resources"].resource_filename = _resource_filename  # type: ignore[attr-defined]
+    sys.modules.update(added)
     try:
         yield
     finally:
-        for name in lent:
+        for name in added:
             del sys.modules[name]
 
 
@@ -254,7 +253,7 @@ def _missing(name: str) -> bool:
 
 
 def _resource_filename(module: str, path: str) -> str:
-    """A data file beside a module, which is all that RobustBench asks pkg_resources for."""
+    """The path of a data file beside a module. RobustBench uses nothing else of pkg_resources."""
     beside = sys.modules[module].__file__
     assert beside is not None
     return str(Path(beside).parent / path)

@@ -1,4 +1,4 @@
-"""Networks of torchvision: ``torchvision/NAME[:WEIGHTS]``. The only door to the package."""
+"""Networks of torchvision: ``torchvision/NAME[:WEIGHTS]``. Only this module imports the package."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PREFIX = "torchvision/"
 class TorchvisionModel(ExternalModel):
     """``torchvision/NAME[:WEIGHTS]``: an image classifier of torchvision, e.g. ``torchvision/resnet50``.
 
-    WEIGHTS is one of the names that torchvision has for it, such as ``IMAGENET1K_V2``; without it
-    torchvision's default is taken. The normalisation is that of the weights' own transforms.
+    WEIGHTS is a name of torchvision's weights for the network, such as ``IMAGENET1K_V2``; the default is
+    torchvision's. The normalisation is that of the weights' own transforms.
     """
 
     def build(self) -> Classifier:
@@ -36,8 +36,8 @@ class TorchvisionModel(ExternalModel):
         except (OSError, RuntimeError) as problem:
             first = str(problem).splitlines()[0]
             raise UserError(
-                f"the weights {weights.url} of {self.name} cannot be had ({first}); download them elsewhere "
-                f"and use --archs {PREFIX}{name} --checkpoint FILE."
+                f"the weights {weights.url} of {self.name} cannot be loaded ({first}); download them by "
+                f"other means and use --archs {PREFIX}{name} --checkpoint FILE."
             ) from None
         return self._wrapped(net, weights)
 
@@ -46,7 +46,7 @@ class TorchvisionModel(ExternalModel):
         return self.wrap(net, tuple(transforms.mean), tuple(transforms.std))
 
     def _parts(self) -> tuple[str, Any]:
-        """The name that torchvision knows, and the entry of its weights."""
+        """torchvision's name of the network, and its weights."""
         models = _models(self.name)
         name, _, wanted = self.name.removeprefix(PREFIX).partition(":")
         classifiers = models.list_models(module=models)
@@ -63,7 +63,7 @@ class TorchvisionModel(ExternalModel):
 def _models(asked: str) -> ModuleType:
     try:
         from torchvision import models
-    except (ImportError, RuntimeError) as problem:  # the latter where it was made for another torch
+    except (ImportError, RuntimeError) as problem:  # RuntimeError if it was built for another torch
         raise UserError(
             f"{asked} needs torchvision ({str(problem).splitlines()[0]}): pip install 'ttabench[timm]', with "
             "the torchvision made for the torch installed."

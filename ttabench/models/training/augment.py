@@ -1,6 +1,6 @@
 """Augmentations of whole batches on the device.
 
-Randomness comes from the generators given, and from nowhere else.
+All randomness comes from the given generators.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def mix(
     """Mixup (Zhang et al. 2018) or CutMix (Yun et al. 2019) of a batch with itself reversed.
 
     x (B, 3, H, W); targets (B, C) probabilities; `mixup` and `cutmix` are α of Beta(α, α). With both
-    above 0 a coin decides; with neither nothing happens.
+    above 0, one of them is chosen at random; with both 0, nothing changes.
     """
     if not mixup and not cutmix:
         return x, targets
@@ -65,7 +65,7 @@ def mix(
 
 
 def _paste(x: Tensor, λ: float, draw: np.random.Generator) -> tuple[Tensor, float]:
-    """A rectangle of area 1 − λ from the reversed batch; λ as it is after clipping at the border."""
+    """A rectangle of area 1 − λ from the reversed batch; λ is corrected for clipping at the border."""
     sides, half = np.array(x.shape[2:]), (1 - λ) ** 0.5 / 2
     centre = draw.random(2)
     (top, left), (bottom, right) = (

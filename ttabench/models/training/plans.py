@@ -1,4 +1,4 @@
-"""What training a source classifier means, before anything is trained. Imports no torch."""
+"""The training plan of a source classifier: all that determines its weights. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingPlan", "data_hash"]
 
-TRAINING_VERSION = 1  # raise whenever training code changes what comes out of the same recipe
+TRAINING_VERSION = 1  # increase it when a change of the code changes the weights of a recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Everything that decides the weights of a source classifier, but for the machine.
+    """Everything that determines the weights of a source classifier, except the machine.
 
     data   hash of the training images, see :func:`data_hash`.
     maker  makes the network with fresh weights; None = `member` says which of ours it is.
@@ -99,7 +99,7 @@ class TrainingPlan:
 def data_hash(train: Labelled) -> str:
     """SHA-256 of the number of images, all labels and up to 1,000 evenly spaced images.
 
-    Enough to tell another split, order or size of image, and quick on a memory-mapped file.
+    This detects another split, order or image size, and is fast on a memory-mapped file.
     """
     digest = hashlib.sha256(str(train.images.shape).encode())
     digest.update(train.labels.astype("<i8").tobytes())

@@ -1,9 +1,9 @@
 """RandAugment (Cubuk et al. 2020) of a whole batch on the device.
 
 The fifteen operations and their ranges are those of the Compact Transformers' recipes ("rand-m9-
-mstd0.5-inc1": stronger with rising magnitude). Two per image in turn, each applied with probability
-1/2, magnitude drawn around the given one. Images that drew the same operation go through it together.
-Geometric operations interpolate bilinearly and leave grey where nothing was.
+mstd0.5-inc1": stronger with rising magnitude). Each image gets two random operations in sequence, each
+applied with probability 1/2. The magnitude is drawn around the given one. All images with the same operation
+are processed together. Geometric operations interpolate bilinearly and fill uncovered pixels with grey.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Training of source classifiers.
 
-Deterministic given a seed, on one machine and with one number of threads: everything random is
-seeded afresh at the start of each epoch, so that a training run that was killed continues bit for
-bit from the last epoch that was saved. torch's global generators are left as they were.
+Training is deterministic for a seed, on one machine and with one number of threads. All generators are seeded
+again at the start of each epoch, so a killed training run continues bitwise from its last saved epoch.
+torch's global generators do not change.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from ttabench.models.training.recipes import Recipe
 
 __all__ = ["TrainingProgress", "train"]
 
-SAVE_EVERY = 30.0  # seconds between training states; one is also a sign that this takes long
-TELL_EVERY = 0.1  # seconds between progress reports, at least
+SAVE_EVERY = 30.0  # seconds between saved training states
+REPORT_EVERY = 0.1  # seconds between progress reports, at least
 EVALUATIONS = 10  # of the clean test set over a training run, for the learning curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProgress:
-    """Where a training run stands: `epoch` and `step` count from 1, accuracy (percent) and loss are
-    of the training images of this epoch so far."""
+    """The state of a training run. `epoch` and `step` count from 1; accuracy (percent) and loss are those of
+    the training images of this epoch so far."""
 
     arch: str
     epoch: int
@@ -64,10 +64,10 @@ def train(
 ) -> None:
     """Train a classifier on the clean training images, and store it.
 
-    Continues a run of the same plan that was killed.
+    A killed run of the same plan is continued.
 
     precision    "auto" = the recipe's, "float32" or "bfloat16" (autocast).
-    on_progress  called at the end of each epoch, and up to ten times a second within.
+    on_progress  called at the end of each epoch, and up to ten times per second during it.
 
     Raises UserError on bad names, an unwritable cache, or a loss that is not finite.
     """
@@ -107,7 +107,7 @@ class _Run:
         self.saved_at = time.perf_counter()
 
     def train_one_epoch(self, on_progress: Callable[[TrainingProgress], None]) -> None:
-        began = told = time.perf_counter()
+        began = reported = time.perf_counter()
         seed = int(np.random.SeedSequence((self.plan.seed, self.epoch)).generate_state(1)[0])
         torch.manual_seed(seed)  # dropout and stochastic depth
         generator = torch.Generator(self.device).manual_seed(seed)
@@ -122,8 +122,8 @@ class _Run:
                 x, self.labels[index], draw, learning_rate(self.recipe, step - 1, self.steps)
             )
             # Reading the sums makes a GPU wait, so not at every step.
-            if (now := time.perf_counter()) - told > TELL_EVERY or i == self.steps_per_epoch:
-                told = now
+            if (now := time.perf_counter()) - reported > REPORT_EVERY or i == self.steps_per_epoch:
+                reported = now
                 loss, right = sums.tolist()
                 on_progress(
                     TrainingProgress(
@@ -176,7 +176,7 @@ class _Run:
     def _clean_accuracy(self) -> float:
         return clean_accuracy(self.classifier.eval(), self.test, str(self.device))
 
-    # ---- what outlives a kill
+    # ---- saved states
 
     @property
     def state_file(self) -> Path:
@@ -194,7 +194,7 @@ class _Run:
         self.saved_at = time.perf_counter()
 
     def resume(self) -> None:
-        """Take up the state that a killed run of the same plan left, if there is one."""
+        """Load the saved state of a killed run of the same plan, if there is one."""
         if not self.state_file.exists():
             return
         try:
@@ -266,7 +266,7 @@ def resolve_precision(precision: str, recipe: Recipe, device: torch.device) -> s
 
 @contextmanager
 def _isolated(threads: int, device: torch.device) -> Iterator[None]:
-    """Leave torch's global generators and number of threads as they were."""
+    """Restore torch's global generators and number of threads after the block."""
     before = torch.get_num_threads()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if threads:
