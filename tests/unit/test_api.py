@@ -84,7 +84,7 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
         ("tent", {"lr": -1.0}, "lr is -1.0"),
         ("eata", {}, "eata needs source images: pass source="),
         ("foa", {"source": [torch.rand(4, 3, 32, 32)]}, "foa cannot run on Sequential: not a transformer"),
-        ("eata", {"source": [torch.rand(4, 3, 32, 32) * 255]}, r"source images leave \[0, 1\]"),
+        ("eata", {"source": [torch.rand(4, 3, 32, 32) * 255]}, r"source images have values outside \[0, 1\]"),
         ("eata", {"source": []}, "source holds no images"),
         ("eata", {"source": [np.zeros((4, 32, 32, 3))]}, "a batch of source images is ndarray"),
     ],
