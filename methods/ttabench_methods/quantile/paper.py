@@ -43,7 +43,8 @@ class QuantilePaper(Quantile):
     scores_frozen = "a forward pass after all epochs"
     deviations = (
         "the paper leaves open the learning rate and its schedule, the epochs, the weight of the regulariser "
-        "and the layout of the decorruptor; the learning rate was chosen on one extra corruption, Gaussian blur"
+        "and the layout of the decorruptor; the learning rate was chosen on one extra corruption, "
+        "Gaussian blur"
     )
 
     @classmethod
