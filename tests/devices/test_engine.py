@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from tests.devices.emulated import Emulated
+from tests.unit.models_by_name import train
 from tests.unit.test_training import TINY, Bars
 from ttabench.classifier import Classifier
 from ttabench.classifier.probe import probe
 from ttabench.conformance.nets import SIZE, ConvNet, Transformer, images, nets
 from ttabench.data.dataset import Labelled
 from ttabench.models.clean_accuracy import clean_accuracy
-from ttabench.models.training.train import train
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate
 from ttabench_methods.quantile.bank import Bank, StreamBank
