@@ -20,7 +20,7 @@ __all__ = ["Model"]
 
 
 class Model(ABC):
-    """A source classifier as the user named it, for one dataset.
+    """A source classifier for one dataset.
 
     name       the name that the user gave; results are stored under it.
     trainable  whether `ttabench train` makes its weights.

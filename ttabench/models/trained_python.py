@@ -21,7 +21,7 @@ __all__ = ["TrainedPython"]
 
 
 class TrainedPython(TrainedModel):
-    """``package.module:callable`` for ``ttabench train``: its weights are those of a training.
+    """``package.module:callable`` for ``ttabench train``: a network of the user that ttabench trains.
 
     A sweep that names the same path takes the weights that the function gives; these here are used with
     ``--checkpoint FILE``.
@@ -32,7 +32,7 @@ class TrainedPython(TrainedModel):
     ) -> None:
         Model.__init__(self, name, dataset)
         self.path = PythonModel(name, dataset)
-        self.path.build()  # mistakes of the function come out before anything is trained
+        self.path.build()  # so that errors in the function appear before training
         self.member = Member(name=name, family=PYTHON, options={"code": _code(name)})
         self.recipe, self.epochs, self.seed = recipe, epochs, seed
 
@@ -48,6 +48,6 @@ class TrainedPython(TrainedModel):
 
 
 def _code(name: str) -> str:
-    """SHA-256 (hex) of the file of the function's module, "" where it has none."""
+    """SHA-256 (hex) of the file of the function's module; "" if it has no file."""
     file = inspect.getsourcefile(importlib.import_module(name.partition(":")[0]))
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""

@@ -54,7 +54,7 @@ def whole_numbers(text: str, what: str) -> tuple[int, ...]:
 
 
 def share(value: Any, what: str) -> float:
-    """``"0.5"`` → 0.5. Raises UserError for what is not a number."""
+    """``"0.5"`` → 0.5. Raises UserError if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -62,7 +62,7 @@ def share(value: Any, what: str) -> float:
 
 
 def count(value: Any, what: str) -> int:
-    """``"200"`` → 200. Raises UserError for what is not a whole number from 0 on."""
+    """``"200"`` → 200. Raises UserError if it is not a whole number ≥ 0."""
     numbers = whole_numbers(str(value), what)
     if len(numbers) != 1 or numbers[0] < 0:
         raise UserError(f"{what} {value}: expected one whole number, 0 or larger.")

@@ -78,7 +78,7 @@ def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
 
 
 def _check_protocol(grid: Grid) -> None:
-    """Raises UserError on what no method can be run with; `plan` asks again for each method."""
+    """Raises UserError for a protocol that no method supports; `plan` checks again for each method."""
     try:
         Protocol(
             batch_size=grid.batch_size or 1, order=grid.order, reset=grid.reset,

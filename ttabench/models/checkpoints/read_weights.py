@@ -84,7 +84,7 @@ def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:
 def rewrapped(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
     """`tensors` as :func:`read_weights` gives them, for a network whose own names are the `wanted` ones.
 
-    Where all names of the network itself begin with what is taken for a wrapper, it is put back.
+    If all names of the network itself begin with a prefix that wrappers use, the prefix is added again.
     """
     prefix = _wrappers(list(wanted))
     if any(name.startswith(prefix) for name in tensors):
@@ -93,7 +93,7 @@ def rewrapped(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str,
 
 
 def _wrappers(names: Collection[str]) -> str:
-    """What wrappers put in front of all names, e.g. ``module.model.``; "" where nothing."""
+    """The prefix that wrappers added to all names, e.g. ``module.model.``; "" if there is none."""
     found = ""
     while more := next((p for p in PREFIXES if names and all(n.startswith(found + p) for n in names)), ""):
         found += more

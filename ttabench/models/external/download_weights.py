@@ -16,7 +16,7 @@ from ttabench.progress import OnProgress, silent
 __all__ = ["PublishedWeights", "WeightsFile", "obtain"]
 
 WeightsFile = Archive
-"""File name, addresses and, where the authors publish them, size and checksums."""
+"""File name, addresses, and size and checksums if the authors publish them."""
 
 
 @dataclass(frozen=True, kw_only=True)

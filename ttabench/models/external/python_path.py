@@ -74,7 +74,7 @@ def _failed(arch: str, given: dict[str, Any], problem: Exception) -> UserError:
 
 
 def _parts(arch: str) -> tuple[str, str]:
-    """Module and name. Raises UserError where one is missing."""
+    """Module and name. Raises UserError if one of them is missing."""
     module, _, name = arch.partition(":")
     if not (module and name):
         raise UserError(f"'{arch}' is not of the form package.module:callable, e.g. mynets:build.")

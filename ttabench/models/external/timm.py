@@ -66,10 +66,10 @@ def network(
 
 
 def _made(timm: Any, arch: str, dataset: Dataset) -> tuple[Any, dict[str, int]]:
-    """The network with random weights, and the size that it was told.
+    """The network with random weights, and the image size that it was built for, if timm needs one.
 
-    Transformers are made for one size of image; they are told the dataset's, to which timm then fits
-    pretrained weights too (positions are interpolated).
+    Transformers are built for one image size. They are built for that of the dataset; timm interpolates the
+    positions of pretrained weights.
     """
     name = arch.removeprefix(PREFIX)
     size: dict[str, int] = {}
@@ -90,7 +90,7 @@ def _made(timm: Any, arch: str, dataset: Dataset) -> tuple[Any, dict[str, int]]:
 
 
 def _check_reachable(arch: str, origin: Mapping[str, Any]) -> None:
-    """Raises UserError where weights must be downloaded and their address does not answer.
+    """Raises UserError if weights must be downloaded and their address does not answer.
 
     timm itself tries for more than a minute, and names no file.
     """
@@ -115,7 +115,7 @@ def _is_cached(origin: Mapping[str, Any]) -> bool:
 
 
 def _address(origin: Mapping[str, Any]) -> str:
-    """Where the weights are, "" where timm does not say."""
+    """The address of the weights; "" if timm does not state it."""
     repository = origin.get("hf_hub_id")
     if not repository:
         return str(origin.get("url") or "")

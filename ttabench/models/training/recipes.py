@@ -71,12 +71,12 @@ class Recipe:
 
 
 def fitted(recipe: Recipe, images: int) -> Recipe:
-    """A recipe for a training set of `images`: as it is where that is large.
+    """A recipe for a training set of `images`; it does not change for large sets.
 
-    The recipes are made for tens of thousands of images. Of a few hundred, 30 epochs in batches of 512
-    would be 30 updates. So the batch is at most an eighth of the images, and at least 16, with the learning
-    rate of SGD scaled with the batch, and that of AdamW with its root; and epochs are added until there are
-    `least_steps` updates.
+    The recipes are made for tens of thousands of images. With a few hundred images, 30 epochs in batches of
+    512 are only 30 updates. So the batch size is at most an eighth of the images, and at least 16. The
+    learning rate of SGD is scaled with the batch size, that of AdamW with its square root. Epochs are added
+    until there are `least_steps` updates.
     """
     if not recipe.least_steps:
         return recipe
@@ -136,7 +136,7 @@ _general = Recipe(
 
 
 def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
-    """The recipe called `name` ("" = fast). Raises UserError where there is none."""
+    """The recipe called `name` ("" = fast). Raises UserError for an unknown name."""
     if member.family == PYTHON:
         choices = {FAST: replace(_general, flip=dataset != "digits-c")}
     elif dataset == "digits-c":

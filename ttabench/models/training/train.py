@@ -238,7 +238,7 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
 
 
 def make_optimizer(recipe: Recipe, net: nn.Module, device: torch.device) -> torch.optim.Optimizer:
-    """SGD or AdamW; norms and biases are decayed only where the recipe says so."""
+    """SGD or AdamW. Weight decay of norms and biases is set by the recipe."""
     trained = [p for p in net.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": recipe.weight_decay},
@@ -254,7 +254,7 @@ def make_optimizer(recipe: Recipe, net: nn.Module, device: torch.device) -> torc
 
 
 def resolve_precision(precision: str, recipe: Recipe, device: torch.device) -> str:
-    """ "auto" → the recipe's, and where that says auto too: bfloat16 on a GPU that has it."""
+    """Resolve "auto": the recipe's precision; if this is "auto" too, bfloat16 on GPUs that support it."""
     if precision == "auto":
         precision = recipe.precision
     if precision == "auto":
