@@ -223,7 +223,7 @@ def test_the_first_download_is_pinned_and_a_later_one_must_agree(mirror: Mirror)
     path.unlink()
     mirror.files["w.pth"] = b"second"
     with pytest.raises(
-        UserError, match=r"not the file that was first downloaded .* or, if .*, delete .*w\.pth\.sha256"
+        UserError, match=r"not the file that was first downloaded .* If .*, delete .*w\.pth\.sha256"
     ):
         obtain(weights(mirror), "somebody")
     pin.unlink()
