@@ -171,7 +171,7 @@ def run(
             yield event
             continue
         if isinstance(event, Died):
-            raise UserError(f"the process running {event.job.cells[-1]} was killed (out of memory?).")
+            raise UserError(f"{event.job.cells[-1]}: {event.reason}.")
         for result in event:
             if (found := waiting.pop(result.cell.cell_id, None)) is not None:
                 yield compare(found, result, here(device or _stored(found)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import traceback
 from collections.abc import Callable
@@ -39,7 +40,11 @@ class Job:
     device: str = "cpu"
 
     def __call__(self, emit: Emit, state: WorkerState) -> Done:
-        return Worker(state, self.results, self.device, emit).run(self.cells)
+        def stored(result: Result) -> None:
+            emit(Done((result,)))
+
+        Worker(state, self.results, self.device, emit).run(self.cells, stored)
+        return Done()
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,12 @@ class CellProgress:
 
 @dataclass(frozen=True)
 class Done:
-    """The results of a job, already stored."""
+    """Results that are already stored."""
 
     results: tuple[Result, ...] = field(default=())
 
 
-Emit = Callable[[CellProgress], None]
+Emit = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,11 @@ class Worker:
     device: str
     emit: Emit
 
-    def run(self, cells: tuple[Cell, ...]) -> Done:
-        """Run cells and store their results. A cell that fails is a result with its reason.
+    def run(self, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
+        """Run cells, store their results and hand each to `stored`. A cell that fails is a result too.
 
         Raises UserError only where results cannot be stored.
         """
-        results: list[Result] = []
         method: Method[Any] | None = None
         settings_alarm = ""
         lost: Cell | None = None
@@ -99,9 +103,19 @@ class Worker:
             except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
                 result = failed(cell, problem)
                 lost = lost or cell
+                if out_of_memory(problem):
+                    method = None
+                    # The frames of the exception hold tensors; its text is in the result.
+                    problem.__traceback__ = None
+                    self.free_memory()
             self.writer().append(result)
-            results.append(result)
-        return Done(tuple(results))
+            stored(result)
+
+    def free_memory(self) -> None:
+        """Drop all that can be made again, so that the next cell finds a worker like a new one."""
+        self.state.drop("prepared method", "source data", "classifier", "dataset")
+        gc.collect()
+        torch.cuda.empty_cache()  # does nothing where CUDA was never used
 
     def run_cell(self, cell: Cell, method: Method[Any], settings_alarm: str) -> Result:
         """The result of a cell with a prepared method; `settings_alarm` comes from `Method.check`."""
@@ -228,10 +242,19 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
+def out_of_memory(problem: BaseException) -> bool:
+    """Whether memory of this process or of its GPU ran out; torch has no class of its own for the CPU."""
+    text = str(problem)
+    lacking = "DefaultCPUAllocator" in text or "CUDA out of memory" in text
+    return isinstance(problem, MemoryError | torch.OutOfMemoryError) or lacking
+
+
 def failed(cell: Cell, problem: Exception) -> Result:
     """The result of a cell that raised an exception."""
     text = str(problem).strip() or type(problem).__name__
     expected = isinstance(problem, UnusableModel | UserError)
     reason = text if expected else f"{type(problem).__name__}: {text.splitlines()[0]}"
+    if out_of_memory(problem):
+        reason = f"out of memory: {reason}"
     trace = "".join(traceback.format_exception(problem))
     return Result(cell=cell, status="failed", reason=reason, details={"traceback": trace[-4000:]})

@@ -36,6 +36,12 @@ class WorkerState:
         held[key] = make()
         return held[key]  # type: ignore[no-any-return]
 
+    def drop(self, *kinds: str) -> None:
+        """Let go of all objects of these kinds."""
+        for kind in kinds:
+            for thing in self._kinds.pop(kind, {}).values():
+                _close(thing)
+
     def close(self) -> None:
         """Drop all objects, and close open files."""
         for held in self._kinds.values():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,62 @@ def test_a_model_that_returns_nan_fails_its_cell_and_no_other(
     said = ttabench("sweep", *SMALL, *HERE, "--out", out)  # by default what failed is tried again
     assert said.code == 0
     assert "1 to run, 3 done" in said.err
+
+
+@pytest.mark.parametrize("how", ["torch", "python", "cuda"])
+def test_a_cell_that_runs_out_of_memory_leaves_the_worker_usable(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    real = Tent.adapt
+    used: list[weakref.ref[Tent]] = []
+
+    def large(self: Tent, x: torch.Tensor) -> torch.Tensor:
+        if not used:
+            used.append(weakref.ref(self))
+            if how == "torch":
+                torch.empty(1 << 50)
+            elif how == "python":
+                bytearray(1 << 50)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        assert used[0]() is None  # the method that failed, and its classifier, are gone
+        return real(self, x)
+
+    monkeypatch.setattr(Tent, "adapt", large)
+    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert said.code == 1
+    cells = load_frame(out).set_index(["method", "corruption"])
+    assert cells.loc[("tent", "fog"), "reason"].startswith("out of memory: ")
+    assert cells.loc[("tent", "snow"), "status"] == "ok"
+
+
+def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
+    ttabench: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net_that_hangs.py").write_text(
+        "import multiprocessing, pathlib, time, torch\n"
+        "once = pathlib.Path('once')\n"
+        "class Net(torch.nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        if multiprocessing.parent_process() and not once.exists():\n"
+        "            once.touch()\n"
+        "            time.sleep(600)\n"
+        "        return super().forward(x)\n"
+        "def build(num_classes):\n"
+        "    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]\n"
+        "    return Net(*pool, torch.nn.Linear(48, num_classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    what = ("--methods", "bn_stats", "--corruptions", "fog,snow", "--reset", "continual", "--limit", "50")
+    mine = ("--archs", "net_that_hangs:build", *what, "--workers", "1", "--out", out)
+    said = ttabench("sweep", *mine, "--cell-timeout", "6")
+    assert said.code == 1, said.err
+    cells = load_frame(out).set_index(["method", "corruption"])
+    assert cells.loc["source", "status"].tolist() == ["failed", "failed"]
+    assert cells.loc[("source", "fog"), "reason"] == "it ran longer than 6 s and was stopped"
+    assert cells.loc[("source", "snow"), "reason"] == "fog-5, earlier in this continual run, failed"
+    assert cells.loc["bn_stats", "status"].tolist() == ["ok", "ok"]
+    assert not cells["alarm"].str.contains("imports").any()  # sending progress is not an import
 
 
 def test_fail_fast_stops(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
 from ttabench.env import pick_device
 from ttabench.errors import printable
-from ttabench.executors import Executor, inline, local
-from ttabench.executors.workers import pick_workers
+from ttabench.executors.workers import pick_executor, pick_workers
 from ttabench.models.model import Model
 from ttabench.registry import view
 from ttabench.store import Store
@@ -30,6 +29,7 @@ from ttabench.sweep.agenda import (
     record_not_applicable,
 )
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.options import cell_limits, count
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
@@ -86,14 +86,17 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     console = _console()
     sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
     planned = _plan(sweep, device)
-    workers = pick_workers(str(options["workers"]), device, len(planned))
+    workers = pick_workers(
+        str(options["workers"]), device, len(planned), count(options["per_gpu"], "--per-gpu") or 1
+    )
+    trainer = pick_executor(workers, device)
+    executor = pick_executor(workers, device, cell_limits(options))
     overwrite = pick_overwrite(str(options["overwrite"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     agenda = make_agenda(planned, store, overwrite)
-    executor: Executor = local.run if workers else inline.run
     if agenda.todo and (missing := untrained(sweep)):
         console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
-        train_all([TrainJob(model.name, model.dataset.name, device) for model in missing], executor, workers)
+        train_all([TrainJob(model.name, model.dataset.name, device) for model in missing], trainer, workers)
         planned = _plan(sweep, device)
         agenda = make_agenda(planned, store, overwrite)
     store.write_plan(plan_rows(planned), extend=extend)

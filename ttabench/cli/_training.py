@@ -19,7 +19,7 @@ def train_all(jobs: Sequence[TrainJob], executor: Executor, workers: int) -> Non
                 note = f"loss {event.loss:.3f}, {clock(event.seconds_left)} left"
                 display.running(event.name, event.epoch, event.epochs, note)
             elif isinstance(event, Died):
-                raise UserError(f"the process training {event.job.name} was killed (out of memory?).")
+                raise UserError(f"training {event.job.name}: {event.reason}.")
             elif event.problem:
                 raise UserError(f"training {event.name}: {event.problem}")
             else:

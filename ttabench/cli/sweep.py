@@ -133,6 +133,27 @@ def sweep(
     device: Annotated[
         str, Option(metavar="DEVICE", rich_help_panel=RUN, help="auto, cpu, cuda, cuda:1 …")
     ] = DEFAULTS["device"],
+    per_gpu: Annotated[
+        int, Option(metavar="COUNT", rich_help_panel=RUN, help="Workers on each GPU, for small nets.", min=1)
+    ] = DEFAULTS["per_gpu"],
+    cell_timeout: Annotated[
+        float,
+        Option(
+            metavar="SECONDS",
+            rich_help_panel=RUN,
+            help="A cell that runs longer is stopped and recorded as failed; 0 = unlimited.",
+            min=0,
+        ),
+    ] = DEFAULTS["cell_timeout"],
+    cell_memory: Annotated[
+        float,
+        Option(
+            metavar="GB",
+            rich_help_panel=RUN,
+            help="A cell whose process needs more host memory is recorded as failed; 0 = unlimited.",
+            min=0,
+        ),
+    ] = DEFAULTS["cell_memory"],
     config: Annotated[
         Path | None,
         Option(metavar="FILE", rich_help_panel=RUN, help="A TOML file with these options; flags come first."),

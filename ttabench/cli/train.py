@@ -52,8 +52,7 @@ def train(
     from ttabench.cores import available_cores
     from ttabench.data.catalog import dataset
     from ttabench.env import pick_device
-    from ttabench.executors import inline, local
-    from ttabench.executors.workers import pick_workers
+    from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.method_texts import distinct_list
     from ttabench.models.resolve import resolve_trainable
     from ttabench.sweep.train_sources import TrainJob
@@ -77,7 +76,7 @@ def train(
             TrainJob(model.name, model.dataset.name, chosen, share, epochs, seed, precision, recipe)
             for model in todo
         ]
-        train_all(jobs, local.run if count else inline.run, count)
+        train_all(jobs, pick_executor(count, chosen), count)
         for model in todo:
             plot = model.plot_learning_curve()
             print(f"{model}: model card {plot.with_suffix('.md')}, learning curve {plot}")

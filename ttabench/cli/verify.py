@@ -49,8 +49,7 @@ def verify(
     from ttabench import verify as verifying
     from ttabench.cli._display import Display, clock
     from ttabench.env import pick_device
-    from ttabench.executors import Executor, inline, local
-    from ttabench.executors.workers import pick_workers
+    from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
 
     store = Store.at(results)
@@ -59,7 +58,7 @@ def verify(
     others = verifying.find_weights(records, store.sweep())
     on = pick_device(device) if device else ""
     count = pick_workers(workers, on or "cpu", len(records))
-    executor: Executor = local.run if count else inline.run
+    executor = pick_executor(count, on or "cpu")
     checks: list[Check] = []
     kinds = [(str(cell), f"{cell.label} {cell.arch}") for cell in (r.result.cell for r in records)]
     with Display(len(records), "cells", kinds=kinds, workers=count) as display:

@@ -1,111 +1,118 @@
-"""Run jobs on this machine in worker processes. The sweep continues if a worker is killed."""
+"""Jobs on this machine, in processes that may die without taking the sweep with them."""
 
 from __future__ import annotations
 
-import multiprocessing as mp
-import os
-import signal
-import threading
 import warnings
-from collections.abc import Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import Connection
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any
 
-from ttabench.errors import forward_warnings
-from ttabench.executors import Died, Job
-from ttabench.malloc import keep_freed_memory
-from ttabench.worker_state import WorkerState
+from ttabench.errors import UserError
+from ttabench.executors import NO_LIMITS, Died, Job, Limits
+from ttabench.executors.process import WorkerProcess
+
+STARTS = 3  # a worker that fails to start so often in a row does not start here at all
+POLL = 0.1  # seconds between two looks at the limits
 
 
-def run(jobs: Sequence[Job], workers: int) -> Generator[Any]:
+@dataclass(frozen=True)
+class Lost:
+    """A job that its worker did not end; `again` where it may go better in a process of its own."""
+
+    job: Job
+    reason: str
+    again: bool = True
+
+
+def run(
+    jobs: Sequence[Job],
+    workers: int,
+    *,
+    environments: Sequence[Mapping[str, str]] = ({},),
+    limits: Limits = NO_LIMITS,
+) -> Generator[Any]:
     """Run `jobs` on `workers` processes of one thread each.
 
-    With one thread per process, numbers are bitwise equal for any number of workers. If a worker is killed,
-    the pool is started again, and the jobs that were running are repeated one at a time. So the job that
-    kills its worker is identified.
+    One thread per process keeps a number the same bit for bit whatever the number of workers. A worker
+    that dies is replaced. Its job is repeated once, at the end and alone in a fresh process; if that dies
+    too, the job is given up (:class:`Died`). A cell that runs too long is given up at once.
+
+    environments   variables for worker 0, 1, …, from the start again where there are more workers.
+    Raises UserError where no worker can start, and whatever a job raises.
     """
-    queue, suspects = list(reversed(jobs)), list[Job]()
-    while queue or suspects:
-        alone = bool(suspects)
-        todo = suspects if alone else queue
-        lost: list[Job] = []
-        yield from _pool(todo, 1 if alone else workers, lost)
-        if alone and lost:
-            yield Died(lost[0])
-        else:
-            suspects += lost
-
-
-def _pool(todo: list[Job], workers: int, lost: list[Job]) -> Generator[Any]:
-    """Run `todo`, from its end, until it is empty or a worker dies; then `lost` gets the running jobs."""
-    context = mp.get_context("spawn")
-    receive, send = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, _start, (send,))
-    running: dict[Future[Any], Job] = {}
+    queue, again = deque(jobs), list[Job]()
+    crew = [WorkerProcess(environments[i % len(environments)]) for i in range(min(workers, len(queue)))]
     try:
-        while (todo or running) and not lost:
-            while todo and len(running) < workers:
-                try:
-                    future = pool.submit(_work, todo[-1])
-                except BrokenProcessPool:  # a worker just died; the job stays in `todo`
-                    lost += running.values()
-                    return
-                running[future] = todo.pop()
-            finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
-            while receive.poll():
-                event = receive.recv()
-                if isinstance(event, Warning):
-                    warnings.warn(event, stacklevel=2)
+        for event in _work(queue, crew, limits):
+            if isinstance(event, Lost) and event.again:
+                again.append(event.job)
+            else:
+                yield Died(event.job, event.reason) if isinstance(event, Lost) else event
+        for job in again:
+            _stop(crew)
+            for event in _work(deque([job]), [w for w in crew if w.failed_starts < STARTS][:1], limits):
+                if isinstance(event, Lost):
+                    twice = ", twice, the second time alone" if event.again else ""
+                    yield Died(event.job, event.reason + twice)
                 else:
                     yield event
-            for future in finished:
-                job = running.pop(future)
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    lost.append(job)
-        lost += running.values() if lost else ()
     finally:
-        _stop(pool)
+        _stop(crew)
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """Stop at once: running jobs are lost, stored results remain."""
-    processes = list((pool._processes or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join(5)
+def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> Generator[Any]:
+    """Work through `queue`; yields events, what jobs return, and what was lost."""
+    while queue or any(worker.job for worker in crew):
+        for worker in crew:
+            if queue and not worker.started and worker.failed_starts < STARTS:
+                worker.start()
+            if queue and worker.ready and worker.job is None and worker.give(queue[0]):
+                queue.popleft()
+        wait([one for worker in crew for one in worker.waitables()], POLL)
+        for worker in crew:
+            if worker.started:
+                yield from _attend(worker, limits)
+        if queue and all(worker.failed_starts >= STARTS for worker in crew):
+            raise UserError("no worker process can start here; the reason is in the warning above.")
 
 
-_send: Connection | None = None
-_state = WorkerState()  # of this worker process; empty in the process that starts workers
-MAX_WARNING = 900  # characters: a pipe takes at most 4096 bytes in one write
+def _attend(worker: WorkerProcess, limits: Limits) -> Generator[Any]:
+    """Pass on what a worker has sent, and clear it away where it has died or uses too much."""
+    end = worker.end_of_process()  # looked up first: what it sent before its end is then all there
+    for kind, payload in worker.messages():
+        if kind == "ready":
+            worker.ready, worker.failed_starts = True, 0
+        elif kind == "broken":
+            worker.broken = f": {payload}"
+        elif kind == "warning":
+            warnings.warn(payload, stacklevel=2)
+        elif kind == "raised":
+            raise payload
+        else:
+            if kind == "done":
+                worker.job = None
+            yield payload
+    job, was_ready = worker.job, worker.ready
+    if end:
+        worker.stop()
+        if job is not None:
+            yield Lost(job, f"the worker process {end}")
+        elif not was_ready:
+            worker.failed_starts += 1
+            if worker.failed_starts == STARTS:
+                warnings.warn(f"a worker process cannot start: it {end}{worker.broken}", stacklevel=2)
+    elif job is not None and worker.runs_too_long(limits):
+        worker.stop()
+        yield Lost(job, f"it ran longer than {limits.seconds:g} s and was stopped", again=False)
+    elif job is not None and worker.is_too_large(limits):
+        worker.stop()
+        yield Lost(job, f"the worker process grew beyond {limits.memory / 1e9:g} GB of memory")
 
 
-def _start(send: Connection) -> None:
-    global _send
-    _send = send
-    forward_warnings(lambda warning: send.send(type(warning)(str(warning)[:MAX_WARNING])))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    keep_freed_memory()
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def _leave_with_parent() -> None:
-    """End this worker when its parent process ends, also if the parent was killed."""
-    if (parent := mp.parent_process()) is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(job: Job) -> Any:
-    # One message is one short write to the pipe, so a killed worker leaves no lock behind.
-    assert _send is not None
-    return job(_send.send, _state)
+def _stop(crew: Sequence[WorkerProcess]) -> None:
+    for worker in crew:
+        worker.kill()
+    for worker in crew:
+        worker.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from ttabench.corruptions import names
 from ttabench.errors import UserError, unknown
+from ttabench.executors import Limits
 from ttabench.method_texts import split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
@@ -34,6 +36,9 @@ DEFAULTS: dict[str, Any] = {
     "out": "results",
     "workers": "auto",
     "device": "auto",
+    "per_gpu": 1,
+    "cell_timeout": 0.0,
+    "cell_memory": 0.0,
     "overwrite": "stale",
     "set": [],
 }
@@ -67,6 +72,16 @@ def count(value: Any, what: str) -> int:
     if len(numbers) != 1 or numbers[0] < 0:
         raise UserError(f"{what} {value}: expected one whole number, 0 or larger.")
     return numbers[0]
+
+
+def cell_limits(options: Mapping[str, Any]) -> Limits:
+    """What a cell may use, from ``cell_timeout`` in seconds and ``cell_memory`` in GB. Raises UserError."""
+    seconds, memory = (
+        share(options[name], f"--{name.replace('_', '-')}") for name in ("cell_timeout", "cell_memory")
+    )
+    if not (0 <= seconds < math.inf and 0 <= memory < math.inf):
+        raise UserError("--cell-timeout and --cell-memory: expected a number, 0 (unlimited) or larger.")
+    return Limits(seconds, int(memory * 1e9))
 
 
 def corruption_names(text: str) -> tuple[str, ...]:

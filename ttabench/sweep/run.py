@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
 from ttabench.cell import Result
@@ -15,22 +15,33 @@ def run(
     todo: Sequence[Job], store: Store, executor: Executor, workers: int, *, fail_fast: bool = False
 ) -> Iterator[Result | CellProgress]:
     """Run jobs, and yield progress and stored results. With `fail_fast`, stop at the first failure."""
+    stored: set[str] = set()  # a sequence that was begun twice reports some cells twice
     with closing(executor(todo, workers)) as events:
         for event in events:
             if isinstance(event, CellProgress):
                 yield event
                 continue
-            results = event.results if isinstance(event, Done) else _died(event, store)
-            yield from results
-            if fail_fast and any(r.status == "failed" for r in results):
+            results = event.results if isinstance(event, Done) else _died(event, store, stored)
+            new = [result for result in results if result.cell.cell_id not in stored]
+            stored.update(result.cell.cell_id for result in new)
+            yield from new
+            if fail_fast and any(r.status == "failed" for r in new):
                 return
 
 
-def _died(event: Died, store: Store) -> tuple[Result, ...]:
-    reason = "the worker process was killed twice while running this cell (out of memory?)"
-    results = tuple(Result(cell=cell, status="failed", reason=reason) for cell in event.job.cells)
+def _died(event: Died, store: Store, stored: Collection[str]) -> tuple[Result, ...]:
+    """Record the cells that a lost job had still to do: the one it was at, and those that go on from it."""
+    results: list[Result] = []
+    for cell in event.job.cells:
+        if cell.cell_id in stored:
+            continue
+        reason = event.reason
+        if results:
+            at = results[0].cell
+            reason = f"{at.corruption}-{at.severity}, earlier in this continual run, failed"
+        results.append(Result(cell=cell, status="failed", reason=reason))
     writer = store.writer()
     for result in results:
         writer.append(result)
     writer.close()
-    return results
+    return tuple(results)

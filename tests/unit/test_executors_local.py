@@ -1,0 +1,190 @@
+"""Jobs in processes: each bound to its GPU, and none of them able to take the rest down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ttabench.errors import UserError
+from ttabench.executors import Died, Limits, inline, local
+from ttabench.executors.workers import bindings, pick_executor, pick_workers
+from ttabench.worker_state import WorkerState
+
+Emit = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Says:
+    """Tells its name, its process and what GPU that sees."""
+
+    name: str = "fine"
+    seconds: float = 0.0
+
+    def __call__(self, emit: Emit, state: WorkerState) -> tuple[str, int, str]:
+        time.sleep(self.seconds)
+        assert torch.get_num_threads() == 1
+        return self.name, os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+@dataclass(frozen=True)
+class Kills:
+    """Ends its process with a signal, or with an exit code where `how` is negative."""
+
+    how: int
+    once: Path | None = None  # a file that marks that it was done already
+
+    def __call__(self, emit: Emit, state: WorkerState) -> str:
+        if self.once and self.once.exists():
+            return "second time"
+        if self.once:
+            self.once.touch()
+        if self.how < 0:
+            os._exit(-self.how)
+        os.kill(os.getpid(), self.how)
+        time.sleep(60)
+        return "still here"
+
+
+@dataclass(frozen=True)
+class Event:
+    cell: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Hangs:
+    """Emits two cells in time, then stays in the third."""
+
+    def __call__(self, emit: Emit, state: WorkerState) -> None:
+        for cell in ("a", "b", "c"):
+            emit(Event(cell, os.getpid()))
+            time.sleep(600 if cell == "c" else 0.7)
+
+
+@dataclass(frozen=True)
+class Grows:
+    """Fills so many bytes, and keeps them for a while."""
+
+    size: int
+
+    def __call__(self, emit: Emit, state: WorkerState) -> str:
+        held = bytearray(b"x") * self.size
+        time.sleep(3)
+        return str(len(held))
+
+
+def test_each_worker_is_bound_to_its_own_gpu_and_gpus_are_shared_evenly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    count = pick_workers("auto", "cuda", 1, per_gpu=2)
+    assert count == 4
+    said = list(pick_executor(count, "cuda")([Says(seconds=1.0)] * 12, count))
+    seen = {pid: gpu for _, pid, gpu in said}
+    assert sorted(seen.values()) == ["0", "0", "1", "1"]
+    assert all(seen[pid] == gpu for _, pid, gpu in said)
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_bindings_keep_to_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, MIG-9a")
+    assert bindings("cuda") == ({"CUDA_VISIBLE_DEVICES": "5"}, {"CUDA_VISIBLE_DEVICES": "MIG-9a"})
+    assert bindings("cuda:1") == bindings("cpu") == ({},)
+    assert pick_workers("auto", "cuda:1", 1, per_gpu=3) == 3
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        (signal.SIGSEGV, "was killed by SIGSEGV (a crash in native code)"),
+        (signal.SIGKILL, "was killed by SIGKILL (out of memory?)"),
+        (-7, "ended with exit code 7"),
+    ],
+)
+def test_a_death_says_what_happened_and_the_other_jobs_go_on(how: int, reason: str) -> None:
+    events = list(local.run([Says("a"), Kills(how), Says("b"), Says("c")], 1))
+    died = [event for event in events if isinstance(event, Died)]
+    assert died == [Died(Kills(how), f"the worker process {reason}, twice, the second time alone")]
+    assert sorted(event[0] for event in events if not isinstance(event, Died)) == ["a", "b", "c"]
+
+
+def test_a_job_that_died_once_is_repeated(tmp_path: Path) -> None:
+    assert list(local.run([Kills(signal.SIGKILL, tmp_path / "once")], 1)) == ["second time"]
+
+
+def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    bad = {"TTABENCH_TEST": "a\0b"}  # no environment can hold this: the start fails
+    said = list(local.run([Says(seconds=3.0)] * 4, 2, environments=(bad, {"CUDA_VISIBLE_DEVICES": "1"})))
+    assert [gpu for _, _, gpu in said] == ["1"] * 4
+    with pytest.raises(UserError, match="no worker process can start"):
+        list(local.run([Says()], 1, environments=(bad,)))
+    told = [str(one.message) for one in recwarn if "cannot start" in str(one.message)]
+    assert told[-1] == (
+        "a worker process cannot start: it ended with exit code 0: ValueError: embedded null byte"
+    )
+
+
+def test_a_cell_that_hangs_is_stopped_and_the_rest_goes_on() -> None:
+    # The limit is per cell: cells that take 0.7 s each are not stopped after 1.5 s.
+    events = list(local.run([Says("a"), Hangs(), Says("b")], 1, limits=Limits(seconds=1.5)))
+    seen = [event for event in events if isinstance(event, Event)]
+    assert [event.cell for event in seen] == ["a", "b", "c"]
+    assert [e for e in events if isinstance(e, Died)] == [
+        Died(Hangs(), "it ran longer than 1.5 s and was stopped")
+    ]
+    assert [event[0] for event in events if isinstance(event, tuple)] == ["a", "b"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(seen[0].pid, 0)
+
+
+def test_a_cell_that_grows_is_stopped_and_the_rest_goes_on() -> None:
+    jobs = [Says("a"), Grows(1_500_000_000), Grows(1000), Says("b")]
+    events = list(local.run(jobs, 1, limits=Limits(memory=1_000_000_000)))
+    reason = "the worker process grew beyond 1 GB of memory, twice, the second time alone"
+    assert [e for e in events if isinstance(e, Died)] == [Died(jobs[1], reason)]
+    assert "1000" in events
+    assert [event[0] for event in events if isinstance(event, tuple)] == ["a", "b"]
+
+
+class Unpicklable(Exception):
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(f"{a} and {b}")
+
+
+@dataclass(frozen=True)
+class Raises:
+    def __call__(self, emit: Emit, state: WorkerState) -> None:
+        raise Unpicklable(1, 2)
+
+
+def test_what_a_job_raises_comes_through_even_where_it_cannot_be_pickled() -> None:
+    with pytest.raises(RuntimeError, match="Unpicklable: 1 and 2"):
+        list(local.run([Raises()], 1))
+
+
+def test_a_closed_generator_ends_its_workers_at_once() -> None:
+    events = local.run([Hangs(), Hangs()], 2)
+    first = next(events)
+    started = time.monotonic()
+    events.close()
+    assert time.monotonic() - started < 5
+    with pytest.raises(ProcessLookupError):
+        os.kill(first.pid, 0)
+
+
+def test_limits_need_a_process_that_can_be_killed() -> None:
+    assert pick_executor(0, "cpu") is inline.run
+    with pytest.raises(UserError, match="--workers to 1"):
+        pick_executor(0, "cpu", Limits(seconds=1))

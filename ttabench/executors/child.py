@@ -1,0 +1,90 @@
+"""What runs inside a worker process: jobs come through a pipe, events and results go back through it."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+from ttabench.errors import forward_warnings
+from ttabench.malloc import keep_freed_memory
+from ttabench.worker_state import WorkerState
+
+Kind = Literal["ready", "broken", "warning", "event", "done", "raised"]
+"""What a message is: (kind, payload). ``broken`` has the reason why the worker cannot start."""
+
+
+class Link:
+    """The worker's end of the pipe. Any thread may send; a message is never mixed with another."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._lock = pipe, threading.Lock()
+
+    def send(self, kind: Kind, payload: Any = None) -> None:
+        with self._lock:
+            self._pipe.send((kind, payload))
+
+    def receive(self) -> Any:
+        return self._pipe.recv()
+
+
+def main(pipe: Connection, environment: Mapping[str, str]) -> None:
+    """Work until the parent closes the pipe.
+
+    environment   variables of this worker alone, such as CUDA_VISIBLE_DEVICES. CUDA reads it when it is
+                  first used, which is after this.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    link = Link(pipe)
+    try:
+        os.environ.update(environment)
+        forward_warnings(lambda warning: link.send("warning", warning))
+        keep_freed_memory()
+        import torch
+
+        torch.set_num_threads(1)
+    except Exception as problem:
+        link.send("broken", f"{type(problem).__name__}: {problem}")
+        return
+    link.send("ready")
+    state = WorkerState()
+    while True:
+        try:
+            job = link.receive()
+        except EOFError:
+            break
+        except Exception as problem:  # the job's code cannot be imported here
+            link.send("raised", _picklable(problem))
+            continue
+        try:
+            result = job(lambda event: link.send("event", event), state)
+            link.send("done", result)
+        except Exception as problem:
+            link.send("raised", _picklable(problem))
+    state.close()
+
+
+def _picklable(problem: Exception) -> Exception:
+    """The exception with its traceback as a note; a RuntimeError where its class cannot be sent."""
+    import pickle
+
+    problem.add_note("".join(traceback.format_exception(problem)))
+    try:
+        pickle.loads(pickle.dumps(problem))
+    except Exception:
+        return RuntimeError(f"{type(problem).__name__}: {problem}")
+    return problem
+
+
+def _leave_with_parent() -> None:
+    """A parent that is killed outright cannot end its workers; they notice."""
+    if (parent := mp.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

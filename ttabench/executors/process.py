@@ -1,0 +1,136 @@
+"""A worker process as its parent sees it: started, given jobs, watched, killed, started again."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from ttabench.executors import Job, Limits, child
+
+CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
+
+
+class WorkerProcess:
+    """One process after the other in one place, such as one GPU.
+
+    job     what it is doing, None if nothing.
+    ready   it has started and takes jobs.
+    failed_starts   how often in a row a process ended before it was ready.
+    broken  what a process that could not start said of it.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._process: mp.process.BaseProcess | None = None
+        self._pipe: Connection | None = None
+        self.job: Job | None = None
+        self.ready = False
+        self.failed_starts = 0
+        self.broken = ""
+        self._cell: object = None
+        self._since = 0.0
+
+    def start(self) -> None:
+        """Start the process; it sends ``ready`` once it takes jobs."""
+        context = mp.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=child.main, args=(theirs, self._environment), daemon=True)
+        self._process.start()
+        theirs.close()  # so that the pipe ends with the process
+        self.ready = False
+
+    @property
+    def started(self) -> bool:
+        return self._process is not None
+
+    def give(self, job: Job) -> bool:
+        """Hand over a job; False where the process has just died."""
+        assert self._pipe is not None
+        try:
+            self._pipe.send(job)
+        except OSError:
+            return False
+        self.job, self._cell, self._since = job, None, time.monotonic()
+        return True
+
+    def waitables(self) -> list[Any]:
+        """What becomes readable when there is a message, or when the process ends."""
+        return [] if self._process is None else [self._pipe, self._process.sentinel]
+
+    def messages(self) -> Iterator[tuple[child.Kind, Any]]:
+        """What has arrived, without waiting."""
+        assert self._pipe is not None
+        while True:
+            try:
+                if not self._pipe.poll():
+                    return
+                kind, payload = self._pipe.recv()
+            except (EOFError, OSError):
+                return
+            if kind == "event" and (cell := getattr(payload, "cell", None)) != self._cell:
+                self._cell, self._since = cell, time.monotonic()
+            yield kind, payload
+
+    def end_of_process(self) -> str:
+        """How the process ended, e.g. ``killed by SIGSEGV``; "" while it lives."""
+        if self._process is None or self._process.is_alive():
+            return ""
+        self._process.join()
+        return describe(self._process.exitcode)
+
+    def runs_too_long(self, limits: Limits) -> bool:
+        """Whether the running cell has used up its time."""
+        return bool(self.job and limits.seconds) and time.monotonic() - self._since > limits.seconds
+
+    def is_too_large(self, limits: Limits) -> bool:
+        """Whether the process has more memory than its cell may use."""
+        if self.job is None or self._process is None or not limits.memory:
+            return False
+        return resident(self._process.pid or 0) > limits.memory
+
+    def kill(self) -> None:
+        """Whatever is running is lost, whatever is stored stays."""
+        if self._process is not None and self._process.pid is not None:
+            self._process.kill()
+
+    def stop(self) -> None:
+        """Kill the process and wait until it is gone, but not for ever."""
+        self.kill()
+        if self._process is not None and self._process.pid is not None:
+            self._process.join(2)
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = self.job = None
+        self.ready = False
+
+
+def describe(code: int | None) -> str:
+    """How a process ended, by its exit code as `multiprocessing` has it: negative for a signal.
+
+    >>> describe(-11)
+    'was killed by SIGSEGV (a crash in native code)'
+    >>> describe(3)
+    'ended with exit code 3'
+    """
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"was killed by signal {-code}"
+    hints = {"SIGKILL": " (out of memory?)", **dict.fromkeys(CRASHES, " (a crash in native code)")}
+    return f"was killed by {name}{hints.get(name, '')}"
+
+
+def resident(pid: int) -> int:
+    """Resident memory of a process in bytes; 0 where it has ended or where /proc does not exist."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
