@@ -150,7 +150,7 @@ class Store:
                         "choose another folder with --out, or add --extend to put both into this one."
                     )
                 manifest["sweep"] = _union(held, sweep)
-            elif store.root.exists() and (not store.root.is_dir() or any(store.root.iterdir())):
+            elif store.root.exists() and not _is_free(store.root):
                 raise UserError(
                     f"{root} exists and is not a results folder of ttabench; choose another with --out."
                 )
@@ -347,6 +347,14 @@ class Writer:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _is_free(root: Path) -> bool:
+    """Whether this is an empty folder, or one that another sweep is filling at this moment."""
+    return root.is_dir() and all(
+        entry.name in ("sweep.json", "cells") or (entry.name[0] == "." and entry.name.endswith("-sweep.json"))
+        for entry in root.iterdir()
+    )
 
 
 UNKNOWN = Modules()

@@ -318,6 +318,9 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
         (("--workers", "many"), "expected auto or a whole number"),
         (("--device", "gpu"), "cannot be used"),
         (("--overwrite", "perhaps"), "never"),
+        (("--shard", "0/2"), "expected i/n with 1"),
+        (("--shard", "3/2"), "expected i/n with 1"),
+        (("--cell-timeout", "5"), "need a worker process"),
         (("--precision", "float16"), "float16"),
         (("--contamination", "noise"), "NAME(ε)"),
         (("--contamination", "digit-c(0.1)"), "did you mean 'digits-c'?"),
@@ -414,6 +417,68 @@ def test_ctrl_c_loses_nothing(out: Path, ttabench: Run) -> None:
     kept = stored(out)
     assert 3 <= kept < 150
     assert json.loads((out / "sweep.json").read_text())
+
+
+def test_sigterm_keeps_what_is_stored_and_ends_in_time(out: Path) -> None:
+    process = background(out, LONG)
+    wait_for(lambda: stored(out) >= 3)
+    workers = workers_of(process)
+    started = time.monotonic()
+    os.killpg(process.pid, signal.SIGTERM)  # Slurm sends it to every process of a step
+    _, err = process.communicate(timeout=30)
+    assert time.monotonic() - started < 5
+    assert process.returncode == 143
+    assert "the same command goes on from there" in err
+    assert "Traceback" not in err
+    assert not any(map(alive, workers))
+    assert stored(out) >= 3
+    assert set(load_frame(out)["status"]) == {"ok"}  # no cell is blamed for it
+
+
+def test_sigterm_ends_a_sweep_whose_cell_does_not_answer(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "net_that_hangs.py").write_text(
+        "import pathlib, threading, time, torch\n"
+        "class Net(torch.nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        if threading.current_thread() is not threading.main_thread():\n"
+        "            pathlib.Path('hangs').touch()\n"
+        "            time.sleep(600)\n"
+        "        return super().forward(x)\n"
+        "def build(num_classes):\n"
+        "    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]\n"
+        "    return Net(*pool, torch.nn.Linear(48, num_classes))\n"
+    )
+    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--out", str(out)]
+    command += ["--archs", "net_that_hangs:build", *ONE, *HERE, "--limit", "50"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
+    wait_for((tmp_path / "hangs").exists)
+    started = time.monotonic()
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    assert time.monotonic() - started < 5
+    assert process.returncode == 143
+    assert err.endswith("ttabench: ended by SIGTERM.\n")
+
+
+@pytest.mark.parametrize("reset", ["per_corruption", "continual"])
+def test_shards_share_a_sweep_and_no_cell_is_run_twice(ttabench: Run, out: Path, reset: str) -> None:
+    usual = ("sweep", *SMALL, *HERE, "--reset", reset, "--out", out, "--shard")
+    for shard in ("2/3", "1/3", "3/3"):
+        said = ttabench(*usual, shard)
+        assert said.code == 0, said.err
+    cells = load_frame(out)
+    assert sorted(zip(cells["method"], cells["corruption"], strict=True)) == [
+        ("source", "fog"), ("source", "snow"), ("tent", "fog"), ("tent", "snow"),
+    ]  # fmt: skip
+    records = [record.result.cell.cell_id for record in Store.at(out).records()]
+    assert len(records) == len(set(records)) == 4
+    assert "0 to run, 4 done" in ttabench(*usual, "1/1").err
+
+
+def test_a_shard_of_a_sweep_without_classifiers_is_refused(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", "--archs", "vit_lite", *ONE, "--shard", "1/2", "--out", out)
+    assert (said.code, "ttabench train" in said.err, said.err.count("\n")) == (2, True, 1)
 
 
 def alive(pid: str) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 import warnings
+from types import FrameType
 from typing import Any
 
 import typer
@@ -65,9 +68,26 @@ def command() -> Any:
     return made
 
 
+TERMINATED = 128 + signal.SIGTERM
+GRACE = 4.0  # seconds after SIGTERM; schedulers send SIGKILL some seconds later
+
+
+def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
+    """Leave in good order, by force where that takes too long; what is stored is safe either way."""
+    force = threading.Timer(GRACE, _leave_by_force)
+    force.daemon = True
+    force.start()
+    raise SystemExit(TERMINATED)
+
+
+def _leave_by_force() -> None:
+    _complain("ended by SIGTERM.")
+    os._exit(TERMINATED)
+
+
 def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers send it: leave as on Ctrl-C
+    """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130, SIGTERM 143."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
     try:
         with warnings.catch_warnings():
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))
@@ -79,6 +99,10 @@ def main() -> None:
         code = 1
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except SystemExit as leaving:
+        if leaving.code != TERMINATED:
+            raise
+        code = TERMINATED
     except Exception as problem:
         if not hasattr(problem, "format_message"):
             raise
@@ -89,6 +113,8 @@ def main() -> None:
         code = 2
     if code == 130:
         _complain("interrupted.")
+    if code == TERMINATED:
+        _complain("ended by SIGTERM.")
     sys.exit(code)
 
 

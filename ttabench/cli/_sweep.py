@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ttabench.cell import Cell, Result
 from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
 from ttabench.env import pick_device
-from ttabench.errors import printable
+from ttabench.errors import UserError, printable
 from ttabench.executors.workers import pick_executor, pick_workers
 from ttabench.models.model import Model
 from ttabench.registry import view
@@ -33,6 +34,7 @@ from ttabench.sweep.options import cell_limits, count
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
+from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.worker import CellProgress
 
@@ -68,7 +70,8 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     """Run a sweep and print its table. Returns the number of failed cells."""
     started = time.monotonic()
     finished = run_cells(grid, options, extend=extend, fail_fast=fail_fast)
-    _summary(finished)
+    if finished.cells:  # a slice of a small sweep may be empty
+        _summary(finished)
     took = clock(time.monotonic() - started)
     out, console = printable(str(options["out"])), _console()
     console.print(f"{len(finished.cells)} cells in {out}, {len(finished.failed)} failed; {took} in total.")
@@ -85,7 +88,15 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     out = Path(options["out"])
     console = _console()
     sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
-    planned = _plan(sweep, device)
+    shard = pick_shard(str(options["shard"]))
+    missing = untrained(sweep)
+    if missing and shard != WHOLE:  # trained on several machines, they would be different classifiers
+        raise UserError(
+            f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "
+            "run ttabench train first, once."
+        )
+    whole = _plan(sweep, device)
+    planned = take_shard(whole, shard)
     workers = pick_workers(
         str(options["workers"]), device, len(planned), count(options["per_gpu"], "--per-gpu") or 1
     )
@@ -94,26 +105,29 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     overwrite = pick_overwrite(str(options["overwrite"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     agenda = make_agenda(planned, store, overwrite)
-    if agenda.todo and (missing := untrained(sweep)):
+    if agenda.todo and missing:
         console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
         train_all([TrainJob(model.name, model.dataset.name, device) for model in missing], trainer, workers)
-        planned = _plan(sweep, device)
+        planned = whole = _plan(sweep, device)
         agenda = make_agenda(planned, store, overwrite)
-    store.write_plan(plan_rows(planned), extend=extend)
+    store.write_plan(plan_rows(whole), extend=extend)
     record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
     jobs = make_jobs(agenda.todo, planned, store, device)
     failed = list(agenda.failed)
     try:
         kinds = [(str(cell), kind(cell)) for job in jobs for cell in job.cells]
-        with Display(len(kinds), "cells", kinds=kinds, workers=workers) as display:
-            for event in run(jobs, store, executor, workers, fail_fast=fail_fast):
+        with (
+            Display(len(kinds), "cells", kinds=kinds, workers=workers) as display,
+            closing(run(jobs, store, executor, workers, fail_fast=fail_fast)) as events,
+        ):
+            for event in events:
                 if isinstance(event, CellProgress):
                     _show(display, event)
                 else:
                     _tell(display, event)
                     failed += [event.cell] if event.status == "failed" else []
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
         console.print(
             f"\nInterrupted. What is finished is stored in {printable(str(out))}; "
             "the same command goes on from there."

@@ -169,6 +169,14 @@ def sweep(
             help="Compute again: never, failed, stale (failed, or made with other code), always.",
         ),
     ] = DEFAULTS["overwrite"],
+    shard: Annotated[
+        str,
+        Option(
+            metavar="I/N",
+            rich_help_panel=RUN,
+            help="Run the i-th of n slices, from 1; auto asks Slurm's array or torchrun which one.",
+        ),
+    ] = DEFAULTS["shard"],
     extend: Annotated[
         bool, Option("--extend", rich_help_panel=RUN, help="Add to a results folder of another sweep.")
     ] = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
 from ttabench.store import Store
 from ttabench.sweep.plan import Planned
+from ttabench.sweep.shard import sequence
 from ttabench.worker import Job
 
 OVERWRITE = ("never", "failed", "stale", "always")
@@ -55,14 +56,12 @@ def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str 
 
 def make_jobs(todo: Sequence[Cell], planned: Sequence[Planned], store: Store, device: str) -> list[Job]:
     """One job per cell; one per sequence of corruptions if the state continues from one to the next."""
-    sequences: dict[tuple[object, ...], list[Cell]] = {}
+    sequences: dict[Hashable, list[Cell]] = {}
     wanted = {cell.cell_id for cell in todo}
     made: list[Job] = []
     for cell in (item.cell for item in planned if not item.unmet):
         if cell.protocol.reset == "continual":
-            sequences.setdefault(
-                (cell.method, cell.config, cell.arch, cell.dataset, cell.severity, cell.seed), []
-            ).append(cell)
+            sequences.setdefault(sequence(cell), []).append(cell)
         elif cell.cell_id in wanted:
             made.append(Job((cell,), store.root, device))
     made += [

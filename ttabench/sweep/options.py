@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "cell_timeout": 0.0,
     "cell_memory": 0.0,
     "overwrite": "stale",
+    "shard": "",
     "set": [],
 }
 GROUPS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 
 from ttabench.cell import Result
@@ -13,7 +13,7 @@ from ttabench.worker import CellProgress, Done, Job
 
 def run(
     todo: Sequence[Job], store: Store, executor: Executor, workers: int, *, fail_fast: bool = False
-) -> Iterator[Result | CellProgress]:
+) -> Generator[Result | CellProgress]:
     """Run jobs, and yield progress and stored results. With `fail_fast`, stop at the first failure."""
     stored: set[str] = set()  # a sequence that was begun twice reports some cells twice
     with closing(executor(todo, workers)) as events:

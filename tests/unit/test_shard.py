@@ -1,0 +1,53 @@
+"""Which slice of a sweep a machine takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ttabench.errors import UserError
+from ttabench.sweep.shard import pick_shard
+
+
+def slurm(task: int, low: int, high: int, count: int, step: int = 1) -> dict[str, str]:
+    values = {"ID": task, "MIN": low, "MAX": high, "COUNT": count, "STEP": step}
+    return {f"SLURM_ARRAY_TASK_{name}": str(value) for name, value in values.items()}
+
+
+def test_slices_are_counted_from_1() -> None:
+    assert [pick_shard(f"{i}/3") for i in (1, 2, 3)] == [(0, 3), (1, 3), (2, 3)]
+    assert pick_shard("") == (0, 1)
+
+
+def test_a_slurm_array_may_begin_anywhere_and_have_steps() -> None:
+    assert [pick_shard("auto", slurm(i, 7, 9, 3)) for i in (7, 8, 9)] == [(0, 3), (1, 3), (2, 3)]
+    assert [pick_shard("auto", slurm(i, 0, 8, 3, 4)) for i in (0, 4, 8)] == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_ranks_within_an_array_divide_its_tasks() -> None:
+    ranks = [{"RANK": str(rank), "WORLD_SIZE": "2"} for rank in (0, 1)]
+    assert [pick_shard("auto", rank) for rank in ranks] == [(0, 2), (1, 2)]
+    both = [pick_shard("auto", {**slurm(task, 1, 3, 3), **rank}) for task in (1, 2, 3) for rank in ranks]
+    assert both == [(i, 6) for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "--shard i/n"),
+        ({"RANK": "0"}, "--shard i/n"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "expected"),
+        ({"RANK": "a", "WORLD_SIZE": "2"}, "incomplete"),
+        ({"SLURM_ARRAY_TASK_ID": "0"}, "incomplete"),
+        (slurm(5, 1, 5, 3), "gaps"),
+        (slurm(2, 1, 5, 3, 2), "gaps"),
+    ],
+)
+def test_variables_that_do_not_say_which_slice(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        pick_shard("auto", variables)
+
+
+@pytest.mark.parametrize("text", ["1", "1/", "/2", "0/2", "3/2", "-1/2", "a/b", "1/2/3"])
+def test_texts_that_are_no_slice(text: str) -> None:
+    with pytest.raises(UserError, match="expected i/n"):
+        pick_shard(text)

@@ -1,0 +1,79 @@
+"""A slice of a sweep for each of several machines that share nothing but the results folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+
+from ttabench.cell import Cell
+from ttabench.errors import UserError
+from ttabench.sweep.plan import Planned
+
+Shard = tuple[int, int]
+"""The index of a slice, from 0, and how many slices there are."""
+
+WHOLE: Shard = 0, 1
+
+
+def pick_shard(text: str, variables: Mapping[str, str] = os.environ) -> Shard:
+    """``2/5`` → (1, 5): the second of five; ``auto`` asks Slurm's and torchrun's variables; "" is all.
+
+    Raises UserError for anything else, and where ``auto`` finds no variables or an array with gaps.
+    """
+    if not text:
+        return WHOLE
+    if text == "auto":
+        return _from_variables(variables)
+    first, _, second = text.partition("/")
+    if not (first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second)):
+        raise UserError(f"--shard {text}: expected i/n with 1 ≤ i ≤ n, e.g. 2/5, or auto.")
+    return int(first) - 1, int(second)
+
+
+def _from_variables(variables: Mapping[str, str]) -> Shard:
+    """The task of a Slurm array, then the rank in a torchrun; both where both are there."""
+    index, count = WHOLE
+    found = False
+    try:
+        if "SLURM_ARRAY_TASK_ID" in variables:
+            found = True
+            low, high, count, step = (
+                int(variables[f"SLURM_ARRAY_TASK_{name}"]) for name in ("MIN", "MAX", "COUNT", "STEP")
+            )
+            index, between = divmod(int(variables["SLURM_ARRAY_TASK_ID"]) - low, step)
+            if between or (high - low) // step + 1 != count:
+                raise UserError(
+                    "--shard auto: the indices of this Slurm array have gaps; "
+                    "use an array without gaps, or --shard i/n."
+                )
+        if "RANK" in variables and "WORLD_SIZE" in variables:
+            found = True
+            size = int(variables["WORLD_SIZE"])
+            index, count = index * size + int(variables["RANK"]), count * size
+    except (KeyError, ValueError, ZeroDivisionError) as problem:
+        raise UserError(
+            f"--shard auto: the variables of Slurm or torchrun are incomplete ({problem})."
+        ) from None
+    if not found or not 0 <= index < count:
+        raise UserError(
+            "--shard auto: expected SLURM_ARRAY_TASK_ID or RANK and WORLD_SIZE in the environment; "
+            "outside of Slurm and torchrun use --shard i/n."
+        )
+    return index, count
+
+
+def take_shard(planned: Sequence[Planned], shard: Shard) -> list[Planned]:
+    """Every n-th cell of a plan; cells that carry state over to each other stay together.
+
+    It depends on the plan alone and not on what is done, so that slices never overlap, whenever they start.
+    """
+    index, count = shard
+    numbers: dict[Hashable, int] = {}
+    return [p for p in planned if numbers.setdefault(sequence(p.cell), len(numbers)) % count == index]
+
+
+def sequence(cell: Cell) -> Hashable:
+    """Cells that have to run one after the other share it; otherwise it is the cell's own."""
+    if cell.protocol.reset == "continual":
+        return cell.method, cell.config, cell.arch, cell.dataset, cell.severity, cell.seed
+    return cell.cell_id
