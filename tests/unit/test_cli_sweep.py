@@ -301,7 +301,7 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
         (("--methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'"),
         (("--archs", "resnet81"), "did you mean 'resnet18'"),
         (("--datasets", "digit-c"), "did you mean 'digits-c'?"),
-        (("--corruptions", "frog"), "did you mean 'fog'?"),
+        (("--corruptions", "frog"), "did you mean 'fog'"),
         (("--severities", "0"), "severities are 1 to 5"),
         (("--severities", "6"), "severities are 1 to 5"),
         (("--severities", "five"), "expected whole numbers"),
@@ -538,7 +538,7 @@ def test_a_model_of_ones_own(
     said = ttabench("sweep", "--archs", "nets_of_mine:bild", "--out", out, "--extend")
     assert (said.code, "did you mean 'build'" in said.err) == (2, True)
     said = ttabench("sweep", "--archs", "resnet18,cct", "--checkpoint", "x.pt", "--out", out, "--extend")
-    assert (said.code, "name one" in said.err) == (2, True)
+    assert (said.code, "but 2 are given" in said.err) == (2, True)
     said = ttabench("sweep", "--archs", "resnet18", "--checkpoint", "x.pt", "--out", out, "--extend")
     assert (said.code, "x.pt" in said.err, said.err.count("\n")) == (2, True, 1)
 

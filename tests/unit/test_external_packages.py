@@ -93,7 +93,7 @@ def test_torchvision_weights_can_be_named(torchvision: list[Any]) -> None:
         ("torchvision/thousand", "torchvision/thousand has 1000 classes, but squares-c has 4"),
         (
             "torchvision/unreachable",
-            r"weights https://example.org/quarters-V2.pth of torchvision/unreachable cannot be had "
+            r"weights https://example.org/quarters-V2.pth of torchvision/unreachable cannot be loaded "
             r"\(<urlopen error>\).*--archs torchvision/unreachable --checkpoint FILE",
         ),
     ],
@@ -176,7 +176,9 @@ def test_transformers_classifiers_come_with_weights_and_normalisation(
 
 @pytest.mark.usefixtures("transformers")
 def test_a_repository_that_cannot_be_had_is_one_sentence() -> None:
-    with pytest.raises(UserError, match=r"hf/nobody/nothing cannot be had .*name its folder: hf/FOLDER\.$"):
+    with pytest.raises(
+        UserError, match=r"hf/nobody/nothing cannot be loaded .*give its folder: hf/FOLDER\.$"
+    ):
         bring("hf/nobody/nothing", Squares())
 
 
