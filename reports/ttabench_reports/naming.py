@@ -50,7 +50,10 @@ _METHODS = {
     "source": "Source", "bn_stats": "BNStats", "tent": "TENT", "eata": "EATA", "eta": "ETA", "sar": "SAR",
     "cotta": "CoTTA", "rotta": "RoTTA", "sotta": "SoTTA", "medbn": "MedBN", "lame": "LAME", "t3a": "T3A",
     "deyo": "DeYO", "memo": "MEMO", "roid": "ROID", "shot": "SHOT", "foa": "FOA", "note": "NOTE",
-    "rmt": "RMT", "adacontrast": "AdaContrast", "quantile": "Quantile", "quantile_paper": "Quantile (paper)",
+    "actmad": "ActMAD", "actmad_vit": "ActMAD (ViT)", "aqr": "AQR", "cmf": "CMF", "come": "COME",
+    "coral": "CORAL", "neo": "NEO", "poem": "POEM", "rdumb": "RDumb", "tca": "LinearTCA", "ttac": "TTAC",
+    "stack": "Stack", "rmt": "RMT", "adacontrast": "AdaContrast",
+    "quantile": "Quantile", "quantile_paper": "Quantile (paper)",
 }  # fmt: skip
 _ARCHS = {"resnet": "ResNet", "cct": "CCT", "cvt": "CVT", "vit_lite": "ViT-Lite", "wrn": "WRN", "vit": "ViT"}
 _DATASETS = {
