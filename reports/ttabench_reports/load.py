@@ -47,6 +47,11 @@ def read_one(path: Path | str) -> pd.DataFrame:
         frame = pd.DataFrame(rows, columns=[*COLUMNS, CORRECT])
         frame.attrs[ASKED] = [store.sweep()]
         return frame
+    return read_csv(path)
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """The cells of a CSV file. Raises UserError where there is none, or it is not a table of cells."""
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
     try:

@@ -49,8 +49,12 @@ def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
         assert frame.set_index("cell_id").loc[result.cell.cell_id, CORRECT] == result.correct
 
 
-def test_the_later_of_two_measurements_counts(tmp_path: Path, result: Result) -> None:
+def test_the_later_of_two_measurements_counts(
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.store.time.time", lambda: 1000.0)
     early = stored(tmp_path / "a", result)
+    monkeypatch.setattr("ttabench.store.time.time", lambda: 1001.0)
     later = stored(tmp_path / "b", replace(result, accuracy=12.5))
     frame = load.read([later, early])
     newest = frame["written"].max()

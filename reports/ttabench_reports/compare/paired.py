@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench import stats
+
 Bits = NDArray[np.uint8]  # (cells, bytes), packed
 LEAST_SEEDS = 3  # two say next to nothing about how much seeds differ
 _ONES = np.array([byte.bit_count() for byte in range(256)], np.uint8)
@@ -65,8 +67,6 @@ def holm(p: NDArray[np.float64], counted: NDArray[np.bool_] | None = None) -> ND
     rest (Tarone, Biometrics 46, 1990); by default all count.
     """
     adjusted = p.copy()
-    (tested,) = np.nonzero(~np.isnan(p) if counted is None else ~np.isnan(p) & counted)
-    order = tested[np.argsort(p[tested], kind="stable")]
-    scaled = p[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    tested = ~np.isnan(p) if counted is None else ~np.isnan(p) & counted
+    adjusted[tested] = stats.holm(p[tested])
     return adjusted

@@ -18,6 +18,7 @@ from ttabench.protocol import Protocol
 from ttabench.records import Damaged, decode, is_first_format
 from ttabench.store import DETAILS, Store
 from ttabench_reports.frames import PROTOCOL, checked
+from ttabench_reports.load import read_csv
 
 Card = dict[str, Any]  # nested; the leaves are JSON values
 
@@ -54,15 +55,7 @@ def side(results: pd.DataFrame | Path | str, word: str = "results") -> Side:
     path = Path(results)
     if path.is_dir():
         return _of_folder(path)
-    if not path.exists():
-        raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
-    try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (ValueError, OSError, pd.errors.ParserError):  # not text, no columns, ragged lines, unreadable
-        raise UserError(
-            f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
-        ) from None
-    return _of_table(checked(frame, str(path)), str(path))
+    return _of_table(read_csv(path), str(path))
 
 
 def load(results: pd.DataFrame | Path | str) -> pd.DataFrame:
