@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.calibration import calibration_bins
 from ttabench.collapse import collapse_alarm
 from ttabench.contamination import Mixture, foreign_images, interleave
 from ttabench.data.dataset import Labelled
@@ -29,13 +30,15 @@ OnBatch = Callable[[int, int, int], None]
 class Evaluation:
     """accuracy in percent; seconds to adapt and score.
 
-    correct (n,) bool, for the scored images in the order of the test set.
+    correct      (n,) bool, for the scored images in the order of the test set.
+    calibration  :func:`ttabench.calibration.calibration_bins` of the scored images.
     """
 
     accuracy: float
     correct: NDArray[np.bool_]
     seconds: float
     alarm: str
+    calibration: dict[str, list[float]]
 
 
 @dataclass(frozen=True)
@@ -76,16 +79,22 @@ def evaluate(
     started = time.perf_counter()
     with _autocast(protocol, device):
         adapt(method, order, protocol, device, report)
-        predicted = score(method, order, protocol, device, report, scored_classes)
+        predicted, confidence = score(method, order, protocol, device, report, scored_classes)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     labels = order.labels
     if protocol.held_out:
         chosen = np.sort(order.scored)
-        predicted, labels = predicted[chosen], labels[chosen]
+        predicted, confidence, labels = predicted[chosen], confidence[chosen], labels[chosen]
     correct = predicted == labels
-    return Evaluation(100 * float(correct.mean()), correct, seconds, collapse_alarm(predicted, labels))
+    return Evaluation(
+        accuracy=100 * float(correct.mean()),
+        correct=correct,
+        seconds=seconds,
+        alarm=collapse_alarm(predicted, labels),
+        calibration=calibration_bins(confidence, correct),
+    )
 
 
 def put_in_order(data: Labelled, protocol: Protocol, seed: int) -> Order:
@@ -128,10 +137,14 @@ def score(
     device: str,
     report: OnBatch,
     scored_classes: Sequence[int] = (),
-) -> NDArray[np.int64]:
-    """The predicted classes (n,) of the test images; −1 for images that are not scored."""
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The predicted classes (n,) of the test images, and their softmax probabilities (n,).
+
+    Images that are not scored have class −1 and probability 0.
+    """
     n = len(order.labels)
     predicted = np.full(n, -1, np.int64)
+    confidence = np.zeros(n, np.float32)
     done = scored = right = 0
     stream = Stream(order.images, order.scored, protocol.batch_size, device)
     for number, x in enumerate(stream, start=1):
@@ -140,13 +153,14 @@ def score(
         logits = method.predict(x) if protocol.frozen else method.adapt(x)
         positions = order.scored[done : done + len(x)]
         is_own = positions < n
-        classes = _classes(logits, len(x), method.model.num_classes, number, scored_classes)
+        classes, sure = _predictions(logits, len(x), method.model.num_classes, number, scored_classes)
         predicted[positions[is_own]] = classes[is_own]
+        confidence[positions[is_own]] = sure[is_own]
         done += len(x)
         scored += int(is_own.sum())
         right += int((classes[is_own] == order.labels[positions[is_own]]).sum())
         report(done, scored, right)
-    return predicted
+    return predicted, confidence
 
 
 def _autocast(protocol: Protocol, device: str) -> AbstractContextManager[Any]:
@@ -155,9 +169,10 @@ def _autocast(protocol: Protocol, device: str) -> AbstractContextManager[Any]:
     return torch.autocast(torch.device(device).type, torch.bfloat16, half, cache_enabled=False)
 
 
-def _classes(
+def _predictions(
     logits: Tensor, batch: int, num_classes: int, number: int, scored: Sequence[int]
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The predicted classes (B,) and their softmax probabilities (B,)."""
     if not isinstance(logits, Tensor) or logits.shape != (batch, num_classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UnusableModel(f"batch {number}: logits have shape {shape}; expected ({batch}, {num_classes})")
@@ -165,5 +180,9 @@ def _classes(
         kind = "NaN" if bool(torch.isnan(logits).any()) else "infinite"
         raise UnusableModel(f"batch {number}: the model returned {kind} logits")
     logits = logits.detach()
-    best: NDArray[np.int64] = (logits[:, list(scored)] if scored else logits).argmax(dim=1).cpu().numpy()
-    return np.asarray(scored, np.int64)[best] if scored else best
+    chosen = logits[:, list(scored)] if scored else logits
+    best = chosen.argmax(dim=1)
+    sure = chosen.float().softmax(dim=1).gather(1, best[:, None])[:, 0]
+    both = torch.stack((best.float(), sure)).cpu().numpy()  # one transfer
+    classes: NDArray[np.int64] = both[0].astype(np.int64)
+    return np.asarray(scored, np.int64)[classes] if scored else classes, both[1]

@@ -157,6 +157,7 @@ class Worker:
                 "source_data": type(method).needs_of(method.config).source_data,
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
                 "alarm": alarm,
+                "calibration": seen.calibration,
                 **alarms,
             },
         )

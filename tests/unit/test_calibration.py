@@ -1,0 +1,53 @@
+"""Bins of confidence: every image is in one bin, and the sums are those of the images."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tests.unit.test_scoring import CLASSES, Reads, data
+from ttabench.calibration import BINS, calibration_bins
+from ttabench.classifier import Classifier
+from ttabench.protocol import Protocol
+from ttabench.scoring import evaluate
+from ttabench_methods.source import Source
+
+
+def test_every_image_is_counted_once_and_the_sums_are_kept() -> None:
+    draw = np.random.default_rng(0)
+    confidence = draw.random(1000).astype(np.float32)
+    correct = draw.random(1000) < confidence
+    bins = calibration_bins(confidence, correct)
+    assert sum(bins["count"]) == 1000
+    assert sum(bins["correct"]) == correct.sum()
+    assert np.isclose(sum(bins["confidence"]), confidence.sum(), atol=1e-3 * BINS)
+    mean = np.array(bins["confidence"]) / bins["count"]
+    edges = np.arange(BINS + 1) / BINS
+    assert (mean > edges[:-1]).all()
+    assert (mean <= edges[1:]).all()
+
+
+def test_the_edges_0_and_1_are_in_the_first_and_last_bin() -> None:
+    bins = calibration_bins(np.array([0.0, 1.0], np.float32), np.array([False, True]))
+    assert bins["count"] == [1, *[0] * (BINS - 2), 1]
+    assert bins["correct"] == [0, *[0] * (BINS - 2), 1]
+
+
+def test_a_cell_has_the_softmax_probability_of_its_predictions() -> None:
+    found = evaluate(Source(Classifier.wrap(Reads()), Source.Config()), data(8), Protocol(batch_size=4), 0)
+    expected = float(torch.eye(CLASSES)[0].softmax(0)[0])  # Reads has logit 1 for the class, else 0
+    k = int(np.ceil(expected * BINS)) - 1
+    assert found.calibration["count"][k] == found.calibration["correct"][k] == 8
+    assert np.isclose(found.calibration["confidence"][k], 8 * expected, atol=1e-3)
+
+
+def test_held_out_images_alone_are_counted() -> None:
+    method = Source(Classifier.wrap(Reads()), Source.Config())
+    found = evaluate(method, data(8), Protocol(batch_size=4, held_out=0.5), 0)
+    assert sum(found.calibration["count"]) == 4
+
+
+def test_with_scored_classes_the_probability_is_among_them() -> None:
+    method = Source(Classifier.wrap(Reads()), Source.Config())
+    found = evaluate(method, data(8), Protocol(batch_size=4), 0, scored_classes=[2])
+    assert found.calibration["count"][-1] == 8
