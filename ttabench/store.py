@@ -53,6 +53,9 @@ PLAN_FILE = "plan.jsonl"
 PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
 
+ASKED = "asked"
+"""In the `attrs` of a table of cells: the options of its sweeps, see :meth:`Store.sweep`."""
+
 # Columns that are details of a result.
 DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "source_used", "alarm")
 

@@ -37,8 +37,6 @@ _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images")
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
-ASKED = "asked"
-"""Of a table's `attrs`: what its sweeps were asked for, see :meth:`ttabench.store.Store.sweep`."""
 _REAL = ("held_out", "accuracy", "clean_accuracy", "seconds", "written")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench.store import COLUMNS, Store, row
-from ttabench_reports.frames import ASKED, CORRECT, checked
+from ttabench.store import ASKED, COLUMNS, Store, row
+from ttabench_reports.frames import CORRECT, checked
 
 
 def read(paths: Sequence[Path | str]) -> pd.DataFrame:

@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.store import ASKED
 from ttabench_reports import naming, protocols
-from ttabench_reports.frames import ASKED, CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.frames import CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table

@@ -249,3 +249,24 @@ def test_report_of_some_methods_only(ttabench: Run, results: Path, tmp_path: Pat
         assert set(pd.read_csv(tmp_path / asked / "cells.csv")["base"]) == kept
     wrong = ttabench("report", results, "--methods", "tnet", "--out", tmp_path / "wrong")
     assert "unknown method of these results 'tnet'; did you mean 'tent'?" in wrong.err
+
+
+def test_methods_that_a_report_leaves_out_are_not_called_missing(
+    ttabench: Run, tmp_path: Path, result: Result
+) -> None:
+    cell = result.cell
+    asked = {
+        "methods": ["tent", "sar", "bn_stats"], "archs": [cell.arch], "datasets": [cell.dataset],
+        "severities": [cell.severity],
+    }  # fmt: skip
+    folder = tmp_path / "two of three"
+    writer = Store.create(folder, asked).writer()
+    for name in ("source", "tent", "sar"):
+        writer.append(replace(result, cell=replace(cell, method=name, label=name)))
+    writer.close()
+    for methods, missing in (("tent", False), ("tent,sar", False), ("all", True)):
+        out = tmp_path / methods
+        said = ttabench("report", folder, "--methods", methods, "--format", "markdown", "--out", out)
+        assert said.code == 0, said.err
+        assert ("Asked for, but not measured: BNStats" in (out / "tables.md").read_text()) is missing
+        assert "not measured: SAR" not in (out / "tables.md").read_text()

@@ -115,8 +115,9 @@ def report(
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of some methods, by name without settings, and of Source. Raises UserError."""
     from ttabench.errors import unknown
-    from ttabench.method_texts import distinct_list
+    from ttabench.method_texts import distinct_list, parse_method
     from ttabench.registry import in_groups
+    from ttabench.store import ASKED
 
     names = distinct_list(methods, "--methods")
     if names == ("all",):
@@ -125,4 +126,10 @@ def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     for name in names:
         if name not in stored and in_groups([name]) == [name]:
             raise unknown("method of these results", name, sorted(stored))
-    return cells[cells["base"].isin({"source", *in_groups([n for n in names if n not in stored]), *names})]
+    chosen = {"source", *in_groups([n for n in names if n not in stored]), *names}
+    kept = cells[cells["base"].isin(chosen)]
+    kept.attrs[ASKED] = [  # methods that were left out here are not missing
+        {**sweep, "methods": [m for m in sweep.get("methods", ()) if parse_method(m)[0] in chosen]}
+        for sweep in cells.attrs.get(ASKED, ())
+    ]
+    return kept
