@@ -61,7 +61,7 @@ class Needs:
 
     gradient     the method computes gradients at test time.
     source_data  one of :data:`SOURCE_DATA`: the unlabelled source data that it must see.
-    norm_layers  the model must have at least one of these kinds (see :class:`Architecture`).
+    norm_layers  the model must have at least one of these kinds (see ``Architecture``).
     tags         the model must have all of these tags.
     rules_out    the model must have none of these tags.
     """

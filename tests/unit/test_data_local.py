@@ -228,6 +228,15 @@ def test_generated_sets_may_share_a_stem_but_never_a_name(clean: Path, tmp_path:
     assert "cifar10-c-local" not in catalog.NAMES
 
 
+def test_a_folder_named_after_its_split_gives_the_name_of_its_parent(clean: Path, tmp_path: Path) -> None:
+    images = np.full((32, 32, 3), 90, np.uint8)
+    for name in ("crow", "owl"):
+        folder = tmp_path / "Birds" / "test" / name
+        folder.mkdir(parents=True)
+        Image.fromarray(images).save(folder / "0.png")
+    assert generate(tmp_path / "Birds" / "test", root=tmp_path, **SMALL).name == "birds-c-local"
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "x y"])
 def test_names_that_are_none(clean: Path, tmp_path: Path, name: str) -> None:
     if name:

@@ -41,6 +41,7 @@ from ttabench.files import replacing, user_path
 from ttabench.progress import OnProgress, silent
 
 CHUNK = 1024  # images in memory at a time, in each process
+SPLITS = ("test", "val", "valid", "validation", "train")  # folders named after what they hold of a dataset
 # Started first, so that no process still works on a slow one when all others are done.
 SLOW = ("glass_blur", "frost", "zoom_blur", "snow", "motion_blur")
 
@@ -78,7 +79,7 @@ def generate(
 
     source   a clean test set: .npz with `images` (N, H, W, 3) uint8 and `labels` (N,), or a folder of
              class folders of images.
-    name     of the dataset; "" = the name of the file or folder.
+    name     of the dataset; "" = the name of the file or folder, of birds/test that of birds.
     train    the training set, in one of the same forms. Training and methods that need source images
              read it.
     size     32 or 64: resize to it. 0 = the images must have one of these sizes. 32 pixels get the constants
@@ -114,7 +115,10 @@ def generate(
 
 
 def _folder_name(source: Path, name: str) -> str:
-    chosen = name or (source.stem if source.suffix else source.name)
+    found = source.resolve()
+    if not found.suffix and found.name.lower() in SPLITS:  # birds/test is about birds
+        found = found.parent
+    chosen = name or (found.stem if found.suffix else found.name)
     plain = re.sub(r"[^a-z0-9._]+", "-", chosen.lower()).strip("-.")
     if not plain or (name and plain != name.lower()):
         raise UserError(f"'{chosen}' cannot be the name of a dataset; use letters, digits, '.', '_' and '-'.")

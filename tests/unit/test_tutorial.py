@@ -1,0 +1,37 @@
+"""The tutorial runs as it stands, top to bottom, in an empty folder, with untrained networks for digits-c."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Said
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
+
+
+@pytest.mark.usefixtures("classifiers")
+@pytest.mark.filterwarnings("ignore")  # networks that were trained on a few images, or not at all
+def test_the_tutorial_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Callable[..., Said]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    names: dict[str, object] = {}
+    for language, block in re.findall(r"```(python|console)\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        if language == "python":
+            exec(compile(block, PAGE.name, "exec"), names)
+            continue
+        for line in block.splitlines():
+            prompt, program, *arguments = shlex.split(line)
+            assert (prompt, program) == ("$", "ttabench")
+            more = ("--workers", "0") if arguments[0] == "sweep" else ()
+            said = ttabench(*arguments, *more)
+            assert said.code == 0, f"{line}: {said.out}{said.err}"
+    assert list(Path("first/report").glob("*.tex"))
+    assert list(Path("first/report").glob("ablation*"))
+    assert list(Path("shades-results/report").glob("*.png"))
