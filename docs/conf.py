@@ -31,7 +31,10 @@ python_use_unqualified_type_names = True
 nitpicky = True
 # Types of other packages, which have sites of their own, and type variables.
 nitpick_ignore_regex = [
-    ("py:class", r"(torch|np|numpy|pd|pandas|nn|collections|pathlib|typing)\..*|NDArray|Tensor|Module|Path|Any|inf"),
+    (
+        "py:class",
+        r"(torch|np|numpy|pd|pandas|nn|collections|pathlib|typing)\..*|NDArray|Tensor|Module|Path|Any|inf",
+    ),
     ("py:class", r"(.*\.)?[A-Z]"),  # type variables
 ]
 

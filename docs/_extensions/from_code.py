@@ -50,7 +50,9 @@ def section(words: tuple[str, ...], found: Any) -> str:
     arguments = [p for p in found.params if p.param_type_name == "argument"]
     usage = " ".join([*words, "[OPTIONS]", *(str(p.metavar or p.name).upper() for p in arguments)])
     rows = [(f"`{str(p.metavar or p.name).upper()}`", p.help, "") for p in arguments]
-    rows += [(names_of(p), p.help, default_of(p)) for p in found.params if p not in arguments and not p.hidden]
+    rows += [
+        (names_of(p), p.help, default_of(p)) for p in found.params if p not in arguments and not p.hidden
+    ]
     return f"{text}\n\n```sh\n{usage}\n```\n\n{table(('option', 'what', 'default'), rows)}"
 
 

@@ -79,7 +79,12 @@ def generate(
         ),
     ],
     name: Annotated[
-        str, Option(metavar="NAME", help="The name of the dataset.", show_default="the name of SOURCE; for birds/test: birds")
+        str,
+        Option(
+            metavar="NAME",
+            help="The name of the dataset.",
+            show_default="the name of SOURCE; for birds/test: birds",
+        ),
     ] = "",
     train: Annotated[
         Path | None, Option(metavar="SOURCE", help="The training set, in one of the same forms.")
