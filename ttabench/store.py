@@ -45,7 +45,7 @@ COLUMNS = (
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
-    "stale_because", "device", "threads", "versions",
+    "stale_because", "code", "device", "threads", "versions",
     "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
@@ -55,6 +55,8 @@ PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "se
 
 ASKED = "asked"
 """In the `attrs` of a table of cells: the options of its sweeps, see :meth:`Store.sweep`."""
+MISSING = "missing"
+"""Of a table of cells' `attrs`: the planned cells without a record, with their method as `base`."""
 
 # Columns that are details of a result.
 DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "source_used", "alarm")
@@ -453,7 +455,7 @@ def row(record: Record) -> dict[str, Any]:
         "reason": data.get("reason", ""),
         **{name: details.get(name, "") for name in DETAILS},
         "warning": details.get("source_warning", ""),
-        "stale": bool(changed), "stale_because": "; ".join(changed),
+        "stale": bool(changed), "stale_because": "; ".join(changed), "code": record.source,
         "device": environment.get("device", ""), "threads": environment.get("threads", 0),
         "versions": " ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items()),
         "checkpoint": cell["checkpoint"], "fingerprint": cell["fingerprint"], "cell_id": record.cell_id,

@@ -31,10 +31,11 @@ TABLE = (
 ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs")
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
-          "contamination", "precision", "history", "status", "reason", "adapted", "alarm",
+          "contamination", "precision", "history", "status", "reason", "alarm",
           "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
-          "chosen", "deviations")  # fmt: skip
-_WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images")
+          "chosen", "deviations", "adapted", "scores", "restores", "stale_because", "code", "device",
+          "versions")  # fmt: skip
+_WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
 _REAL = ("held_out", "accuracy", "clean_accuracy", "seconds", "written")

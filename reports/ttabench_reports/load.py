@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench.store import ASKED, COLUMNS, Store, row
+from ttabench.store import ASKED, COLUMNS, MISSING, Store, row
 from ttabench_reports.frames import CORRECT, checked
+from ttabench_reports.missing import missing
 
 
 def read(paths: Sequence[Path | str]) -> pd.DataFrame:
@@ -25,7 +26,10 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
         names = ", ".join(map(str, paths))
         has = "hold" if len(paths) > 1 else "holds"
         raise UserError(f"{names} {has} no results yet; run the sweep first.")
+    plans = [line for path in map(Path, paths) if path.is_dir() for line in Store.at(path).plan()]
+    absent = missing(plans, (cell_id for frame in frames for cell_id in frame["cell_id"]))
     if len(frames) == 1:
+        frames[0].attrs[MISSING] = absent
         return frames[0]
     frame = pd.concat(frames, ignore_index=True)
     frame["_when"] = frame["written"].round(2)  # cells.csv keeps three decimals
@@ -34,6 +38,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
     frame = frame[~again].sort_index().drop(columns=["_when", "_whole"]).reset_index(drop=True)
     frame.attrs[ASKED] = [sweep for sweeps in asked for sweep in sweeps]
+    frame.attrs[MISSING] = absent
     return frame
 
 

@@ -12,7 +12,7 @@ from tests.unit.conftest import Said
 from tests.unit.made_cells import cells
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.store import Store
+from ttabench.store import MISSING, Store
 from ttabench_reports import csv_files, load, naming
 from ttabench_reports.frames import CORRECT
 from ttabench_reports.tables import tables
@@ -61,6 +61,25 @@ def test_the_later_of_two_measurements_counts(
     assert len(frame) == 1
     assert frame["accuracy"].tolist() == [load.read([later])["accuracy"].iloc[0]]
     assert newest == load.read([later])["written"].max()
+
+
+def test_planned_cells_without_a_record_are_missing(tmp_path: Path, result: Result, other: Result) -> None:
+    def line(of: Result, reason: str = "") -> dict[str, object]:
+        cell = of.cell
+        return {
+            "id": cell.cell_id, "method": cell.label, "base": cell.method, "arch": cell.arch,
+            "dataset": cell.dataset, "corruption": cell.corruption, "severity": cell.severity,
+            "seed": cell.seed, "reason": reason,
+        }  # fmt: skip
+
+    folder = stored(tmp_path / "a", result)
+    unrunnable = replace(other, cell=replace(other.cell, seed=9))
+    Store.at(folder).write_plan([line(result), line(other), line(unrunnable, "no batch norm")])
+    (missing,) = load.read([folder]).attrs[MISSING]
+    assert (missing.arch, missing.corruptions, missing.cells) == (
+        other.cell.arch, (other.cell.corruption,), 1,
+    )  # fmt: skip
+    assert load.read([folder, stored(tmp_path / "b", other)]).attrs[MISSING] == ()
 
 
 def test_what_is_neither_is_refused(tmp_path: Path, result: Result) -> None:

@@ -117,7 +117,7 @@ def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     from ttabench.errors import unknown
     from ttabench.method_texts import distinct_list, parse_method
     from ttabench.registry import in_groups
-    from ttabench.store import ASKED
+    from ttabench.store import ASKED, MISSING
 
     names = distinct_list(methods, "--methods")
     if names == ("all",):
@@ -132,4 +132,5 @@ def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
         {**sweep, "methods": [m for m in sweep.get("methods", ()) if parse_method(m)[0] in chosen]}
         for sweep in cells.attrs.get(ASKED, ())
     ]
+    kept.attrs[MISSING] = tuple(one for one in cells.attrs.get(MISSING, ()) if one.base in chosen)
     return kept
