@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from ttabench.sweep.options import DEFAULTS, make_grid, read_config
+from ttabench.sweep.option_kinds import Count, Number
+from ttabench.sweep.option_table import DEFAULTS, OPTIONS
+from ttabench.sweep.options import make_grid, read_config
 
 GRID, RUN = "What is measured", "How it runs"
+
+
+def _option(name: str) -> Any:
+    """An option of the table, as typer declares it."""
+    option = OPTIONS[name]
+    kind, least = option.kind, None
+    if isinstance(kind, Count) and not kind.word:
+        least = kind.least
+    elif isinstance(kind, Number) and not kind.below:
+        least = 0
+    return Option(
+        option.flag,
+        metavar=option.metavar,
+        rich_help_panel=RUN if option.scope == "run" else GRID,
+        help=option.help.replace("[", "\\["),  # rich reads brackets as markup
+        min=least,
+    )
 
 
 def register(app: typer.Typer) -> None:
@@ -19,141 +38,30 @@ def register(app: typer.Typer) -> None:
 
 def sweep(
     context: typer.Context,
-    methods: Annotated[
-        str,
-        Option(
-            metavar="NAMES",
-            rich_help_panel=GRID,
-            help="Also all, or alignment (these methods and Source); with settings as in tent\\[norms=all].",
-        ),
-    ] = DEFAULTS["methods"],
-    archs: Annotated[
-        str,
-        Option(
-            metavar="NAMES",
-            rich_help_panel=GRID,
-            help="Architectures; also timm/, torchvision/, hf/, robustbench/, official/NAME, mod:callable.",
-        ),
-    ] = DEFAULTS["archs"],
-    datasets: Annotated[
-        str, Option(metavar="NAMES", rich_help_panel=GRID, help="Datasets, by name or path.")
-    ] = DEFAULTS["datasets"],
-    corruptions: Annotated[
-        str,
-        Option(
-            metavar="NAMES",
-            rich_help_panel=GRID,
-            help="all (the 15; of a dataset that has none of them, what it has), extra (the 4), "
-            "every (the 19), bar (the 10 of cifar10-c-bar), natural, mixed (the 15 in one stream), or names.",
-        ),
-    ] = DEFAULTS["corruptions"],
-    severities: Annotated[
-        str, Option(metavar="NUMBERS", rich_help_panel=GRID, help="Out of 1 to 5; a natural shift has none.")
-    ] = DEFAULTS["severities"],
-    seeds: Annotated[str, Option(metavar="NUMBERS", rich_help_panel=GRID, help="Whole numbers.")] = DEFAULTS[
-        "seeds"
-    ],
-    mode: Annotated[
-        str,
-        Option(
-            metavar="MODE", rich_help_panel=GRID, help="native (as each paper runs it), online or offline."
-        ),
-    ] = DEFAULTS["mode"],
-    reset: Annotated[
-        str, Option(metavar="WHEN", rich_help_panel=GRID, help="per_corruption, continual or episodic.")
-    ] = DEFAULTS["reset"],
-    order: Annotated[
-        str, Option(metavar="ORDER", rich_help_panel=GRID, help="Of the stream: iid or dirichlet(δ).")
-    ] = DEFAULTS["order"],
-    contamination: Annotated[
-        str,
-        Option(
-            metavar="SOURCE",
-            rich_help_panel=GRID,
-            help="noise(ε) or DATASET(ε): a share ε of the stream is such images, which are not scored.",
-        ),
-    ] = DEFAULTS["contamination"],
-    held_out: Annotated[
-        float,
-        Option(
-            metavar="SHARE",
-            rich_help_panel=GRID,
-            help="Score this share of the images only, and adapt on the others.",
-        ),
-    ] = DEFAULTS["held_out"],
-    batch_size: Annotated[
-        int,
-        Option(metavar="COUNT", rich_help_panel=GRID, help="Images per batch; 0 = each method's own.", min=0),
-    ] = DEFAULTS["batch_size"],
-    epochs: Annotated[
-        int,
-        Option(
-            metavar="COUNT",
-            rich_help_panel=GRID,
-            help="Offline: passes over the images; 0 = each method's own.",
-            min=0,
-        ),
-    ] = DEFAULTS["epochs"],
-    limit: Annotated[
-        int, Option(metavar="COUNT", rich_help_panel=GRID, help="Only the first test images; 0 = all.", min=0)
-    ] = DEFAULTS["limit"],
-    precision: Annotated[
-        str, Option(metavar="TYPE", rich_help_panel=GRID, help="float32 or bfloat16.")
-    ] = DEFAULTS["precision"],
-    checkpoint: Annotated[
-        str,
-        Option(
-            metavar="FILE", rich_help_panel=GRID, help="Weights for the architecture, in place of training."
-        ),
-    ] = DEFAULTS["checkpoint"],
-    normalize: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            rich_help_panel=GRID,
-            help="What these weights normalise with, if not the dataset's: none, half, imagenet, cifar10 …",
-        ),
-    ] = DEFAULTS["normalize"],
-    set_: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            metavar="METHOD.KEY=VALUE",
-            rich_help_panel=GRID,
-            help="Settings; several values, separated by commas, and several settings cross. Repeatable.",
-        ),
-    ] = None,
-    out: Annotated[str, Option(metavar="DIR", rich_help_panel=RUN, help="The results folder.")] = DEFAULTS[
-        "out"
-    ],
-    workers: Annotated[
-        str,
-        Option(metavar="COUNT", rich_help_panel=RUN, help="auto = one per core or GPU; 0 = this process."),
-    ] = DEFAULTS["workers"],
-    device: Annotated[
-        str, Option(metavar="DEVICE", rich_help_panel=RUN, help="auto, cpu, cuda, cuda:1 …")
-    ] = DEFAULTS["device"],
-    per_gpu: Annotated[
-        int, Option(metavar="COUNT", rich_help_panel=RUN, help="Workers on each GPU, for small nets.", min=1)
-    ] = DEFAULTS["per_gpu"],
-    cell_timeout: Annotated[
-        float,
-        Option(
-            metavar="SECONDS",
-            rich_help_panel=RUN,
-            help="A cell that runs longer is stopped and recorded as failed; 0 = unlimited.",
-            min=0,
-        ),
-    ] = DEFAULTS["cell_timeout"],
-    cell_memory: Annotated[
-        float,
-        Option(
-            metavar="GB",
-            rich_help_panel=RUN,
-            help="A cell whose process needs more host memory is recorded as failed; 0 = unlimited.",
-            min=0,
-        ),
-    ] = DEFAULTS["cell_memory"],
+    methods: Annotated[str, _option("methods")] = DEFAULTS["methods"],
+    archs: Annotated[str, _option("archs")] = DEFAULTS["archs"],
+    datasets: Annotated[str, _option("datasets")] = DEFAULTS["datasets"],
+    corruptions: Annotated[str, _option("corruptions")] = DEFAULTS["corruptions"],
+    severities: Annotated[str, _option("severities")] = DEFAULTS["severities"],
+    seeds: Annotated[str, _option("seeds")] = DEFAULTS["seeds"],
+    mode: Annotated[str, _option("mode")] = DEFAULTS["mode"],
+    reset: Annotated[str, _option("reset")] = DEFAULTS["reset"],
+    order: Annotated[str, _option("order")] = DEFAULTS["order"],
+    contamination: Annotated[str, _option("contamination")] = DEFAULTS["contamination"],
+    held_out: Annotated[float, _option("held_out")] = DEFAULTS["held_out"],
+    batch_size: Annotated[int, _option("batch_size")] = DEFAULTS["batch_size"],
+    epochs: Annotated[int, _option("epochs")] = DEFAULTS["epochs"],
+    limit: Annotated[int, _option("limit")] = DEFAULTS["limit"],
+    precision: Annotated[str, _option("precision")] = DEFAULTS["precision"],
+    checkpoint: Annotated[str, _option("checkpoint")] = DEFAULTS["checkpoint"],
+    normalize: Annotated[str, _option("normalize")] = DEFAULTS["normalize"],
+    set_: Annotated[list[str] | None, _option("set")] = None,
+    out: Annotated[str, _option("out")] = DEFAULTS["out"],
+    workers: Annotated[str, _option("workers")] = DEFAULTS["workers"],
+    device: Annotated[str, _option("device")] = DEFAULTS["device"],
+    per_gpu: Annotated[int, _option("per_gpu")] = DEFAULTS["per_gpu"],
+    cell_timeout: Annotated[float, _option("cell_timeout")] = DEFAULTS["cell_timeout"],
+    cell_memory: Annotated[float, _option("cell_memory")] = DEFAULTS["cell_memory"],
     config: Annotated[
         Path | None,
         Option(metavar="FILE", rich_help_panel=RUN, help="A TOML file with these options; flags come first."),
@@ -161,22 +69,8 @@ def sweep(
     dry_run: Annotated[
         bool, Option("--dry-run", rich_help_panel=RUN, help="List the cells and run nothing.")
     ] = False,
-    overwrite: Annotated[
-        str,
-        Option(
-            metavar="WHAT",
-            rich_help_panel=RUN,
-            help="Compute again: never, failed, stale (failed, or made with other code), always.",
-        ),
-    ] = DEFAULTS["overwrite"],
-    shard: Annotated[
-        str,
-        Option(
-            metavar="I/N",
-            rich_help_panel=RUN,
-            help="Run the i-th of n slices, from 1; auto asks Slurm's array or torchrun which one.",
-        ),
-    ] = DEFAULTS["shard"],
+    overwrite: Annotated[str, _option("overwrite")] = DEFAULTS["overwrite"],
+    shard: Annotated[str, _option("shard")] = DEFAULTS["shard"],
     extend: Annotated[
         bool, Option("--extend", rich_help_panel=RUN, help="Add to a results folder of another sweep.")
     ] = False,

@@ -9,12 +9,10 @@ from typing import Any
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
 from ttabench.store import Store
+from ttabench.sweep.option_table import OVERWRITE
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.shard import sequence
 from ttabench.worker import Job
-
-OVERWRITE = ("never", "failed", "stale", "always")
-"""Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
 
 
 @dataclass
@@ -33,7 +31,7 @@ class Agenda:
 
 
 def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "stale") -> Agenda:
-    """Sort cells by their stored results. `overwrite` is one of :data:`OVERWRITE`."""
+    """Sort cells by their stored results. `overwrite` is one of `option_table.OVERWRITE`."""
     held = {} if store is None or overwrite == "always" else store.latest()
     agenda = Agenda()
     for item in planned:
@@ -94,7 +92,7 @@ def record_not_applicable(items: Sequence[Planned], store: Store) -> None:
 
 
 def pick_overwrite(text: str) -> str:
-    """Raises UserError unless `text` is one of :data:`OVERWRITE`."""
+    """Raises UserError unless `text` is one of `option_table.OVERWRITE`."""
     if text not in OVERWRITE:
         raise unknown("value of --overwrite", text, OVERWRITE)
     return text

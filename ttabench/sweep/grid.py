@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ttabench.errors import UserError, unknown
+from ttabench.sweep.option_table import MODES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +44,8 @@ class Grid:
             raise UserError(
                 f"a checkpoint belongs to one architecture, but {len(self.archs)} are given; give one."
             )
-        if self.mode not in ("native", "online", "offline"):
-            raise unknown("mode", self.mode, ("native", "online", "offline"))
+        if self.mode not in MODES:
+            raise unknown("mode", self.mode, MODES)
         for severity in self.severities:
             if not 1 <= severity <= 5:
                 raise UserError(f"severity {severity} does not exist; severities are 1 to 5.")

@@ -1,4 +1,4 @@
-"""The options of a sweep: their defaults, and their conversion to a grid."""
+"""Convert the options of a sweep to a grid and to limits."""
 
 from __future__ import annotations
 
@@ -8,47 +8,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ttabench.corruptions import names
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Limits
 from ttabench.method_texts import split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.option_table import DEFAULTS, GROUPS, SINGLE
 
-DEFAULTS: dict[str, Any] = {
-    "methods": "quantile,tent",
-    "archs": "resnet18,cct",
-    "datasets": "digits-c",
-    "corruptions": "all",
-    "severities": "5",
-    "seeds": "0",
-    "mode": "native",
-    "reset": "per_corruption",
-    "order": "iid",
-    "contamination": "",
-    "held_out": 0.0,
-    "batch_size": 0,
-    "epochs": 0,
-    "limit": 0,
-    "precision": "float32",
-    "checkpoint": "",
-    "normalize": "",
-    "out": "results",
-    "workers": "auto",
-    "device": "auto",
-    "per_gpu": 1,
-    "cell_timeout": 0.0,
-    "cell_memory": 0.0,
-    "overwrite": "stale",
-    "shard": "",
-    "set": [],
-}
-GROUPS = {
-    "all": "CORRUPTIONS",
-    "extra": "EXTRA_CORRUPTIONS",
-    "every": "ALL_CORRUPTIONS",
-    "bar": "BAR_CORRUPTIONS",
-}
+__all__ = [
+    "DEFAULTS",
+    "cell_limits",
+    "corruption_names",
+    "count",
+    "make_grid",
+    "read_config",
+    "share",
+    "whole_numbers",
+]
 
 
 def whole_numbers(text: str, what: str) -> tuple[int, ...]:
@@ -91,15 +67,14 @@ def corruption_names(text: str) -> tuple[str, ...]:
     For a dataset without any of the 15, ``all`` means all of its corruptions, see `resolve.corruptions_of`.
     Raises UserError.
     """
-    single = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
     chosen: list[str] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part in GROUPS:
-            chosen += getattr(names, GROUPS[part])
-        elif part in single:
+            chosen += GROUPS[part]
+        elif part in SINGLE:
             chosen.append(part)
         else:
-            raise unknown("corruption", part, [*single, *GROUPS])
+            raise unknown("corruption", part, [*SINGLE, *GROUPS])
     return tuple(chosen)
 
 

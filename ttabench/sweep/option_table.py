@@ -1,0 +1,149 @@
+"""Every option of a sweep, once: default, help, and the values it takes. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ttabench.corruptions import names
+from ttabench.protocol import PRECISIONS, RESETS
+from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numbers, Settings, Text
+
+__all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Option"]
+
+MODES = ("native", "online", "offline")
+OVERWRITE = ("never", "failed", "stale", "always")
+"""Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
+GROUPS = {
+    "all": names.CORRUPTIONS,
+    "extra": names.EXTRA_CORRUPTIONS,
+    "every": names.ALL_CORRUPTIONS,
+    "bar": names.BAR_CORRUPTIONS,
+}
+SINGLE = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
+NUMBER = r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of ``ttabench sweep``, and a key of sweep files.
+
+    default  as text or number.
+    metavar  what ``--help`` calls its value.
+    help     one sentence.
+    kind     the values that a sweep file may have.
+    scope    axis (its values are crossed) | method (how a method runs) | data (what is measured) |
+             run (how the sweep runs; changes no number).
+    """
+
+    name: str
+    default: Any
+    metavar: str
+    help: str
+    kind: Kind
+    scope: Literal["axis", "method", "data", "run"]
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+_TABLE = (
+    Option(
+        "methods", "quantile,tent", "NAMES",
+        "Also all, or alignment (these methods and Source); with settings as in tent[norms=all].",
+        Names('["quantile", "tent"]'), "axis",
+    ),
+    Option(
+        "archs", "resnet18,cct", "NAMES",
+        "Architectures; also timm/, torchvision/, hf/, robustbench/, official/NAME, mod:callable.",
+        Names('["resnet18", "cct"]'), "axis",
+    ),
+    Option(
+        "datasets", "digits-c", "NAMES", "Datasets, by name or path.", Names('["cifar10-c"]'), "axis",
+    ),
+    Option(
+        "corruptions", "all", "NAMES",
+        "all (the 15; of a dataset that has none of them, what it has), extra (the 4), "
+        "every (the 19), bar (the 10 of cifar10-c-bar), natural, mixed (the 15 in one stream), or names.",
+        Names('["fog", "snow"]', (*GROUPS, *SINGLE)), "axis",
+    ),
+    Option(
+        "severities", "5", "NUMBERS", "Out of 1 to 5; a natural shift has none.",
+        Numbers(1, 5, "[1, 3, 5]"), "axis",
+    ),
+    Option("seeds", "0", "NUMBERS", "Whole numbers.", Numbers(0, 2**63 - 1, "[0, 1, 2]"), "axis"),
+    Option(
+        "mode", "native", "MODE", "native (as each paper runs it), online or offline.",
+        Choice(MODES), "method",
+    ),
+    Option(
+        "reset", "per_corruption", "WHEN", "per_corruption, continual or episodic.", Choice(RESETS), "method",
+    ),
+    Option(
+        "order", "iid", "ORDER", "Of the stream: iid or dirichlet(δ).",
+        Choice(("iid",), rf"dirichlet\({NUMBER}\)", "dirichlet(δ) with δ > 0"), "data",
+    ),
+    Option(
+        "contamination", "", "SOURCE",
+        "noise(ε) or DATASET(ε): a share ε of the stream is such images, which are not scored.",
+        Choice(("",), rf"[a-z][a-z0-9_\-]*\({NUMBER}\)", "NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"), "data",
+    ),
+    Option(
+        "held_out", 0.0, "SHARE", "Score this share of the images only, and adapt on the others.",
+        Number(below=1), "data",
+    ),
+    Option(
+        "batch_size", 0, "COUNT", "Images per batch; 0 = each method's own.", Count(), "method",
+    ),
+    Option(
+        "epochs", 0, "COUNT", "Offline: passes over the images; 0 = each method's own.", Count(), "method",
+    ),
+    Option("limit", 0, "COUNT", "Only the first test images; 0 = all.", Count(), "data"),
+    Option("precision", "float32", "TYPE", "float32 or bfloat16.", Choice(PRECISIONS), "data"),
+    Option(
+        "checkpoint", "", "FILE", "Weights for the architecture, in place of training.",
+        Text("a file"), "data",
+    ),
+    Option(
+        "normalize", "", "NAME",
+        "What these weights normalise with, if not the dataset's: none, half, imagenet, cifar10 …",
+        Text("a name"), "data",
+    ),
+    Option(
+        "set", [], "METHOD.KEY=VALUE",
+        "Settings; several values, separated by commas, and several settings cross. Repeatable.",
+        Settings(), "data",
+    ),
+    Option("out", "results", "DIR", "The results folder.", Text("a folder"), "run"),
+    Option(
+        "workers", "auto", "COUNT", "auto = one per core or GPU; 0 = this process.",
+        Count(word="auto"), "run",
+    ),
+    Option("device", "auto", "DEVICE", "auto, cpu, cuda, cuda:1 …", Text("a device"), "run"),
+    Option(
+        "per_gpu", 1, "COUNT", "Workers on each GPU, for small nets.", Count(least=1), "run",
+    ),
+    Option(
+        "cell_timeout", 0.0, "SECONDS",
+        "A cell that runs longer is stopped and recorded as failed; 0 = unlimited.", Number(), "run",
+    ),
+    Option(
+        "cell_memory", 0.0, "GB",
+        "A cell whose process needs more host memory is recorded as failed; 0 = unlimited.", Number(), "run",
+    ),
+    Option(
+        "overwrite", "stale", "WHAT",
+        "Compute again: never, failed, stale (failed, or made with other code), always.",
+        Choice(OVERWRITE), "run",
+    ),
+    Option(
+        "shard", "", "I/N",
+        "Run the i-th of n slices, from 1; auto asks Slurm's array or torchrun which one.",
+        Choice(("", "auto"), "[1-9][0-9]*/[1-9][0-9]*", "I/N with 1 ≤ I ≤ N, e.g. 2/5"), "run",
+    ),
+)  # fmt: skip
+
+OPTIONS = {option.name: option for option in _TABLE}
+DEFAULTS: dict[str, Any] = {option.name: option.default for option in _TABLE}
+"""The options of a sweep at their defaults; see also :func:`ttabench.sweep.options.make_grid`."""
