@@ -1,4 +1,4 @@
-"""The tables of the reference results, written into README.md and docs/reference-results.md.
+"""The tables of the reference results, written into README.md and pages of docs/.
 
 A table stands between two lines:
 
@@ -6,7 +6,8 @@ A table stands between two lines:
     <!-- end of reference -->
 
 The first names a folder below results/reference (or several, separated by commas) and what is shown:
-`means`, the mean over the corruptions of every method on every network, or `corruptions`, every cell. Where
+`means`, the mean over the corruptions of every method on every network, `corruptions`, every cell, or
+`which_method`, the ranking on each network with what it costs and needs. Where
 none of the folders is there, what stands between the lines is left as it is.
 
     python scripts/tables_of_reference.py            # write
@@ -28,10 +29,11 @@ from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.sheets import per_corruption, words
+from ttabench_reports.which_method import which_method
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
-FILES = (ROOT / "README.md", ROOT / "docs" / "reference-results.md")
+FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("reference-results.md", "which-method.md")))
 BLOCK = re.compile(
     r"(?P<start><!-- reference (?P<names>[\w,.-]+): (?P<kind>\w+) -->\n)(?P<old>.*?)"
     r"(?P<end><!-- end of reference -->)",
@@ -123,7 +125,7 @@ def _row(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-KINDS = {"means": means, "corruptions": corruptions}
+KINDS = {"means": means, "corruptions": corruptions, "which_method": which_method}
 
 
 def main() -> int:

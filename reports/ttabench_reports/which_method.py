@@ -1,0 +1,135 @@
+"""Which method, when? The ranking of methods on each network, written as text from stored results.
+
+Per network and mode: accuracy with its interval, distance from Source, corruptions won and lost, time, what a
+method needs, and where its predictions collapse. A summary in sentences stands above each ranking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ttabench_reports import naming
+from ttabench_reports.evidence import ALPHA, Finding, groups
+from ttabench_reports.given import given
+from ttabench_reports.markdown import escape
+from ttabench_reports.naming import MEAN
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Row, Table
+from ttabench_reports.sheets import words
+
+CLOSE = 1.0  # points below the best, within which the fastest method is named
+FAMILIES = {  # by the first letters of a network's name
+    "resnet": "convolutional, batch norm", "cct": "transformer with convolutions", "cvt": "transformer",
+    "vit": "transformer",
+}  # fmt: skip
+HEADS = ("Method", "Accuracy", "95 % interval", "Above Source", "W/T/L", "ms per image", "Needs", "Collapses")
+
+
+def which_method(report: Report) -> str:
+    """Markdown: a section per dataset and network, a ranking per mode, each with Source for comparison."""
+    return "\n".join(line for table in report.tables for line in _of_table(report, table))
+
+
+def _of_table(report: Report, table: Table) -> Iterator[str]:
+    found = report.findings(table)
+    times = milliseconds(report, table)
+    for arch, rows in table.archs().items():
+        yield from (f"## {escape(table.heading)}: {escape(naming.arch(arch))}{family(arch)}", "")
+        for group in groups(rows):
+            able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
+            able.sort(key=lambda row: (-row.value(MEAN), row.name.lower()))
+            if not any(row.kind == "method" for row in able):
+                continue
+            offline = next(row for row in able if row.kind == "method").offline
+            yield from (f"**{'Offline' if offline else 'Online'}.** {summary(able, table, found, times)}", "")
+            yield _line(HEADS)
+            yield _line((":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---"))
+            for row in able:
+                yield _line(_cells(row, table, found[id(row)], times))
+            yield ""
+
+
+def summary(rows: Sequence[Row], table: Table, found: dict[int, Finding], times: dict[int, float]) -> str:
+    """What a ranking says, in sentences. `rows` are those of one mode with Source, the best first."""
+    methods = [row for row in rows if row.kind == "method"]
+    best = methods[0]
+    ties = [row for row in methods[1:] if found[id(row)].p_best >= ALPHA]
+    said = [f"{_named([best])} has the highest mean, {words.number(best.value(MEAN))}."]
+    if ties:
+        verb = "does" if len(ties) == 1 else "do"
+        said.append(f"{_named(ties)} {verb} not differ from it significantly.")
+    free = [row for row in methods if given(row.about).source == "nothing"]
+    if free and free[0] is not best:
+        said.append(
+            f"Without source data, {_named(free[:1])} is the best, with {words.number(free[0].value(MEAN))}."
+        )
+    close = [row for row in methods if best.value(MEAN) - row.value(MEAN) <= CLOSE and id(row) in times]
+    if close and (quick := min(close, key=lambda row: times[id(row)])) is not best:
+        said.append(
+            f"Within {CLOSE:g} point of the best, {_named([quick])} is the fastest: "
+            f"{times[id(quick)]:.1f} ms per image."
+        )
+    worse = [row for row in methods if row.baseline and _is_worse(row, row.baseline, found[id(row)])]
+    if worse:
+        said.append(f"Significantly below Source: {_named(worse)}.")
+    if fallen := [row for row in methods if collapses(row, table)]:
+        said.append(f"Predictions collapse on some corruptions: {_named(fallen)}.")
+    return " ".join(said)
+
+
+def family(arch: str) -> str:
+    """`` (transformer)``, or "" where the family is not known."""
+    return next((f" ({words})" for name, words in FAMILIES.items() if arch.startswith(name)), "")
+
+
+def collapses(row: Row, table: Table) -> list[str]:
+    """The corruptions under which the predictions of a row use too few classes."""
+    return [
+        corruption for corruption in table.main
+        if any("collapse:" in remark for remark in row.remarks.get(corruption, ()))
+    ]  # fmt: skip
+
+
+def milliseconds(report: Report, table: Table) -> dict[int, float]:
+    """By id of row: milliseconds per image to adapt and score, mean over the cells of the table."""
+    cells = report.cells
+    ours = cells[(cells["dataset"] == table.key["dataset"]) & (cells["severity"] == table.key["severity"])]
+    ours = ours[(ours["accuracy"].notna()) & (ours["n_images"] > 0) & (ours["seconds"] > 0)]
+    each = (1000 * ours["seconds"] / ours["n_images"]).groupby(
+        [ours["arch"], ours["method"], ours["mode"], ours["config"]]
+    )
+    mean = each.median()  # a process that waits for others makes single cells slow
+    keys = {id(row): (row.arch, row.method, row.about["mode"], row.about["config"]) for row in table.rows
+            if row.measured}  # fmt: skip
+    return {row: float(mean[key]) for row, key in keys.items() if key in mean.index}
+
+
+def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
+    return row.value(MEAN) < base.value(MEAN) and finding.p_source < ALPHA
+
+
+def _cells(row: Row, table: Table, finding: Finding, times: dict[int, float]) -> tuple[str, ...]:
+    rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
+    number = words.number(row.value(MEAN))
+    fallen = collapses(row, table)
+    return (
+        escape(row.name),
+        f"**{number}**" if (id(row), MEAN) in table.best() else number,
+        words.interval(*finding.interval),
+        words.signed(rise),
+        finding.record,
+        f"{times[id(row)]:.1f}" if id(row) in times else "",
+        escape(given(row.about).source if row.kind == "method" else ""),
+        escape(", ".join(map(naming.title, fallen))),
+    )
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """``A, B and C``"""
+    names = [escape(row.name) for row in rows]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"

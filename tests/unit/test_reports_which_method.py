@@ -1,0 +1,86 @@
+"""The page that ranks methods: what its sentences say is what the stored images say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.stored_results import CELL, measured
+from ttabench.cell import Result
+from ttabench.store import Store
+from ttabench_reports.load import read
+from ttabench_reports.report import Report
+from ttabench_reports.which_method import which_method
+
+IMAGES = 400
+SHARES = {"source": 0.5, "tent": 0.9, "bn_stats": 0.895, "eata": 0.95, "lame": 0.3}
+SECONDS = {"source": 0.4, "tent": 4.0, "bn_stats": 0.8, "eata": 8.0, "lame": 0.4}
+
+
+def result(method: str, corruption: str, right: np.ndarray) -> Result:
+    made = measured(replace(CELL, method=method, label=method, config=(), corruption=corruption), right)
+    given = {"source_data": "images", "source_used": "images (50 images)"} if method == "eata" else {}
+    alarm = {"alarm": "collapse: predictions use 2.0 classes where 10.0 are there"}
+    fallen = method == "lame" and corruption == "fog"
+    details = made.details | given | (alarm if fallen else {})
+    return replace(made, seconds=SECONDS[method], details=details)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    writer = Store.create(tmp_path / "results", {"methods": ["tent"]}).writer()
+    for corruption in ("fog", "snow"):
+        places = np.random.default_rng(len(corruption)).permutation(IMAGES)
+        for method, share in SHARES.items():
+            writer.append(result(method, corruption, places < round(share * IMAGES)))
+    writer.close()
+    return which_method(Report(read([tmp_path / "results"]).assign(stale=False, stale_because="")))
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    cells = [
+        [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        for line in text.splitlines()
+        if "|" in line
+    ]
+    return {row[0]: row for row in cells}
+
+
+def test_methods_are_in_order_with_source_among_them(text: str) -> None:
+    names = [name for name in rows(text) if name not in ("Method", ":---")]
+    assert names == ["EATA", "TENT", "BNStats", "Source", "LAME"]
+    assert rows(text)["TENT"][1] == "90.0"
+    assert rows(text)["EATA"][1] == "**95.0**"
+    assert rows(text)["LAME"][3] == "−20.0"
+    assert rows(text)["EATA"][5] == "20.0"
+
+
+def test_the_summary_names_the_best_and_what_falls_below_source(text: str) -> None:
+    assert "EATA has the highest mean, 95.0." in text
+    assert "do not differ" not in text
+    assert "does not differ" not in text
+    assert "Without source data, TENT is the best, with 90.0." in text
+    assert "Significantly below Source: LAME." in text
+    assert "is the fastest" not in text  # nothing else within a point of EATA
+
+
+def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
+    assert "Predictions collapse on some corruptions: LAME." in text
+    assert rows(text)["LAME"][7] == "Fog"
+    assert rows(text)["TENT"][7] == ""
+
+
+def test_ties_and_the_fastest_near_the_best_are_named(tmp_path: Path) -> None:
+    writer = Store.create(tmp_path / "results", {"methods": ["tent"]}).writer()
+    draw = np.random.default_rng(0)
+    for corruption in ("fog", "snow"):
+        for method, share in (("source", 0.5), ("tent", 0.9), ("bn_stats", 0.9)):
+            right = draw.permutation(IMAGES) < round(share * IMAGES) + (method == "tent")
+            writer.append(result(method, corruption, right))
+    writer.close()
+    text = which_method(Report(read([tmp_path / "results"]).assign(stale=False, stale_because="")))
+    assert "BNStats does not differ from it significantly." in text
+    assert "Within 1 point of the best, BNStats is the fastest: 2.0 ms per image." in text
