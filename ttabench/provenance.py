@@ -28,12 +28,13 @@ SCORING = (
     "ttabench.stream",
 )
 ALONE = ("ttabench.worker",)
-# Modules that change no result: messages, file names, progress, paths, papers, ranges of settings, and
-# opening data by name (the data have a fingerprint; the modules that read them are in `READERS`).
+# Modules that change no accuracy: messages, file names, progress, paths, papers, ranges of settings, costs,
+# and opening data by name (the data have a fingerprint; the modules that read them are in `READERS`).
 NEUTRAL = (
     "ttabench.cell",
     "ttabench.collapse",
     "ttabench.cores",
+    "ttabench.cost",
     "ttabench.data.catalog",
     "ttabench.data.fetch",
     "ttabench.data.files.fingerprint",

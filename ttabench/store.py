@@ -39,13 +39,18 @@ if TYPE_CHECKING:
 
 FORMAT = "ttabench-results"
 VERSION = 2
+COST = (
+    "images", "ms_per_image", "forward", "backward", "compute_ratio", "adapted_parameters", "device_mb",
+    "host_mb",
+)  # fmt: skip
+"""The columns that a result has as details under "cost", see `ttabench.cost.Meter.cost`."""
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
-    "stale_because", "code", "device", "threads", "versions",
+    "stale_because", "code", "device", "threads", "versions", *COST,
     "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
@@ -454,6 +459,7 @@ def row(record: Record) -> dict[str, Any]:
         "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
         "reason": data.get("reason", ""),
         **{name: details.get(name, "") for name in DETAILS},
+        **{name: details.get("cost", {}).get(name) for name in COST},
         "warning": details.get("source_warning", ""),
         "stale": bool(changed), "stale_because": "; ".join(changed), "code": record.source,
         "device": environment.get("device", ""), "threads": environment.get("threads", 0),

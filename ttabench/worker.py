@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
+from ttabench.cost import measured, source_forward
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED, mixed
@@ -127,12 +129,15 @@ class Worker:
             data = dataset.corrupted(cell.corruption, cell.severity)
         if (now := dataset.fingerprint()) != cell.fingerprint:
             raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
-        total = min(cell.protocol.limit or len(data), len(data))
+        total = streamed = min(cell.protocol.limit or len(data), len(data))
 
         def report(seen: int, scored: int, right: int) -> None:
+            nonlocal streamed
+            streamed = max(streamed, seen) if scored else streamed  # with foreign images; no second epochs
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
-        with watched_imports() as reached:
+        source_seconds = self.source_seconds(cell, data.images)
+        with watched_imports() as reached, measured(self.device) as meter:
             seen = evaluate(
                 method, data, cell.protocol, cell.seed, self.device, report, dataset.scored_classes
             )
@@ -158,6 +163,7 @@ class Worker:
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
                 "alarm": alarm,
                 "calibration": seen.calibration,
+                "cost": meter.cost(method, streamed, seen.seconds, source_seconds),
                 **alarms,
             },
         )
@@ -203,6 +209,16 @@ class Worker:
     def classifier(self, cell: Cell) -> Loaded:
         """The source classifier of a cell, in eval mode on the worker's device."""
         return self.state.keep("classifier", self._place(cell), lambda: self._load(cell), limit=4)
+
+    def source_seconds(self, cell: Cell, images: NDArray[np.uint8]) -> float:
+        """Seconds per image of Source's forward pass with the batch size of a cell."""
+        protocol, classifier = cell.protocol, self.classifier(cell).classifier
+        return self.state.keep(
+            "source seconds",
+            (*self._place(cell), protocol.batch_size, protocol.precision),
+            lambda: source_forward(classifier, images, protocol.batch_size, self.device, protocol.precision),
+            limit=64,
+        )
 
     def _load(self, cell: Cell) -> Loaded:
         loaded = resolve_model(cell.arch, self.dataset(cell.dataset)).recall(cell.checkpoint)

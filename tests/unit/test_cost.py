@@ -1,0 +1,240 @@
+"""The cost of a cell: passes in images as the methods' descriptions say, and counting changes no number."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.conformance.test_all_methods import LIGHTER, imported
+from ttabench.classifier import Classifier
+from ttabench.conformance import Case
+from ttabench.conformance.nets import nets
+from ttabench.cost import Passes, adapted_parameters, compute_ratio, count_passes, measured, source_forward
+from ttabench.method import Method, NoConfig
+from ttabench.method_settings import make_config
+from ttabench.registry import method_names
+
+pytestmark = pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds wrong for tiny nets
+BATCHES = torch.rand(3, 6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+N = BATCHES.shape[0] * BATCHES.shape[1]
+
+
+def prepared(name: str, net: str = "BN CNN", **settings: str) -> Method[Any]:
+    method, classifier = imported(name), nets()[net]
+    return Case(method, config_of(method, classifier, settings), net, classifier).fresh()
+
+
+def config_of(method: type[Method[Any]], classifier: Classifier, settings: dict[str, str]) -> Any:
+    return make_config(method, settings, method.for_architecture(classifier.architecture()))
+
+
+def passes(method: Method[Any], batches: Tensor = BATCHES) -> tuple[int, int]:
+    with count_passes() as counted:
+        for x in batches:
+            method.adapt(x)
+    return counted.forward, counted.backward
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "forward", "backward"),
+    [
+        ("source", {}, 1, 0),
+        ("bn_stats", {}, 1, 0),
+        ("t3a", {}, 1, 0),
+        ("tent", {}, 1, 1),
+        ("tent", {"steps": "3"}, 3, 3),
+        ("cotta", {"threshold": "2"}, 34, 1),  # anchor, 32 views by the teacher, student
+        ("cotta", {"threshold": "0"}, 3, 1),  # anchor, teacher, student
+        ("memo", {}, 33, 32),  # 32 views, then the image
+        ("actmad", {}, 2, 1),  # its loss depends on inner layers only
+        ("coral", {}, 2, 1),  # its loss depends on features only
+        ("aqr", {}, 1, 0),
+    ],
+)
+def test_passes_per_image(name: str, settings: dict[str, str], forward: int, backward: int) -> None:
+    assert passes(prepared(name, **settings)) == (forward * N, backward * N)
+
+
+def test_filtered_images_have_no_backward_pass() -> None:
+    method = prepared("eata", d_margin="1")
+    forward, backward = passes(method)
+    assert forward == N
+    assert backward == method.counts["kept"]
+    assert 0 < backward < N
+
+
+def test_an_offline_method_counts_every_epoch() -> None:
+    class Twice:
+        count, batch_size = N, len(BATCHES[0])
+
+        def __iter__(self) -> Any:
+            return iter(BATCHES)
+
+        def __len__(self) -> int:
+            return len(BATCHES)
+
+    method = prepared("tent")
+    with count_passes() as counted:
+        for _ in range(2):
+            method.fit(Twice())  # type: ignore[arg-type]
+        method.predict(BATCHES[0])
+    assert (counted.forward, counted.backward) == (2 * N + len(BATCHES[0]), 2 * N)
+
+
+class Half(Method[NoConfig]):
+    """Adapts a copy of its model, made during adaptation, on half of the images."""
+
+    name = "half"
+
+    def adapt(self, x: Tensor) -> Tensor:
+        import copy
+
+        student = copy.deepcopy(self.model).requires_grad_(True)
+        with torch.enable_grad():
+            student(x[: len(x) // 2]).square().sum().backward()
+        return self.predict(x)
+
+
+class LastLayer(Method[NoConfig]):
+    """Learns the last layer, with features that need no gradient."""
+
+    name = "last_layer"
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.model.linear.requires_grad_(True)
+        with torch.enable_grad():
+            self.model(x).square().sum().backward()
+        return self.predict(x)
+
+
+def made(cls: type[Method[Any]], classifier: Classifier) -> Method[Any]:
+    method = cls(classifier, cls.Config())
+    method.prepare()
+    return method
+
+
+def test_copies_made_during_adaptation_and_parts_of_a_batch_count_as_their_images() -> None:
+    assert passes(made(Half, nets()["GN CNN"])) == (N + N // 2, N // 2)
+
+
+def test_learning_the_last_layer_alone_is_a_backward_pass() -> None:
+    assert passes(made(LastLayer, nets()["GN CNN"])) == (2 * N, N)
+
+
+def test_a_classifier_around_another_one_counts_once() -> None:
+    inner = nets()["GN CNN"]
+    outer = Classifier(nn.Sequential(inner, nn.Linear(5, 5)), last="1")
+    with count_passes() as counted:
+        outer(BATCHES[0])
+    assert counted.forward == len(BATCHES[0])
+
+
+def test_nothing_is_counted_before_and_after_and_inner_blocks_count_for_themselves() -> None:
+    net = nets()["BN CNN"]
+    net(BATCHES[0])
+    with count_passes() as outer:
+        net(BATCHES[0])
+        with count_passes() as inner:
+            net(BATCHES[1])
+        net(BATCHES[2])
+    net(BATCHES[0])
+    assert (outer.forward, inner.forward) == (N, len(BATCHES[1]))
+    assert "__call__" not in vars(Classifier)
+
+
+def test_counting_ends_with_an_exception() -> None:
+    with pytest.raises(RuntimeError), count_passes():
+        raise RuntimeError
+    assert "__call__" not in vars(Classifier)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_counting_changes_no_number(name: str) -> None:
+    method = imported(name)
+    for net, classifier in nets().items():
+        config = config_of(method, classifier, LIGHTER.get(name, {}))
+        if method.needs_of(config).unmet(classifier.architecture()):
+            continue
+        runs = []
+        for count in (False, True):
+            fresh = Case(method, config, net, classifier).fresh()
+            torch.manual_seed(1)
+            if count:
+                with measured("cpu"):
+                    logits = [fresh.adapt(x.clone()) for x in BATCHES]
+            else:
+                logits = [fresh.adapt(x.clone()) for x in BATCHES]
+            runs.append([*logits, *fresh.model.state_dict().values(), torch.get_rng_state()])
+            assert not any(m._forward_hooks or m._forward_pre_hooks for m in fresh.model.modules())
+        assert all(torch.equal(plain, counted) for plain, counted in zip(*runs, strict=True)), net
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_adapted_parameters_are_those_that_the_method_states(name: str) -> None:
+    for net in ("BN CNN", "LN ViT"):
+        method, classifier = imported(name), nets()[net]
+        config = config_of(method, classifier, LIGHTER.get(name, {}))
+        if not method.needs_of(config).unmet(classifier.architecture()):
+            fresh = Case(method, config, net, classifier).fresh()
+            said = re.findall(r"([\d,]+) (?:parameters|numbers)", fresh.adapted())
+            assert adapted_parameters(fresh) == sum(int(text.replace(",", "")) for text in said)
+
+
+def test_a_cell_has_its_costs() -> None:
+    method = prepared("tent")
+    with measured("cpu") as meter:
+        for x in BATCHES:
+            method.adapt(x)
+    cost = meter.cost(method, N, 0.9, meter.seconds / N / 4)
+    assert cost["images"] == N
+    assert cost["ms_per_image"] == pytest.approx(900 / N)
+    assert (cost["forward"], cost["backward"]) == (N, N)
+    assert cost["compute_ratio"] == pytest.approx(4)
+    assert cost["adapted_parameters"] == sum(p.numel() for p in method.parameters.values())
+
+
+@pytest.mark.skipif("sys.platform != 'linux'", reason="resident memory is read from /proc")
+def test_host_memory_is_the_peak_above_what_was_resident() -> None:
+    held = torch.ones(20_000_000)  # 80 MB that were there before
+    with measured("cpu") as meter:
+        torch.ones(50_000_000).sum()  # 200 MB, freed at once
+    assert 190 < meter.memory["host_mb"] < 260
+    with measured("cpu") as meter:
+        held.sum()
+    assert meter.memory["host_mb"] < 40
+
+
+def test_the_compute_ratio_by_passes_is_exact_and_the_method_is_reset() -> None:
+    method, classifier = prepared("tent"), nets()["BN CNN"]
+    before = [value.clone() for value in method.model.state_dict().values()]
+    batches = [(x.permute(0, 2, 3, 1).numpy() * 255).astype(np.uint8) for x in BATCHES]
+    ratio = compute_ratio(method, classifier, batches)
+    assert (ratio.forward, ratio.backward, ratio.by_passes) == (1, 1, 3)
+    assert ratio.by_time == ratio.seconds / ratio.source_seconds > 1
+    assert all(map(torch.equal, before, method.model.state_dict().values()))
+    with pytest.raises(ValueError, match="at least one batch"):
+        compute_ratio(method, classifier, [])
+
+
+def test_source_is_timed_on_a_batch_and_learns_nothing() -> None:
+    classifier = nets()["BN CNN"]
+    before = [value.clone() for value in classifier.state_dict().values()]
+    seconds = source_forward(classifier, np.zeros((9, 16, 16, 3), np.uint8), 4)
+    assert 0 < seconds < 1
+    assert all(map(torch.equal, before, classifier.state_dict().values()))
+
+
+def test_rows_that_are_zero_do_not_count() -> None:
+    counted = Passes()
+    gradient = torch.zeros(4, 3)
+    gradient[1, 2] = -1e-30
+    gradient[3] = float("nan")
+    counted.add_backward(gradient, 4)
+    assert counted.backward == 2
+    counted.add_backward(gradient.flatten(), 4)  # not one row per image
+    assert counted.backward == 6
