@@ -7,8 +7,8 @@ A table stands between two lines:
 
 The first names a folder below results/reference (or several, separated by commas) and what is shown:
 `means`, the mean over the corruptions of every method on every network, `corruptions`, every cell, or
-`which_method`, the ranking on each network with what it costs and needs. Where
-none of the folders is there, what stands between the lines is left as it is.
+`which_method`, the ranking on each network with what it costs and needs. `means of tent,quantile` shows these
+methods and Source alone. Where none of the folders is there, what stands between the lines is left as it is.
 
     python scripts/tables_of_reference.py            # write
     python scripts/tables_of_reference.py --check    # exit code 1 where a file would change
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("reference-results.md", "which-method.md")))
 BLOCK = re.compile(
-    r"(?P<start><!-- reference (?P<names>[\w,.-]+): (?P<kind>\w+) -->\n)(?P<old>.*?)"
+    r"(?P<start><!-- reference (?P<names>[\w,.-]+): (?P<kind>\w+)(?: of (?P<methods>[\w,]+))? -->\n)(?P<old>.*?)"
     r"(?P<end><!-- end of reference -->)",
     re.DOTALL,
 )
@@ -49,7 +49,8 @@ def fill(text: str, results: Path) -> str:
         found = [folder for folder in folders if folder.is_dir()]
         if not found:
             return block[0]
-        return f"{block['start']}\n{KINDS[block['kind']](report(found))}\n{block['end']}"
+        methods = block["methods"].split(",") if block["methods"] else ()
+        return f"{block['start']}\n{KINDS[block['kind']](report(found, methods))}\n{block['end']}"
 
     return BLOCK.sub(new, text)
 
@@ -59,9 +60,13 @@ def named(text: str) -> set[str]:
     return {name for block in BLOCK.finditer(text) for name in block["names"].split(",")}
 
 
-def report(folders: Sequence[Path]) -> Report:
-    """The tables of these folders, nothing marked as stale: `ttabench verify` says whether numbers hold."""
-    return Report(read(folders).assign(stale=False, stale_because=""))
+def report(folders: Sequence[Path], methods: Sequence[str] = ()) -> Report:
+    """The tables of these folders, of all methods or some; nothing is marked as stale.
+
+    `ttabench verify` says whether the numbers hold.
+    """
+    cells = read(folders).assign(stale=False, stale_because="")
+    return Report(cells[cells["base"].isin(["source", *methods])] if methods else cells)
 
 
 def means(report: Report) -> str:
