@@ -35,7 +35,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("reference-results.md", "which-method.md")))
 BLOCK = re.compile(
-    r"(?P<start><!-- reference (?P<names>[\w,.-]+): (?P<kind>\w+)(?: of (?P<methods>[\w,]+))? -->\n)(?P<old>.*?)"
+    r"(?P<start><!-- reference (?P<names>[\w,.-]+): (?P<kind>\w+)(?: of (?P<methods>[\w,]+))? -->\n)"
+    r"(?P<old>.*?)"
     r"(?P<end><!-- end of reference -->)",
     re.DOTALL,
 )
