@@ -29,7 +29,8 @@ SCORING = (
 )
 ALONE = ("ttabench.worker",)
 # Modules that change no accuracy: messages, file names, progress, paths, papers, ranges of settings, costs,
-# and opening data by name (the data have a fingerprint; the modules that read them are in `READERS`).
+# label-free scores, and opening data by name (the data have a fingerprint; the modules that read them are in
+# `READERS`).
 NEUTRAL = (
     "ttabench.cell",
     "ttabench.collapse",
@@ -46,6 +47,7 @@ NEUTRAL = (
     "ttabench.progress",
     "ttabench.ranges",
     "ttabench.registry",
+    "ttabench.unlabelled",
 )
 READERS = {  # by the first words of a name; the first that fits counts
     "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),  # corrupted here, on first use

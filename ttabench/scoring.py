@@ -24,6 +24,8 @@ from ttabench.stream import Images, Stream, arrange
 
 # (images seen, images scored, correct ones among these)
 OnBatch = Callable[[int, int, int], None]
+# logits (b, C) of the scored images of a batch, for the classes that are scored
+OnLogits = Callable[[Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,12 @@ def evaluate(
     device: str = "cpu",
     on_batch: OnBatch | None = None,
     scored_classes: Sequence[int] = (),
+    on_logits: OnLogits | None = None,
 ) -> Evaluation:
     """Run a prepared method over one corrupted test set and score it.
 
     scored_classes   the classes that predictions are chosen from; () = all. The method sees all logits.
+    on_logits        gets the logits that are scored, without the other classes and without foreign images.
 
     Raises UnusableModel if the logits cannot be scored (NaN, wrong shape).
     """
@@ -79,7 +83,7 @@ def evaluate(
     started = time.perf_counter()
     with _autocast(protocol, device):
         adapt(method, order, protocol, device, report)
-        predicted, confidence = score(method, order, protocol, device, report, scored_classes)
+        predicted, confidence = score(method, order, protocol, device, report, scored_classes, on_logits)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
@@ -137,6 +141,7 @@ def score(
     device: str,
     report: OnBatch,
     scored_classes: Sequence[int] = (),
+    on_logits: OnLogits | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The predicted classes (n,) of the test images, and their softmax probabilities (n,).
 
@@ -156,6 +161,9 @@ def score(
         classes, sure = _predictions(logits, len(x), method.model.num_classes, number, scored_classes)
         predicted[positions[is_own]] = classes[is_own]
         confidence[positions[is_own]] = sure[is_own]
+        if on_logits is not None:
+            own = logits if is_own.all() else logits[torch.from_numpy(is_own).to(logits.device)]
+            on_logits(own[:, list(scored_classes)] if scored_classes else own)
         done += len(x)
         scored += int(is_own.sum())
         right += int((classes[is_own] == order.labels[positions[is_own]]).sum())

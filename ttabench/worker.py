@@ -28,6 +28,7 @@ from ttabench.registry import method as find_method
 from ttabench.scoring import evaluate
 from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
+from ttabench.unlabelled import Collected
 from ttabench.worker_state import WorkerState
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
@@ -136,10 +137,18 @@ class Worker:
             streamed = max(streamed, seen) if scored else streamed  # with foreign images; no second epochs
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
+        collected = Collected()
         source_seconds = self.source_seconds(cell, data.images)
         with watched_imports() as reached, measured(self.device) as meter:
             seen = evaluate(
-                method, data, cell.protocol, cell.seed, self.device, report, dataset.scored_classes
+                method,
+                data,
+                cell.protocol,
+                cell.seed,
+                self.device,
+                report,
+                dataset.scored_classes,
+                collected.add,
             )
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         source = self.classifier(cell)
@@ -163,6 +172,7 @@ class Worker:
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
                 "alarm": alarm,
                 "calibration": seen.calibration,
+                "unlabelled": collected.scores(),
                 "cost": meter.cost(method, streamed, seen.seconds, source_seconds),
                 **alarms,
             },

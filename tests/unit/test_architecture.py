@@ -87,7 +87,7 @@ LAYERS = (
     ("method",),
     ("nn",),
     ("method_settings", "data", "stream", "reach"),
-    ("models", "summaries", "collapse", "contamination", "calibration", "cost"),
+    ("models", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
     ("source", "scoring", "store"),
     ("workbench", "conformance", "worker"),
     ("executors",),
