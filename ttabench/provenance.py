@@ -42,11 +42,13 @@ NEUTRAL = (
     "ttabench.data.verify",
     "ttabench.env",
     "ttabench.errors",
+    "ttabench.events",
     "ttabench.figure",
     "ttabench.files",
     "ttabench.progress",
     "ttabench.ranges",
     "ttabench.registry",
+    "ttabench.unit",
     "ttabench.unlabelled",
 )
 READERS = {  # by the first words of a name; the first that fits counts

@@ -20,11 +20,12 @@ from ttabench.cell import Cell, Result
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError
+from ttabench.events import CellProgress, Emit
 from ttabench.executors import Died, Executor
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.store import Record, Store, environment
-from ttabench.worker import CellProgress, Emit, Worker, failed
+from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
 
 __all__ = ["BOUND", "Check", "choose", "compare", "find_weights", "run"]

@@ -6,7 +6,7 @@ import gc
 import math
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED, mixed
 from ttabench.errors import UnusableModel, UserError, warn_of_setting
+from ttabench.events import CellProgress, Emit
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
@@ -32,47 +33,6 @@ from ttabench.unlabelled import Collected
 from ttabench.worker_state import WorkerState
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
-
-
-@dataclass(frozen=True)
-class Job:
-    """Cells for one worker, in order; more than one only if the state is kept from cell to cell."""
-
-    cells: tuple[Cell, ...]
-    results: Path
-    device: str = "cpu"
-
-    def __call__(self, emit: Emit, state: WorkerState) -> Done:
-        def stored(result: Result) -> None:
-            emit(Done((result,)))
-
-        Worker(state, self.results, self.device, emit).run(self.cells, stored)
-        return Done()
-
-
-@dataclass(frozen=True)
-class CellProgress:
-    """How far a running cell is. `scored` stays 0 while an offline method looks at the images.
-
-    doing   what comes before the first batch, e.g. ``preparing the method``; "" later.
-    """
-
-    cell: str
-    total: int
-    seen: int
-    scored: int
-    right: int
-    doing: str = ""
-
-
-@dataclass(frozen=True)
-class Done:
-    """Results that are already stored."""
-
-    results: tuple[Result, ...] = field(default=())
-
-
-Emit = Callable[[Any], None]
 
 
 @dataclass(frozen=True)

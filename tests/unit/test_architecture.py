@@ -82,7 +82,7 @@ def test_imports_stay_light(statement: str, forbidden: tuple[str, ...]) -> None:
 LAYERS = (
     ("protocol", "errors", "cores", "progress", "ranges", "malloc"),
     ("cell", "env", "files", "registry", "worker_state", "method_texts"),
-    ("provenance", "records", "stats", "corruptions"),
+    ("provenance", "records", "stats", "corruptions", "events"),
     ("classifier", "figure"),
     ("method",),
     ("nn",),
@@ -90,7 +90,7 @@ LAYERS = (
     ("models", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
     ("source", "scoring", "store"),
     ("workbench", "conformance", "worker"),
-    ("executors",),
+    ("unit", "executors"),
     ("sweep",),
     ("verify",),
     ("cli",),

@@ -225,6 +225,15 @@ def test_dry_run_is_for_the_device_that_is_asked_for(ttabench: Run, out: Path) -
     assert "abacus" in said.err
 
 
+def test_dry_run_lists_the_cells_of_the_slice_that_is_asked_for(ttabench: Run, out: Path) -> None:
+    listed = [
+        ttabench("sweep", *SMALL, "--shard", shard, "--out", out, "--dry-run").out.splitlines()[:-1]
+        for shard in ("1/3", "2/3", "3/3", "1/1")
+    ]
+    assert sorted(listed[0] + listed[1] + listed[2]) == sorted(listed[3])
+    assert [len(lines) for lines in listed] == [2, 1, 1, 4]
+
+
 def test_dry_run_says_what_would_be_trained(ttabench: Run, out: Path) -> None:
     said = ttabench("sweep", "--archs", "vit_lite", "--methods", "tent", "--out", out, "--dry-run")
     assert "train  vit_lite on digits-c" in said.out

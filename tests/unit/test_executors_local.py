@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from ttabench.errors import UserError
-from ttabench.executors import Died, Limits, inline, local
+from ttabench.executors import Died, Limits, Setup, inline, local, open_engine, workers
+from ttabench.executors.process import describe
 from ttabench.executors.workers import bindings, pick_executor, pick_workers
 from ttabench.worker_state import WorkerState
 
@@ -104,10 +105,31 @@ def test_bindings_keep_to_the_gpus_that_this_process_was_given(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
+    ("ranks", "gpus", "expected"),
+    [
+        (2, 2, [["0"], ["1"]]),
+        (2, 4, [["0", "2"], ["1", "3"]]),
+        (3, 2, [["0"], ["1"], ["0"]]),
+    ],
+)
+def test_under_torchrun_each_rank_has_its_share_of_the_gpus(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, gpus: int, expected: list[list[str]]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    for rank, names in enumerate(expected):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        assert [one["CUDA_VISIBLE_DEVICES"] for one in bindings("cuda")] == names
+        assert pick_workers("auto", "cuda", 1, per_gpu=2) == 2 * len(names)
+    monkeypatch.setattr(workers, "available_cores", lambda: 2 * ranks)
+    assert pick_workers("auto", "cpu", 100) == 2
+
+
+@pytest.mark.parametrize(
     ("how", "reason"),
     [
         (signal.SIGSEGV, "was killed by SIGSEGV (a crash in native code)"),
-        (signal.SIGKILL, "was killed by SIGKILL (out of memory?)"),
+        (signal.SIGKILL, "was killed by SIGKILL"),
         (-7, "ended with exit code 7"),
     ],
 )
@@ -116,6 +138,53 @@ def test_a_death_says_what_happened_and_the_other_jobs_go_on(how: int, reason: s
     died = [event for event in events if isinstance(event, Died)]
     assert died == [Died(Kills(how), f"the worker process {reason}, twice, the second time alone")]
     assert sorted(event[0] for event in events if not isinstance(event, Died)) == ["a", "b", "c"]
+
+
+def test_memory_is_blamed_where_the_kernel_says_so_and_guessed_only_where_it_says_nothing() -> None:
+    killed = "was killed by SIGKILL"
+    assert [describe(-9, ran_out) for ran_out in (True, False, None)] == [
+        f"{killed} (the machine ran out of memory)", killed, f"{killed} (out of memory?)",
+    ]  # fmt: skip
+    assert {describe(-11, ran_out) for ran_out in (True, False, None)} == {
+        "was killed by SIGSEGV (a crash in native code)"
+    }
+
+
+@dataclass(frozen=True)
+class Step:
+    """A cell of `Steps` that is stored."""
+
+    finished: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Cells by name, as a unit has them; ``kill`` ends the process, ``hang`` does not end."""
+
+    cells: tuple[str, ...]
+
+    def __call__(self, emit: Emit, state: WorkerState) -> None:
+        for cell in self.cells:
+            emit(Event(cell, os.getpid()))
+            if cell.startswith("kill"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(600 if cell == "hang" else 0.05)
+            emit(Step((cell,)))
+
+    def split(self, finished: Collection[str]) -> tuple[Steps | None, Steps | None]:
+        left = tuple(cell for cell in self.cells if cell not in finished)
+        return (Steps(left[:1]) if left else None), (Steps(left[1:]) if left[1:] else None)
+
+
+def test_a_dead_worker_loses_the_cell_it_was_at_and_no_other() -> None:
+    events = list(local.run([Steps(("a", "kill", "b", "hang", "c", "d"))], 1, limits=Limits(seconds=2)))
+    begun = [event.cell for event in events if isinstance(event, Event)]
+    assert begun == ["a", "kill", "b", "hang", "c", "d", "kill"]  # the one that may go better alone, last
+    assert [event.finished for event in events if isinstance(event, Step)] == [("a",), ("b",), ("c",), ("d",)]
+    assert [(event.job.cells, event.reason) for event in events if isinstance(event, Died)] == [
+        (("hang",), "it ran longer than 2 s and was stopped"),
+        (("kill",), "the worker process was killed by SIGKILL, twice, the second time alone"),
+    ]
 
 
 def test_a_job_that_died_once_is_repeated(tmp_path: Path) -> None:
@@ -188,3 +257,13 @@ def test_limits_need_a_process_that_can_be_killed() -> None:
     assert pick_executor(0, "cpu") is inline.run
     with pytest.raises(UserError, match="--workers to 1"):
         pick_executor(0, "cpu", Limits(seconds=1))
+
+
+def test_an_executor_is_found_by_name_and_takes_only_its_own_options() -> None:
+    engine = open_engine("local", Setup(workers="3", device="cpu"))
+    assert (engine.workers, engine.device) == (3, "cpu")
+    assert sorted(event[0] for event in engine.run([Says("a"), Says("b")], 2)) == ["a", "b"]
+    with pytest.raises(UserError, match="unknown executor 'locl'; did you mean 'local'"):
+        open_engine("locl", Setup())
+    with pytest.raises(UserError, match="--executor-options time: the executor local has no such option"):
+        open_engine("local", Setup(options={"time": "60"}))

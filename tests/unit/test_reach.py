@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from multiprocessing.reduction import ForkingPickler
 
+from ttabench.events import CellProgress
 from ttabench.reach import watched_imports
-from ttabench.worker import CellProgress
 
 
 def test_progress_that_a_worker_process_sends_is_not_the_method_reaching() -> None:

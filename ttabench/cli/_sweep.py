@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +17,35 @@ from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
 from ttabench.env import pick_device
 from ttabench.errors import UserError, printable
-from ttabench.executors.workers import pick_executor, pick_workers
+from ttabench.events import CellProgress
+from ttabench.executors import NO_LIMITS, open_engine
 from ttabench.models.model import Model
 from ttabench.registry import view
 from ttabench.store import Store
 from ttabench.sweep.agenda import (
     Agenda,
     make_agenda,
-    make_jobs,
+    make_units,
     pick_overwrite,
     plan_rows,
     record_not_applicable,
 )
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import cell_limits, count
+from ttabench.sweep.options import device_memory, executor_setup
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
 from ttabench.sweep.train_sources import TrainJob
-from ttabench.worker import CellProgress
 
 
-def show_plan(grid: Grid, out: Path, device: str, overwrite: str) -> None:
-    """``--dry-run``: every cell and what would happen to it."""
-    sweep = resolve(grid)
-    planned = _plan(sweep, pick_device(device))
+def show_plan(grid: Grid, options: Mapping[str, Any]) -> None:
+    """``--dry-run``: every cell of this slice and what would happen to it."""
+    sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
+    overwrite, out = str(options["overwrite"]), Path(options["out"])
+    # Another executor than local may have GPUs that this machine does not have.
+    local = options["executor"] == "local"
+    planned = take_shard(_plan(sweep, pick_device(str(options["device"]) if local else "auto")), shard)
     store = Store.at(out) if (out / "sweep.json").exists() else None
     agenda = make_agenda(planned, store, pick_overwrite(overwrite))
     done = {cell.cell_id for cell in agenda.done}
@@ -84,7 +87,6 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
 
     options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
     """
-    device = pick_device(str(options["device"]))
     out = Path(options["out"])
     console = _console()
     sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
@@ -95,31 +97,34 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "
             "run ttabench train first, once."
         )
-    whole = _plan(sweep, device)
+    setup, memory = executor_setup(options), device_memory(options)
+    engine = open_engine(str(options["executor"]), setup)
+    here = engine.device if options["executor"] == "local" else pick_device("auto")
+    whole = _plan(sweep, here)
     planned = take_shard(whole, shard)
-    workers = pick_workers(
-        str(options["workers"]), device, len(planned), count(options["per_gpu"], "--per-gpu") or 1
-    )
-    trainer = pick_executor(workers, device)
-    executor = pick_executor(workers, device, cell_limits(options))
     overwrite = pick_overwrite(str(options["overwrite"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     agenda = make_agenda(planned, store, overwrite)
     if agenda.todo and missing:
         console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
-        train_all([TrainJob(model.name, model.dataset.name, device) for model in missing], trainer, workers)
-        planned = whole = _plan(sweep, device)
+        trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
+        train = [TrainJob(model.name, model.dataset.name, engine.device) for model in missing]
+        train_all(train, trainer.run, trainer.workers)
+        planned = whole = _plan(sweep, here)
         agenda = make_agenda(planned, store, overwrite)
     store.write_plan(plan_rows(whole), extend=extend)
     record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
-    jobs = make_jobs(agenda.todo, planned, store, device)
+    units = make_units(
+        agenda.todo, planned, store, engine.device, engine.workers,
+        device_memory=memory, cell_seconds=setup.limits.seconds,
+    )  # fmt: skip
     failed = list(agenda.failed)
     try:
-        kinds = [(str(cell), kind(cell)) for job in jobs for cell in job.cells]
+        kinds = [(str(cell), kind(cell)) for unit in units for cell in unit.cells]
         with (
-            Display(len(kinds), "cells", kinds=kinds, workers=workers) as display,
-            closing(run(jobs, store, executor, workers, fail_fast=fail_fast)) as events,
+            Display(len(kinds), "cells", kinds=kinds, workers=engine.workers) as display,
+            closing(run(units, store, engine.run, engine.workers, fail_fast=fail_fast)) as events,
         ):
             for event in events:
                 if isinstance(event, CellProgress):

@@ -57,11 +57,14 @@ def sweep(
     normalize: Annotated[str, _option("normalize")] = DEFAULTS["normalize"],
     set_: Annotated[list[str] | None, _option("set")] = None,
     out: Annotated[str, _option("out")] = DEFAULTS["out"],
+    executor: Annotated[str, _option("executor")] = DEFAULTS["executor"],
+    executor_options: Annotated[str, _option("executor_options")] = DEFAULTS["executor_options"],
     workers: Annotated[str, _option("workers")] = DEFAULTS["workers"],
     device: Annotated[str, _option("device")] = DEFAULTS["device"],
     per_gpu: Annotated[int, _option("per_gpu")] = DEFAULTS["per_gpu"],
     cell_timeout: Annotated[float, _option("cell_timeout")] = DEFAULTS["cell_timeout"],
     cell_memory: Annotated[float, _option("cell_memory")] = DEFAULTS["cell_memory"],
+    device_memory: Annotated[float, _option("device_memory")] = DEFAULTS["device_memory"],
     config: Annotated[
         Path | None,
         Option(metavar="FILE", rich_help_panel=RUN, help="A TOML file with these options; flags come first."),
@@ -88,7 +91,7 @@ def sweep(
     from ttabench.cli import _sweep
 
     if dry_run:
-        _sweep.show_plan(grid, Path(options["out"]), options["device"], options["overwrite"])
+        _sweep.show_plan(grid, options)
         return
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:

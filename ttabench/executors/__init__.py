@@ -1,18 +1,33 @@
 """Where jobs run.
 
-An executor is one function, ``run(jobs, workers)``: an iterator over whatever the jobs emit while they
-run and return when they end, as it comes, and over :class:`Died` for those that took their worker
-down. A job is any picklable callable that takes ``emit`` and the :class:`WorkerState` of its worker.
-An event may have an attribute ``cell``, the name of the cell it is about; :class:`Limits` hold per cell.
+An :data:`Executor` is one function, ``run(jobs, workers)``: an iterator over whatever the jobs emit while
+they run and return when they end, as it comes, and over :class:`Died` for those that took their worker
+down. A job is any picklable callable that takes ``emit`` and the :class:`WorkerState` of its worker. It may
+also have
+
+    split(finished)   (what it was at, what is left after that) when its worker died, see :func:`split`;
+    seconds           the limit for the whole job, 0 = none;
+    device_memory     bytes of a GPU that it may use, 0 = all.
+
+An event may have an attribute ``cell``, the name of the cell it is about; :class:`Limits` hold per cell. It
+may have an attribute ``finished``, the ids of cells whose results are stored.
+
+Engines are found by name through the entry points :data:`EXECUTORS`: each is a function that takes a
+:class:`Setup` and returns an :class:`Engine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from ttabench.errors import UserError
+from ttabench.registry import load
 from ttabench.worker_state import WorkerState
+
+EXECUTORS = "ttabench.executors"
 
 
 class Job(Protocol):
@@ -43,3 +58,51 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the user asked of an engine.
+
+    workers   a number, or ``auto``: what the engine finds.
+    device    of the workers: cpu, cuda, cuda:1, or ``auto``.
+    per_gpu   workers on each GPU.
+    folder    a folder that all machines share, an absolute path; the results folder of a sweep.
+    options   of this engine alone, by name; see `take_options`.
+    """
+
+    workers: str = "auto"
+    device: str = "auto"
+    per_gpu: int = 1
+    limits: Limits = NO_LIMITS
+    folder: Path = field(default_factory=Path.cwd)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An executor, how many workers it has, and the device that its jobs are to use."""
+
+    run: Executor
+    workers: int
+    device: str
+
+
+def open_engine(name: str, setup: Setup) -> Engine:
+    """The engine registered as `name`, ready to run. Raises UserError."""
+    engine: Engine = load(EXECUTORS, name, "executor")(setup)
+    return engine
+
+
+def take_options(setup: Setup, executor: str, defaults: Mapping[str, str]) -> dict[str, str]:
+    """The options of an engine with their `defaults`. Raises UserError for others."""
+    if wrong := sorted(setup.options.keys() - defaults.keys()):
+        valid = f"Valid: {', '.join(defaults)}." if defaults else "It takes none."
+        raise UserError(f"--executor-options {wrong[0]}: the executor {executor} has no such option. {valid}")
+    return {**defaults, **setup.options}
+
+
+def split(job: Any, finished: Collection[str]) -> tuple[Any, Any]:
+    """(what a job was at when its worker died, what is left after that); None where there is nothing."""
+    divide = getattr(job, "split", None)
+    return (job, None) if divide is None else divide(finished)

@@ -10,7 +10,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from ttabench.errors import UserError
-from ttabench.executors import NO_LIMITS, Died, Job, Limits
+from ttabench.executors import NO_LIMITS, Died, Job, Limits, split
 from ttabench.executors.process import WorkerProcess
 
 STARTS = 3  # a worker that fails to start so often in a row does not start here at all
@@ -19,7 +19,7 @@ POLL = 0.1  # seconds between two looks at the limits
 
 @dataclass(frozen=True)
 class Lost:
-    """A job that its worker did not end; `again` where it may go better in a process of its own."""
+    """What a worker was at when it died; `again` where it may go better in a process of its own."""
 
     job: Job
     reason: str
@@ -36,8 +36,9 @@ def run(
     """Run `jobs` on `workers` processes of one thread each.
 
     One thread per process keeps a number the same bit for bit whatever the number of workers. A worker
-    that dies is replaced. Its job is repeated once, at the end and alone in a fresh process; if that dies
-    too, the job is given up (:class:`Died`). A cell that runs too long is given up at once.
+    that dies is replaced. What is left of its job is done next. What it was at is repeated once, at the end
+    and alone in a fresh process; if that dies too, it is given up (:class:`Died`). A cell that runs too long
+    is given up at once.
 
     environments   variables for worker 0, 1, …, from the start again where there are more workers.
     Raises UserError where no worker can start, and whatever a job raises.
@@ -73,13 +74,16 @@ def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> G
         wait([one for worker in crew for one in worker.waitables()], POLL)
         for worker in crew:
             if worker.started:
-                yield from _attend(worker, limits)
+                yield from _attend(worker, queue, limits)
         if queue and all(worker.failed_starts >= STARTS for worker in crew):
             raise UserError("no worker process can start here; the reason is in the warning above.")
 
 
-def _attend(worker: WorkerProcess, limits: Limits) -> Generator[Any]:
-    """Pass on what a worker has sent, and clear it away where it has died or uses too much."""
+def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generator[Any]:
+    """Pass on what a worker has sent, and clear it away where it has died or uses too much.
+
+    What is left of its job then goes to the front of `queue`.
+    """
     end = worker.end_of_process()  # looked up first: what it sent before its end is then all there
     for kind, payload in worker.messages():
         if kind == "ready":
@@ -94,21 +98,25 @@ def _attend(worker: WorkerProcess, limits: Limits) -> Generator[Any]:
             if kind == "done":
                 worker.job = None
             yield payload
-    job, was_ready = worker.job, worker.ready
-    if end:
-        worker.stop()
-        if job is not None:
-            yield Lost(job, f"the worker process {end}")
-        elif not was_ready:
-            worker.failed_starts += 1
-            if worker.failed_starts == STARTS:
-                warnings.warn(f"a worker process cannot start: it {end}{worker.broken}", stacklevel=2)
-    elif job is not None and worker.runs_too_long(limits):
-        worker.stop()
-        yield Lost(job, f"it ran longer than {limits.seconds:g} s and was stopped", again=False)
-    elif job is not None and worker.is_too_large(limits):
-        worker.stop()
-        yield Lost(job, f"the worker process grew beyond {limits.memory / 1e9:g} GB of memory")
+    reason, again = f"the worker process {end}", True
+    if not end and worker.runs_too_long(limits):
+        reason, again = f"it ran longer than {limits.seconds:g} s and was stopped", False
+    elif not end and worker.is_too_large(limits):
+        reason = f"the worker process grew beyond {limits.memory / 1e9:g} GB of memory"
+    elif not end:
+        return
+    job, finished, was_ready = worker.job, worker.finished, worker.ready
+    worker.stop()
+    if job is not None:
+        running, rest = split(job, finished)
+        if rest is not None:
+            queue.appendleft(rest)
+        if running is not None:
+            yield Lost(running, reason, again)
+    elif not was_ready:
+        worker.failed_starts += 1
+        if worker.failed_starts == STARTS:
+            warnings.warn(f"a worker process cannot start: it {end}{worker.broken}", stacklevel=2)
 
 
 def _stop(crew: Sequence[WorkerProcess]) -> None:

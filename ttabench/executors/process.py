@@ -20,6 +20,7 @@ class WorkerProcess:
     """One process after the other in one place, such as one GPU.
 
     job     what it is doing, None if nothing.
+    finished   ids of the cells of this job whose results are stored.
     ready   it has started and takes jobs.
     failed_starts   how often in a row a process ended before it was ready.
     broken  what a process that could not start said of it.
@@ -30,10 +31,12 @@ class WorkerProcess:
         self._process: mp.process.BaseProcess | None = None
         self._pipe: Connection | None = None
         self.job: Job | None = None
+        self.finished: set[str] = set()
         self.ready = False
         self.failed_starts = 0
         self.broken = ""
         self._cell: object = None
+        self._oom_kills: int | None = None
         self._since = 0.0
 
     def start(self) -> None:
@@ -41,6 +44,7 @@ class WorkerProcess:
         context = mp.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=child.main, args=(theirs, self._environment), daemon=True)
+        self._oom_kills = oom_kills()
         self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self.ready = False
@@ -56,7 +60,8 @@ class WorkerProcess:
             self._pipe.send(job)
         except OSError:
             return False
-        self.job, self._cell, self._since = job, None, time.monotonic()
+        self.job, self.finished = job, set()
+        self._cell, self._since = None, time.monotonic()
         return True
 
     def waitables(self) -> list[Any]:
@@ -73,8 +78,10 @@ class WorkerProcess:
                 kind, payload = self._pipe.recv()
             except (EOFError, OSError):
                 return
-            if kind == "event" and (cell := getattr(payload, "cell", None)) != self._cell:
-                self._cell, self._since = cell, time.monotonic()
+            if kind == "event":
+                self.finished.update(getattr(payload, "finished", ()))
+                if (cell := getattr(payload, "cell", None)) != self._cell:
+                    self._cell, self._since = cell, time.monotonic()
             yield kind, payload
 
     def end_of_process(self) -> str:
@@ -82,7 +89,9 @@ class WorkerProcess:
         if self._process is None or self._process.is_alive():
             return ""
         self._process.join()
-        return describe(self._process.exitcode)
+        kills = oom_kills()
+        known = kills is not None and self._oom_kills is not None
+        return describe(self._process.exitcode, kills != self._oom_kills if known else None)
 
     def runs_too_long(self, limits: Limits) -> bool:
         """Whether the running cell has used up its time."""
@@ -107,14 +116,18 @@ class WorkerProcess:
         if self._pipe is not None:
             self._pipe.close()
         self._process = self._pipe = self.job = None
-        self.ready = False
+        self.finished, self.ready = set(), False
 
 
-def describe(code: int | None) -> str:
+def describe(code: int | None, memory_ran_out: bool | None = None) -> str:
     """How a process ended, by its exit code as `multiprocessing` has it: negative for a signal.
+
+    memory_ran_out   whether the kernel killed processes for lack of memory meanwhile; None = not known.
 
     >>> describe(-11)
     'was killed by SIGSEGV (a crash in native code)'
+    >>> describe(-9, memory_ran_out=True)
+    'was killed by SIGKILL (the machine ran out of memory)'
     >>> describe(3)
     'ended with exit code 3'
     """
@@ -124,8 +137,18 @@ def describe(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         return f"was killed by signal {-code}"
-    hints = {"SIGKILL": " (out of memory?)", **dict.fromkeys(CRASHES, " (a crash in native code)")}
+    memory = {True: " (the machine ran out of memory)", False: "", None: " (out of memory?)"}[memory_ran_out]
+    hints = {"SIGKILL": memory, **dict.fromkeys(CRASHES, " (a crash in native code)")}
     return f"was killed by {name}{hints.get(name, '')}"
+
+
+def oom_kills() -> int | None:
+    """How many processes the kernel has killed for lack of memory; None where it does not say."""
+    try:
+        fields = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(fields["oom_kill"])
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def resident(pid: int) -> int:

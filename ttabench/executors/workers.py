@@ -1,14 +1,24 @@
-"""How many workers a sweep or a training starts, and which GPU each one has."""
+"""Workers on this machine: how many there are, and which GPU each one has."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 
 from ttabench.cores import available_cores
+from ttabench.env import pick_device
 from ttabench.errors import UserError
-from ttabench.executors import NO_LIMITS, Executor, Limits, inline, local
+from ttabench.executors import NO_LIMITS, Engine, Executor, Limits, Setup, inline, local, take_options
 from ttabench.executors.process import resident
+
+
+def engine(setup: Setup) -> Engine:
+    """``--executor local``: processes on this machine, see :func:`ttabench.executors.local.run`."""
+    take_options(setup, "local", {})
+    device = pick_device(setup.device)
+    workers = pick_workers(setup.workers, device, available_cores(), setup.per_gpu)
+    return Engine(pick_executor(workers, device, setup.limits), workers, device)
 
 
 def pick_executor(workers: int, device: str, limits: Limits = NO_LIMITS) -> Executor:
@@ -25,19 +35,32 @@ def pick_executor(workers: int, device: str, limits: Limits = NO_LIMITS) -> Exec
     return inline.run
 
 
-def bindings(device: str) -> tuple[dict[str, str], ...]:
+def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[dict[str, str], ...]:
     """The variables that bind worker 0, 1, … to GPU 0, 1, … of those that this process may use.
 
-    ``cuda`` is every GPU, and means in each worker the one that is its own; ``cuda:1`` stays that GPU.
+    ``cuda`` is every GPU, and means in each worker the one that is its own; ``cuda:1`` stays that GPU. Under
+    torchrun each rank of a machine has its share of the GPUs there.
     """
     if device != "cuda":
         return ({},)
     import torch
 
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    count = torch.cuda.device_count()
+    visible = variables.get("CUDA_VISIBLE_DEVICES", "")
     names = [name.strip() for name in visible.split(",") if name.strip()]
-    names = names or [str(index) for index in range(torch.cuda.device_count())]
-    return tuple({"CUDA_VISIBLE_DEVICES": name} for name in names[: torch.cuda.device_count()]) or ({},)
+    names = (names or [str(index) for index in range(count)])[:count]
+    rank, ranks = local_rank(variables)
+    own = names[rank::ranks] or names[rank % max(1, len(names)) :][:1]
+    return tuple({"CUDA_VISIBLE_DEVICES": name} for name in own) or ({},)
+
+
+def local_rank(variables: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """The index of this process among those that torchrun started here, and how many; else (0, 1)."""
+    try:
+        rank, ranks = int(variables["LOCAL_RANK"]), int(variables["LOCAL_WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return 0, 1
+    return (rank, ranks) if 0 <= rank < ranks else (0, 1)
 
 
 def pick_workers(text: str, device: str, count: int, per_gpu: int = 1) -> int:
@@ -51,7 +74,5 @@ def pick_workers(text: str, device: str, count: int, per_gpu: int = 1) -> int:
             raise UserError(f"--workers {text}: expected auto or a whole number (0 = in this process).")
         return number
     if device.startswith("cuda"):
-        import torch
-
-        return per_gpu * (max(1, torch.cuda.device_count()) if device == "cuda" else 1)
-    return max(1, min(available_cores(), count))
+        return per_gpu * len(bindings(device))
+    return max(1, min(available_cores() // local_rank()[1], count))

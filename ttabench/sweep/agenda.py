@@ -12,7 +12,10 @@ from ttabench.store import Store
 from ttabench.sweep.option_table import OVERWRITE
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.shard import sequence
-from ttabench.worker import Job
+from ttabench.unit import Chain, Unit
+
+LARGEST = 64  # cells of a unit
+SHARE = 4  # a unit is at most this part of a worker's share of the cells that are left
 
 
 @dataclass
@@ -52,22 +55,49 @@ def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str 
     return agenda
 
 
-def make_jobs(todo: Sequence[Cell], planned: Sequence[Planned], store: Store, device: str) -> list[Job]:
-    """One job per cell; one per sequence of corruptions if the state continues from one to the next."""
-    sequences: dict[Hashable, list[Cell]] = {}
+def make_units(
+    todo: Sequence[Cell],
+    planned: Sequence[Planned],
+    store: Store,
+    device: str,
+    workers: int = 1,
+    *,
+    device_memory: int = 0,
+    cell_seconds: float = 0.0,
+) -> list[Unit]:
+    """Units of cells of one classifier and dataset; the first ones are large, the last ones single cells.
+
+    A unit takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
+    and Kuck, 1987), so that all workers have work until the end whatever a cell takes. Its needs are
+    `device_memory` in bytes and `cell_seconds` for each of its cells; 0 = no limit.
+    """
+    groups: dict[tuple[str, ...], list[Chain]] = {}
+    for chain in make_chains(todo, planned):
+        groups.setdefault((chain[0].arch, chain[0].checkpoint, chain[0].dataset), []).append(chain)
+    left = sum(len(chain) for chains in groups.values() for chain in chains)
+    results = store.root.absolute()
+    units: list[Unit] = []
+    for chains in groups.values():
+        start = 0
+        while start < len(chains):
+            size = max(1, min(LARGEST, left // (SHARE * max(1, workers))))
+            end, count = start + 1, len(chains[start])
+            while end < len(chains) and count + len(chains[end]) <= size:
+                count += len(chains[end])
+                end += 1
+            part, start, left = tuple(chains[start:end]), end, left - count
+            units.append(Unit(part, results, device, device_memory, cell_seconds * count))
+    return units
+
+
+def make_chains(todo: Sequence[Cell], planned: Sequence[Planned]) -> list[Chain]:
+    """One chain per cell; one per sequence of corruptions if the state continues from one to the next."""
     wanted = {cell.cell_id for cell in todo}
-    made: list[Job] = []
+    chains: dict[Hashable, list[Cell]] = {}
     for cell in (item.cell for item in planned if not item.unmet):
-        if cell.protocol.reset == "continual":
-            sequences.setdefault(sequence(cell), []).append(cell)
-        elif cell.cell_id in wanted:
-            made.append(Job((cell,), store.root, device))
-    made += [
-        Job(tuple(cells), store.root, device)
-        for cells in sequences.values()
-        if any(cell.cell_id in wanted for cell in cells)
-    ]
-    return made
+        if cell.protocol.reset == "continual" or cell.cell_id in wanted:
+            chains.setdefault(sequence(cell), []).append(cell)
+    return [tuple(cells) for cells in chains.values() if any(cell.cell_id in wanted for cell in cells)]
 
 
 def plan_rows(planned: Iterable[Planned]) -> Iterator[dict[str, Any]]:

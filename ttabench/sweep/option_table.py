@@ -117,6 +117,14 @@ _TABLE = (
     ),
     Option("out", "results", "DIR", "The results folder.", Text("a folder"), "run"),
     Option(
+        "executor", "local", "NAME", "Where cells run: local (this machine), ray or slurm (clusters).",
+        Text("a name"), "run",
+    ),
+    Option(
+        "executor_options", "", "KEY=VALUE,…", "For this executor, such as partition=gpu,time=240 for slurm.",
+        Text("KEY=VALUE, …"), "run",
+    ),
+    Option(
         "workers", "auto", "COUNT", "auto = one per core or GPU; 0 = this process.",
         Count(word="auto"), "run",
     ),
@@ -131,6 +139,10 @@ _TABLE = (
     Option(
         "cell_memory", 0.0, "GB",
         "A cell whose process needs more host memory is recorded as failed; 0 = unlimited.", Number(), "run",
+    ),
+    Option(
+        "device_memory", 0.0, "GB",
+        "A cell that needs more memory of its GPU is recorded as failed; 0 = unlimited.", Number(), "run",
     ),
     Option(
         "overwrite", "stale", "WHAT",

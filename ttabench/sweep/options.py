@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.errors import UserError, unknown
-from ttabench.executors import Limits
+from ttabench.executors import Limits, Setup
 from ttabench.method_texts import split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
@@ -20,6 +20,8 @@ __all__ = [
     "cell_limits",
     "corruption_names",
     "count",
+    "device_memory",
+    "executor_setup",
     "make_grid",
     "read_config",
     "share",
@@ -59,6 +61,32 @@ def cell_limits(options: Mapping[str, Any]) -> Limits:
     if not (0 <= seconds < math.inf and 0 <= memory < math.inf):
         raise UserError("--cell-timeout and --cell-memory: expected a number, 0 (unlimited) or larger.")
     return Limits(seconds, int(memory * 1e9))
+
+
+def device_memory(options: Mapping[str, Any]) -> int:
+    """Bytes of its GPU that a worker may use, from ``device_memory`` in GB; 0 = all. Raises UserError."""
+    size = share(options["device_memory"], "--device-memory")
+    if not 0 <= size < math.inf:
+        raise UserError("--device-memory: expected a number, 0 (all) or larger.")
+    return int(size * 1e9)
+
+
+def executor_setup(options: Mapping[str, Any]) -> Setup:
+    """What an executor is to know, with absolute paths. Raises UserError."""
+    own: dict[str, str] = {}
+    for text in split_list(str(options["executor_options"])):
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals):
+            raise UserError(f"--executor-options {text}: expected KEY=VALUE.")
+        own[name.strip()] = value.strip()
+    return Setup(
+        workers=str(options["workers"]),
+        device=str(options["device"]),
+        per_gpu=count(options["per_gpu"], "--per-gpu") or 1,
+        limits=cell_limits(options),
+        folder=Path(options["out"]).absolute(),
+        options=own,
+    )
 
 
 def corruption_names(text: str) -> tuple[str, ...]:

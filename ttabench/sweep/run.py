@@ -1,4 +1,4 @@
-"""Run the jobs of a sweep, and yield progress and results."""
+"""Run the units of a sweep, and yield progress and results."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 
 from ttabench.cell import Result
+from ttabench.events import CellProgress, Done
 from ttabench.executors import Died, Executor
 from ttabench.store import Store
-from ttabench.worker import CellProgress, Done, Job
+from ttabench.unit import Unit
 
 
 def run(
-    todo: Sequence[Job], store: Store, executor: Executor, workers: int, *, fail_fast: bool = False
+    todo: Sequence[Unit], store: Store, executor: Executor, workers: int, *, fail_fast: bool = False
 ) -> Generator[Result | CellProgress]:
-    """Run jobs, and yield progress and stored results. With `fail_fast`, stop at the first failure."""
+    """Run units, and yield progress and stored results. With `fail_fast`, stop at the first failure."""
     stored: set[str] = set()  # a sequence that was begun twice reports some cells twice
     with closing(executor(todo, workers)) as events:
         for event in events:
@@ -30,7 +31,7 @@ def run(
 
 
 def _died(event: Died, store: Store, stored: Collection[str]) -> tuple[Result, ...]:
-    """Record the cells that a lost job had still to do: the one it was at, and those that go on from it."""
+    """Record the cells that a unit lost with its worker: the one that ran, and those that go on from it."""
     results: list[Result] = []
     for cell in event.job.cells:
         if cell.cell_id in stored:

@@ -1,0 +1,111 @@
+"""Units of work: cells of one classifier and dataset, sized so that all workers have work until the end."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ttabench.cell import Cell
+from ttabench.protocol import Protocol
+from ttabench.store import Store
+from ttabench.sweep.agenda import LARGEST, make_units
+from ttabench.sweep.plan import Planned
+from ttabench.unit import Unit
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "results", {})
+
+
+def cells(base: Cell, seeds: int, archs: tuple[str, ...] = ("cct", "resnet18")) -> list[Cell]:
+    return [replace(base, arch=arch, seed=seed) for arch in archs for seed in range(seeds)]
+
+
+def units(todo: list[Cell], store: Store, workers: int, **needs: float) -> list[Unit]:
+    return make_units(todo, [Planned(cell, "") for cell in todo], store, "cpu", workers, **needs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 7])
+@pytest.mark.parametrize("seeds", [1, 50, 1000])
+def test_every_cell_is_in_one_unit_and_a_unit_has_one_classifier(
+    cell: Cell, store: Store, workers: int, seeds: int
+) -> None:
+    todo = cells(cell, seeds)
+    made = units(todo, store, workers)
+    assert [one for unit in made for one in unit.cells] == todo
+    assert all(len({one.arch for one in unit.cells}) == 1 for unit in made)
+    assert max(len(unit.cells) for unit in made) <= LARGEST
+
+
+@pytest.mark.parametrize("workers", [2, 7, 30])
+def test_no_worker_waits_long_for_the_last_whatever_a_cell_takes(
+    cell: Cell, store: Store, workers: int
+) -> None:
+    def span(costs: list[float], sizes: list[int]) -> float:
+        """When the last worker ends, if each takes the next unit as soon as it is free."""
+        free, at = [0.0] * workers, iter(costs)
+        for size in sizes:
+            first = free.index(min(free))
+            free[first] += sum(itertools.islice(at, size))
+        return max(free)
+
+    todo = cells(cell, 500)
+    sizes = [len(unit.cells) for unit in units(todo, store, workers)]
+    for slow in (range(500), range(500, 1000), range(0, 1000, 7)):  # which cells take ten times as long
+        costs = [10.0 if i in slow else 1.0 for i in range(1000)]
+        assert span(costs, sizes) <= 1.15 * sum(costs) / workers + 10
+    assert len(sizes) < len(todo) / 2
+
+
+def test_needs_and_absolute_paths_travel_with_a_unit(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path / "results", {})
+    monkeypatch.chdir(tmp_path)
+    (unit,) = units([cell, replace(cell, seed=1)], Store.at(Path("results")), 0, cell_seconds=5.0)[:1]
+    assert unit.results == tmp_path / "results"
+    assert unit.seconds == 5.0 * len(unit.cells)
+
+
+def test_a_unit_splits_at_the_cell_that_ran(cell: Cell, tmp_path: Path) -> None:
+    a, b, c = (replace(cell, seed=seed) for seed in range(3))
+    unit = Unit(((a,), (b,), (c,)), tmp_path, seconds=30.0)
+    running, rest = unit.split({a.cell_id})
+    assert running is not None
+    assert rest is not None
+    assert (running.cells, rest.cells, rest.seconds) == ((b,), (c,), 10.0)
+    running, rest = unit.split({b.cell_id, a.cell_id})
+    assert (running and running.cells, rest) == ((c,), None)
+    assert unit.split({a.cell_id, b.cell_id, c.cell_id}) == (None, None)
+
+
+def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) -> None:
+    base = replace(cell, protocol=Protocol(reset="continual"))
+    todo = [
+        replace(base, seed=seed, corruption=name, history=("fog-5",) * at)
+        for seed in range(4)
+        for at, name in enumerate(("fog", "snow"))
+    ]
+    planned = [Planned(one, "") for one in todo]
+    made = make_units(todo[1:], planned, store, "cpu", 1)
+    assert [one for unit in made for one in unit.cells] == todo  # what comes before a cell runs too
+    running, rest = Unit((tuple(todo[:2]), tuple(todo[2:4])), store.root).split({todo[0].cell_id})
+    assert running is not None
+    assert rest is not None
+    assert (running.cells, rest.cells) == (tuple(todo[:2]), tuple(todo[2:4]))
+
+
+def test_units_and_events_are_light_to_load(cell: Cell, tmp_path: Path) -> None:
+    file = tmp_path / "unit"
+    file.write_bytes(pickle.dumps(Unit(((cell,),), tmp_path)))
+    script = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb')); import ttabench.events; "
+    script += "import ttabench.executors.local; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

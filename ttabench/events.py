@@ -1,0 +1,39 @@
+"""What a worker tells while it runs cells. Light to import: executors pass these on without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttabench.cell import Result
+
+
+@dataclass(frozen=True)
+class CellProgress:
+    """How far a running cell is. `scored` stays 0 while an offline method looks at the images.
+
+    doing   what comes before the first batch, e.g. ``preparing the method``; "" later.
+    """
+
+    cell: str
+    total: int
+    seen: int
+    scored: int
+    right: int
+    doing: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """Results that are already stored."""
+
+    results: tuple[Result, ...] = field(default=())
+
+    @property
+    def finished(self) -> tuple[str, ...]:
+        """The ids of their cells."""
+        return tuple(result.cell.cell_id for result in self.results)
+
+
+Emit = Callable[[Any], None]

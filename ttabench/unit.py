@@ -1,0 +1,71 @@
+"""The unit of work that an executor gets: cells of one classifier and dataset, and what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ttabench.cell import Cell, Result
+from ttabench.events import Done, Emit
+from ttabench.worker_state import WorkerState
+
+Chain = tuple[Cell, ...]
+"""Cells that run one after the other in one method's state; a single cell unless the reset is continual."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Cells for one worker, in order. Picklable, and light to import: torch is imported when it runs.
+
+    results        the results folder, an absolute path.
+    device         of the worker: cpu, cuda (the GPU that the worker is bound to) or cuda:1.
+    device_memory  bytes of the GPU that the worker may use; 0 = all.
+    seconds        limit for all its cells, preparation of methods included; 0 = none.
+    """
+
+    chains: tuple[Chain, ...]
+    results: Path
+    device: str = "cpu"
+    device_memory: int = 0
+    seconds: float = 0.0
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(cell for chain in self.chains for cell in chain)
+
+    def __call__(self, emit: Emit, state: WorkerState) -> Done:
+        from ttabench.worker import Worker
+
+        def stored(result: Result) -> None:
+            emit(Done((result,)))
+
+        worker = Worker(state, self.results, self.device, emit)
+        limit_device_memory(self.device, self.device_memory)
+        for chain in self.chains:
+            worker.run(chain, stored)
+        return Done()
+
+    def split(self, finished: Collection[str]) -> tuple[Unit | None, Unit | None]:
+        """What the unit was at when it ended early, and what is left after that; None where nothing is.
+
+        finished   ids of cells whose results are stored. A chain that is half done starts again.
+        """
+        left = [chain for chain in self.chains if any(cell.cell_id not in finished for cell in chain)]
+        return self._part(left[:1]), self._part(left[1:])
+
+    def _part(self, chains: list[Chain]) -> Unit | None:
+        if not chains:
+            return None
+        share = sum(map(len, chains)) / len(self.cells)
+        return replace(self, chains=tuple(chains), seconds=self.seconds * share)
+
+
+def limit_device_memory(device: str, size: int) -> None:
+    """Let this process use at most `size` bytes of its GPU, 0 = all. More is an out-of-memory error."""
+    if size and device.startswith("cuda"):
+        import torch
+
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, size / total), device)
