@@ -16,17 +16,27 @@ the logits that are scored, (n, C), p̄ their mean over the images, and H the en
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.data.dataset import Labelled
+from ttabench.method import Method
 from ttabench.nn import entropy
+from ttabench.stream import to_tensor
 
-__all__ = ["CHEAP", "Collected", "nuclear_norm", "snd"]
+__all__ = ["CHEAP", "DEAR", "Collected", "consistency", "nuclear_norm", "sample", "snd", "source_accuracy"]
 
 CHEAP = ("entropy", "infomax", "nuclear_norm", "snd")
 """The scores that come from the logits alone; every cell has them."""
+DEAR = ("consistency", "source_accuracy")
+"""The scores that need further forward passes."""
+IMAGES = 1000  # that the dear scores look at, at most
+SHIFT = 1 / 8  # of the width; how far a view is moved, at most
 ROWS = 2000  # of p, at least, for the nuclear norm, where there are more images
 NEIGHBOURS = 500  # rows of p for soft neighbourhood density, whose work grows with their square
 TEMPERATURE = 0.05
@@ -96,3 +106,56 @@ def snd(p: Tensor) -> float:
     similar = (unit @ unit.T / TEMPERATURE).fill_diagonal_(-math.inf)
     chances = similar.softmax(dim=1)
     return float(torch.special.entr(chances).sum(dim=1).mean())
+
+
+# ---- after adapting
+
+
+def sample(count: int, seed: int) -> NDArray[np.int64]:
+    """Positions of at most :data:`IMAGES` of `count` images, in random order."""
+    return np.random.Generator(np.random.PCG64(seed)).permutation(count)[:IMAGES]
+
+
+def consistency(
+    method: Method[Any], images: NDArray[np.uint8], batch_size: int, device: str, precision: str, seed: int
+) -> float:
+    """The share of images (n, H, W, 3), in %, that `method` predicts the same for as for a view of them.
+
+    A view is the image moved by up to an eighth of its width in both directions, with its edge repeated.
+    Views are drawn by `seed` and not by torch's generator, so later cells do not depend on them.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    same = [
+        method.predict(x).argmax(dim=1) == method.predict(moved(x, draw)).argmax(dim=1)
+        for x in _batches(images, batch_size, device, precision)
+    ]
+    return 100 * float(torch.cat(same).double().mean())
+
+
+def source_accuracy(
+    method: Method[Any], source: Labelled, batch_size: int, device: str, precision: str
+) -> float:
+    """The accuracy in % of the adapted `method` on labelled source images."""
+    predicted = [
+        method.predict(x).argmax(dim=1).cpu() for x in _batches(source.images, batch_size, device, precision)
+    ]
+    return 100 * float((torch.cat(predicted).numpy() == source.labels).mean())
+
+
+def moved(x: Tensor, draw: torch.Generator) -> Tensor:
+    """Images (b, 3, H, W), each moved at random."""
+    height, width = x.shape[-2:]
+    most = max(1, round(SHIFT * width))
+    padded = torch.nn.functional.pad(x, (most, most, most, most), mode="replicate")
+    corners = torch.randint(2 * most + 1, (len(x), 2), generator=draw).tolist()
+    views = [image[:, top : top + height, left : left + width]
+             for image, (top, left) in zip(padded, corners, strict=True)]  # fmt: skip
+    return torch.stack(views)
+
+
+def _batches(images: NDArray[np.uint8], batch_size: int, device: str, precision: str) -> Iterator[Tensor]:
+    """Batches on the device; what is done with one runs in the precision of the protocol."""
+    half = precision == "bfloat16"
+    with torch.autocast(torch.device(device).type, torch.bfloat16, half, cache_enabled=False):
+        for start in range(0, len(images), batch_size):
+            yield to_tensor(images[start : start + batch_size], device)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ttabench.cell import Cell, Result
 from ttabench.cost import measured, source_forward
 from ttabench.data.catalog import dataset as open_dataset
-from ttabench.data.dataset import Dataset
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED, mixed
 from ttabench.errors import UnusableModel, UserError, warn_of_setting
 from ttabench.events import CellProgress, Emit
@@ -29,7 +29,7 @@ from ttabench.registry import method as find_method
 from ttabench.scoring import evaluate
 from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
-from ttabench.unlabelled import Collected
+from ttabench.unlabelled import Collected, consistency, sample, source_accuracy
 from ttabench.worker_state import WorkerState
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
@@ -37,12 +37,16 @@ CLEAN = 256  # clean images whose logits `Method.check` gets
 
 @dataclass(frozen=True)
 class Worker:
-    """Runs cells. Datasets, classifiers and methods are kept in `state` for the next job."""
+    """Runs cells. Datasets, classifiers and methods are kept in `state` for the next job.
+
+    scores   the label-free scores of cells: "cheap", or "all", which need further forward passes.
+    """
 
     state: WorkerState
     results: Path
     device: str
     emit: Emit
+    scores: str = "cheap"
 
     def run(self, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
         """Run cells, store their results and hand each to `stored`. A cell that fails is a result too.
@@ -111,6 +115,9 @@ class Worker:
                 collected.add,
             )
         alarms = {name: plain(value) for name, value in method.alarms().items()}
+        unlabelled = collected.scores()
+        if self.scores == "all":
+            unlabelled |= self.dear_scores(cell, method, data.images)
         source = self.classifier(cell)
         reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
         alarm = "; ".join(filter(None, (reach, seen.alarm, settings_alarm, str(alarms.pop("alarm", "")))))
@@ -132,11 +139,29 @@ class Worker:
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
                 "alarm": alarm,
                 "calibration": seen.calibration,
-                "unlabelled": collected.scores(),
+                "unlabelled": unlabelled,
                 "cost": meter.cost(method, streamed, seen.seconds, source_seconds),
                 **alarms,
             },
         )
+
+    def dear_scores(
+        self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]
+    ) -> dict[str, float | None]:
+        """The scores of `unlabelled.DEAR`, of a method that has adapted; None for one that cannot be had."""
+        self.tell(cell, "computing label-free scores")
+        data, protocol = self.dataset(cell.dataset), cell.protocol
+        shared = protocol.batch_size, self.device, protocol.precision
+        target = images[sample(min(protocol.limit or len(images), len(images)), cell.seed)]
+        found: dict[str, float | None] = {
+            "consistency": consistency(method, target, *shared, cell.seed),
+            "source_accuracy": None,
+        }
+        try:
+            source = self.state.keep("labelled source", cell.dataset, lambda: some_of(data.train()), limit=2)
+        except UserError:  # ImageNet may be here without its training images
+            return found
+        return {**found, "source_accuracy": source_accuracy(method, source, *shared)}
 
     def tell(self, cell: Cell, doing: str) -> None:
         """Report what is done before a cell's first batch."""
@@ -214,6 +239,11 @@ class Worker:
 def of_classes(data: Dataset) -> str:
     """``200 of 1000 classes`` where predictions are chosen from some of a classifier's classes, or ""."""
     return f"{len(data.scored_classes)} of {data.num_classes} classes" if data.scored_classes else ""
+
+
+def some_of(data: Labelled) -> Labelled:
+    chosen = sample(len(data), 0)
+    return Labelled(data.images[chosen], data.labels[chosen])
 
 
 def plain(value: Any) -> Any:

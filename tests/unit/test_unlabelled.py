@@ -11,9 +11,22 @@ from scipy.special import softmax
 
 from tests.unit.test_scoring import CLASSES, Reads, data
 from ttabench.classifier import Classifier
+from ttabench.data.dataset import Labelled
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate
-from ttabench.unlabelled import CHEAP, NEIGHBOURS, ROWS, Collected, nuclear_norm, snd
+from ttabench.unlabelled import (
+    CHEAP,
+    IMAGES,
+    NEIGHBOURS,
+    ROWS,
+    Collected,
+    consistency,
+    moved,
+    nuclear_norm,
+    sample,
+    snd,
+    source_accuracy,
+)
 from ttabench_methods.source import Source
 
 DRAW = torch.Generator().manual_seed(0)
@@ -121,3 +134,37 @@ def test_collecting_changes_no_number() -> None:
     collected = evaluate(source(), data(20), Protocol(batch_size=3), 0, on_logits=Collected().add)
     assert plain.correct.tolist() == collected.correct.tolist()
     assert plain.calibration == collected.calibration
+
+
+def test_the_accuracy_on_source_images_is_exact() -> None:
+    right = data(30)
+    assert source_accuracy(source(), right, 7, "cpu", "float32") == 100
+    wrong = Labelled(right.images, np.where(np.arange(30) < 12, (right.labels + 1) % CLASSES, right.labels))
+    assert source_accuracy(source(), wrong, 7, "cpu", "float32") == pytest.approx(60)
+
+
+def test_consistency_compares_predictions_for_an_image_and_for_a_moved_one() -> None:
+    method, images = source(), data(40).images
+    even = np.zeros_like(images)  # moving changes nothing
+    assert consistency(method, even, 7, "cpu", "float32", 0) == 100
+    state = torch.get_rng_state()
+    found = consistency(method, images, 7, "cpu", "float32", 0)  # the class is in the first pixel alone
+    assert torch.equal(state, torch.get_rng_state())
+    assert 0 < found < 90
+    assert consistency(method, images, 7, "cpu", "float32", 0) == found
+    assert consistency(method, images, 40, "cpu", "float32", 0) == found
+
+
+def test_a_view_is_the_image_moved_by_at_most_an_eighth_with_its_edge_repeated() -> None:
+    x = torch.arange(16.0).repeat(200, 3, 16, 1)  # columns are numbered
+    views = moved(x, torch.Generator().manual_seed(0))
+    steps = views - x
+    assert views.shape == x.shape
+    assert {float(step[0, 0, 5]) for step in steps} == {-2, -1, 0, 1, 2}
+    assert (steps[:, :, :, 4:12] == steps[:, :, :, 4:5]).all()
+    assert ((views >= 0) & (views <= 15)).all()
+
+
+def test_a_sample_has_each_image_once() -> None:
+    assert sorted(sample(30, 1)) == list(range(30))
+    assert len(set(sample(10 * IMAGES, 1))) == IMAGES
