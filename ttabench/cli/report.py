@@ -1,4 +1,4 @@
-"""``ttabench report``: tables, LaTeX and plots of results."""
+"""``ttabench report``: tables, LaTeX, plots and a page of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer import Argument, Option
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = "csv,latex,markdown,plots,ablation"
+FORMATS = "csv,latex,markdown,plots,html,ablation"
 
 
 def register(app: typer.Typer) -> None:

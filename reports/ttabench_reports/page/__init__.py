@@ -1,0 +1,54 @@
+"""One HTML page with tables, plots, protocol cards and gaps. It needs no network and no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ttabench_reports.files import write_text
+from ttabench_reports.page import cards, details, figures, gaps, overview, per_corruption, render
+from ttabench_reports.page.selected import Selected
+from ttabench_reports.report import Report
+
+NAME = "results.html"
+
+
+def write(
+    cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *,
+    increase: bool = True, report: Report | None = None,
+) -> list[Path]:  # fmt: skip
+    """``results.html`` in the folder `to`; its path. Without `increase`, tables show accuracies only."""
+    report = report or Report(cells, published)
+    return [write_text(Path(to) / NAME, html(report, increase=increase))]
+
+
+def html(report: Report, *, increase: bool = True, back: str = "", name: str = "") -> str:
+    """The page as text; the same report gives the same text.
+
+    back  address of a page to link to, e.g. of a leaderboard; "" for none.
+    name  what the results are called; "" for the names of their datasets.
+    """
+    chosen = Selected(report)
+    lines = overview.lines(chosen)
+    troubles = gaps.gaps(chosen.cells, report.cells.attrs)
+    return render.template(
+        "page.html.j2",
+        title=name or overview.title(report.tables),
+        back=back,
+        counts=overview.counts(chosen.cells, troubles),
+        filters=overview.filters(lines),
+        several=overview.several(lines),
+        lines=lines,
+        sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
+        figures=figures.figures(report.tables),
+        left_out=max(0, len(report.tables) - figures.MOST),
+        cards=cards.cards(chosen),
+        gaps=troubles,
+        data=details.details(chosen),
+        scripts=("tables.js", "details.js"),
+    )
+
+
+__all__: Sequence[str] = ("NAME", "html", "write")

@@ -1,0 +1,135 @@
+"""Protocol cards: everything that a method's numbers were measured with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ttabench.cell import canonical
+from ttabench.protocol import Protocol
+from ttabench_reports import naming
+from ttabench_reports.frames import PROTOCOL
+from ttabench_reports.given import Given, given
+from ttabench_reports.page.selected import Selected
+from ttabench_reports.shape import Row, Table
+
+
+@dataclass(frozen=True)
+class Card:
+    """Of one method in one configuration under one protocol.
+
+    config      every setting with its value, as JSON.
+    facts       (what, the different values of all its cells).
+    cells       how many have a number.
+    """
+
+    anchor: str
+    name: str
+    protocol: Protocol
+    given: Given
+    config: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, tuple[str, ...]], ...]
+    cells: int
+    stale: int
+
+
+def card_id(table: Table, row: Row) -> str:
+    """The anchor of a row's card: the same wherever this method, configuration and protocol occur."""
+    key = {"base": row.about["base"], "config": row.about["config"], **protocol(table, row).to_json()}
+    digest = hashlib.sha256(canonical(key).encode()).hexdigest()[:10]
+    return f"card-{naming.slug(row.about['base'])}-{digest}"
+
+
+def cards(chosen: Selected) -> list[Card]:
+    """The cards of all measured rows with a number, by name."""
+    rows: dict[str, list[tuple[Table, Row]]] = {}
+    for table in chosen.report.tables:
+        for row in table.rows:
+            if row.measured:
+                rows.setdefault(card_id(table, row), []).append((table, row))
+    made = [_card(anchor, members, chosen) for anchor, members in rows.items()]
+    return sorted(made, key=lambda card: (card.name != "Source", card.name.lower(), card.anchor))
+
+
+def protocol(table: Table, row: Row) -> Protocol:
+    """The protocol of a measured row."""
+    values: dict[str, Any] = {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL}
+    return Protocol(**values)
+
+
+def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Card:
+    table, row = members[0]
+    places = [place for one in members for place in chosen.places(*one)]
+    cells = chosen.cells.iloc[places]
+    ok = cells[cells["accuracy"].notna()]
+    used = cells if ok.empty else ok
+    weights = used.loc[used["checkpoint"] != "", ["arch", "dataset", "checkpoint"]].drop_duplicates()
+    data = used.loc[used["fingerprint"] != "", ["dataset", "fingerprint"]].drop_duplicates()
+    facts: dict[str, Iterable[str]] = {
+        "Weights (SHA-256)": [
+            f"{naming.arch(arch)} on {naming.clean(dataset)}: {digest}"
+            for arch, dataset, digest in weights.itertuples(index=False)
+        ],
+        "Data (SHA-256)": [
+            f"{naming.dataset(name)}: {digest}" for name, digest in data.itertuples(index=False)
+        ],
+        "Code (SHA-256)": used["code"],
+        "Measured on": machines(used),
+        "Adapted": used["adapted"],
+        "Scored": used["scores"],
+        "Predictions among": used["scored_classes"],
+        "Between batches": ["" if text == "nothing" else f"restores {text}" for text in used["restores"]],
+        "Source data": ok["source_used"] if ok["source_used"].any() else [given(row.about).source],
+        "Stale because": used["stale_because"],
+        "Alarms": used["alarm"],
+        "Severities": [str(s) for s in sorted(set(used["severity"])) if s],
+        "Seeds": [", ".join(map(str, sorted(set(used["seed"]))))],
+        "Seconds": [f"{used['seconds'].sum():,.0f} in {len(used):,} cells"],
+        "Stored": [_days(used["written"])],
+    }  # fmt: skip
+    return Card(
+        anchor,
+        naming.method(str(row.about["method"])),
+        protocol(table, row),
+        given(row.about),
+        _settings(str(row.about["config"])),
+        tuple((name, found) for name, values in facts.items() if (found := _distinct(values))),
+        len(ok),
+        int(ok["stale"].sum()),
+    )
+
+
+def machines(cells: pd.DataFrame) -> list[str]:
+    """Device, threads and versions of each cell in one line; "" where nothing is recorded."""
+    columns = zip(cells["device"], cells["threads"], cells["versions"], strict=True)
+    return [
+        "; ".join(filter(None, (device, f"{n} thread{'s' * (n != 1)}" if n else "", versions)))
+        for device, n, versions in columns
+    ]
+
+
+def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, values)))
+
+
+def _settings(config: str) -> tuple[tuple[str, str], ...]:
+    try:
+        found: dict[str, Any] = dict(json.loads(config or "{}"))
+    except (ValueError, TypeError):
+        return (("config", config),)
+    return tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(found.items()))
+
+
+def _days(written: pd.Series[float]) -> str:
+    """``2026-11-20 to 2026-11-22`` (UTC); "" where it is not recorded."""
+    known = written.dropna()
+    if known.empty:
+        return ""
+    first, last = (time.strftime("%Y-%m-%d", time.gmtime(float(when))) for when in (known.min(), known.max()))
+    return first if first == last else f"{first} to {last}"

@@ -1,0 +1,115 @@
+"""What stands behind each number, as JSON that the page's script reads when a number is pointed at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from ttabench import stats
+from ttabench_reports import naming
+from ttabench_reports.evidence import Finding
+from ttabench_reports.given import given
+from ttabench_reports.page import cards
+from ttabench_reports.page.selected import Selected
+from ttabench_reports.shape import Row, Table
+
+FINDING = tuple(f.name for f in fields(Finding))
+
+
+def details(chosen: Selected) -> dict[str, Any]:
+    """``texts`` that many share; ``columns``: names of corruptions; ``rows`` by number, each with its cells.
+
+    A cell is [seed, accuracy, low, high, seconds, id, when, settings of the machine, code, why not].
+    """
+    texts = _Texts()
+    columns = {c: naming.title(c) for table in chosen.report.tables for c in table.columns}
+    stored = _stored(chosen, texts)
+    rows = [
+        _row(table, row, chosen, stored, texts)
+        for table in chosen.report.tables
+        for row in table.rows
+        if row.measured
+    ]
+    return {"columns": columns, "rows": rows, "texts": texts.known}
+
+
+class _Texts:
+    """Texts by number, each kept once."""
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        if text not in self._numbers:
+            self._numbers[text] = len(self.known)
+            self.known.append(text)
+        return self._numbers[text]
+
+
+def _stored(chosen: Selected, texts: _Texts) -> list[tuple[str, list[Any]]]:
+    """(corruption, what the page knows) of each cell."""
+    cells = chosen.cells
+    images = np.maximum(cells["n_images"].to_numpy(), 1)
+    low, high = stats.wilson(cells["accuracy"].to_numpy(), images)
+    machines = cards.machines(cells)
+    columns = zip(
+        cells["corruption"], cells["seed"], cells["accuracy"], low, high, cells["seconds"], cells["cell_id"],
+        cells["written"], machines, cells["code"], cells["status"], cells["reason"], cells["alarm"],
+        cells["stale_because"], strict=True,
+    )  # fmt: skip
+    found = []
+    for corruption, seed, accuracy, below, above, seconds, cell_id, when, machine, code, *said in columns:
+        status, reason, alarm, stale = said
+        why = [f"{status}: {reason or 'no reason stored'}"] if math.isnan(accuracy) else []
+        why += [f"alarm: {alarm}"] if alarm else []
+        why += [f"stale: {stale or 'made with other code'}"] if stale else []
+        found.append((corruption, [
+            int(seed), _number(accuracy), _number(below, 2), _number(above, 2), _number(seconds, 3), cell_id,
+            _number(when, 0), texts.number(machine), texts.number(code), texts.number("; ".join(why)),
+        ]))  # fmt: skip
+    return found
+
+
+def _row(
+    table: Table, row: Row, chosen: Selected, stored: list[tuple[str, list[Any]]], texts: _Texts
+) -> dict[str, Any]:
+    about = row.about
+    had = given(about)
+    cells: dict[str, list[Any]] = {}
+    for place in chosen.places(table, row):
+        corruption, known = stored[place]
+        cells.setdefault(corruption, []).append(known)
+    finding = chosen.report.findings(table)[id(row)]
+    facts = {
+        "protocol": cards.protocol(table, row).caption(), "config": about["config"], "source": had.source,
+        "weights": about["checkpoint"], "data": table.key["fingerprint"],
+        "images": f"{about['n_images']:,}",
+    }  # fmt: skip
+    return {
+        "name": texts.number(row.name),
+        "arch": texts.number(naming.arch(row.arch)),
+        "table": texts.number(table.heading),
+        "card": texts.number(cards.card_id(table, row)),
+        "facts": {name: texts.number(str(value)) for name, value in facts.items()},
+        "sd": {c: _number(row.sd[c]) for c in table.columns if not math.isnan(row.sd.get(c, math.nan))},
+        "values": {c: _number(row.value(c)) for c in table.columns if c not in cells},
+        "mean": {name: _known(getattr(finding, name)) for name in FINDING},
+        "cells": cells,
+    }
+
+
+def _number(value: float, decimals: int = 4) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else round(float(value), decimals)
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_number(part) for part in value]
+    if isinstance(value, float):
+        return _number(value, 12)
+    return value

@@ -1,0 +1,80 @@
+"""What the numbers lack: cells that are missing, failed, n/a or stale, and alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ttabench.store import MISSING
+from ttabench_reports import naming
+from ttabench_reports.notes import Notes, kind
+
+KINDS = ("missing", "failed", "stale", "n/a", "alarm", "warning")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Cells of one architecture with the same trouble."""
+
+    kind: str
+    methods: tuple[str, ...]
+    arch: str
+    tables: tuple[str, ...]
+    corruptions: tuple[str, ...]
+    cells: int
+    reason: str
+
+
+def gaps(cells: pd.DataFrame, attrs: Mapping[Hashable, Any]) -> list[Gap]:
+    """The troubles of `cells` (see :func:`frames.checked`), and what their folders planned and lack."""
+    found = _planned(attrs.get(MISSING, ()))
+    ok = cells["accuracy"].notna()
+    found += _group("failed", cells[~ok & (cells["status"] != "n/a")], "reason")
+    found += _group("stale", cells[ok & cells["stale"]], "stale_because")
+    found += _group("n/a", cells[~ok & (cells["status"] == "n/a")], "reason")
+    found += _group("alarm", cells[ok & (cells["alarm"] != "")], "alarm")
+    found += _group("warning", cells[ok & (cells["warning"] != "")], "warning")
+    return found
+
+
+def _planned(absent: Sequence[Any]) -> list[Gap]:
+    """One gap for the methods that lack the same cells."""
+    alike: dict[tuple[Any, ...], list[Any]] = {}
+    for one in absent:
+        alike.setdefault((one.arch, one.dataset, one.severity, one.corruptions), []).append(one)
+    return [
+        Gap(
+            "missing", tuple(naming.method(one.method) for one in members), naming.arch(arch),
+            (naming.where(naming.dataset(dataset), severity),), _titles(corruptions),
+            sum(one.cells for one in members), "planned, not measured yet; the same sweep goes on with it",
+        )
+        for (arch, dataset, severity, corruptions), members in alike.items()
+    ]  # fmt: skip
+
+
+def _group(name: str, cells: pd.DataFrame, column: str) -> list[Gap]:
+    """One gap for each architecture and kind of reason."""
+    if cells.empty:
+        return []
+    found = []
+    for (arch, _), group in cells.assign(_kind=cells[column].map(kind)).groupby(
+        ["arch", "_kind"], sort=False
+    ):
+        notes = Notes()
+        letters = [notes.letter(text) for text in group[column].unique()]  # one: they are of one kind
+        places = group[["dataset", "severity"]].drop_duplicates().itertuples(index=False)
+        methods = sorted({naming.method(label) for label in group["method"]}, key=str.casefold)
+        found.append(Gap(
+            name, tuple(methods), naming.arch(str(arch)),
+            tuple(naming.where(naming.dataset(dataset), severity) for dataset, severity in places),
+            _titles(group["corruption"].unique()), len(group), notes.text(letters[0]) or "no reason stored",
+        ))  # fmt: skip
+    return found
+
+
+def _titles(corruptions: Iterable[str]) -> tuple[str, ...]:
+    ordered = sorted(corruptions, key=naming.corruption_key)
+    return tuple(naming.title(name) for name in ordered)

@@ -1,0 +1,158 @@
+"""The first table of the page: one line per method, architecture and dataset, with its mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ttabench_reports import evidence, naming
+from ttabench_reports.given import Given, given
+from ttabench_reports.naming import MEAN
+from ttabench_reports.page import cards
+from ttabench_reports.page.gaps import Gap
+from ttabench_reports.page.selected import Selected
+from ttabench_reports.shape import LABEL, Row, Table
+from ttabench_reports.sheets import words
+
+NO_SOURCE = "none"
+WIDTH = 100  # of the picture of an interval, in its own units
+
+
+@dataclass(frozen=True)
+class Line:
+    """A measured row with what a reader sees of it.
+
+    state   words such as ``stale`` or ``9 of 15 corruptions``; none for a complete row.
+    picture the interval drawn between the lowest of the table and 100 %: (low, mean, high, Source), from 0
+            to :data:`WIDTH`; None without a mean.
+    """
+
+    table: Table
+    row: Row
+    number: int
+    card: str
+    given: Given
+    finding: evidence.Finding
+    source: str
+    state: tuple[str, ...]
+    place: str
+    picture: tuple[float, float, float, float] | None
+
+    @property
+    def increase(self) -> float:
+        """Points above Source, the difference of the printed numbers; NaN where there is none."""
+        if self.row.baseline is None:
+            return math.nan
+        return round(self.row.printed(MEAN) - self.row.baseline.printed(MEAN), 1) + 0.0
+
+    @property
+    def interval(self) -> str:
+        return words.interval(*self.finding.interval)
+
+
+def lines(chosen: Selected) -> list[Line]:
+    """One line for each measured row, in the order of the tables."""
+    found = []
+    for table in chosen.report.tables:
+        findings = chosen.report.findings(table)
+        low = floor(table)
+        for row in table.rows:
+            if row.measured:
+                own = findings[id(row)]
+                found.append(Line(
+                    table, row, chosen.numbers[id(row)], cards.card_id(table, row), given(row.about), own,
+                    source_data(row), _state(row, table), table.standing.get((id(row), MEAN), ""),
+                    _picture(row, own, low),
+                ))  # fmt: skip
+    return found
+
+
+def source_data(row: Row) -> str:
+    """``features``, ``images``, ``statistics`` or ``none``."""
+    return str(row.about["source_data"]) or NO_SOURCE
+
+
+def floor(table: Table) -> float:
+    """Where the scale of a table begins, in percent: the ten below its lowest number."""
+    numbers = [v for row in table.rows if row.measured for v in row.values.values() if not math.isnan(v)]
+    return min(10.0 * math.floor(min(numbers, default=0.0) / 10), 90.0)
+
+
+def _picture(row: Row, finding: evidence.Finding, low: float) -> tuple[float, float, float, float] | None:
+    mean = row.value(MEAN)
+    if math.isnan(mean):
+        return None
+    ends = [mean if math.isnan(end) else end for end in finding.interval]
+    source = mean if row.baseline is None else row.baseline.value(MEAN)
+    values = (ends[0], mean, ends[1], mean if math.isnan(source) else source)
+
+    def place(value: float) -> float:
+        return round(4 + (WIDTH - 8) * (max(value, low) - low) / (100 - low), 1)
+
+    first, second, third, fourth = map(place, values)
+    return first, second, third, fourth
+
+
+def _state(row: Row, table: Table) -> tuple[str, ...]:
+    said = ["stale"] if row.about["stale"] else []
+    word = row.words.get(MEAN, "")
+    if word == "n/a":
+        said.append("n/a")
+    elif math.isnan(row.value(MEAN)):
+        whole = sum(not math.isnan(row.value(c)) and c not in row.partial for c in table.main)
+        said.append(f"{whole} of {len(table.main)} corruptions")
+    if any(text.startswith("alarm") for texts in row.remarks.values() for text in texts):
+        said.append("alarm")
+    return tuple(said)
+
+
+def reason(row: Row) -> str:
+    """Why a row has no number, or what is remarked of it as a whole."""
+    return "; ".join([*row.remarks.get(LABEL, ()), *row.remarks.get(MEAN, ())])
+
+
+def title(tables: Sequence[Table]) -> str:
+    """The datasets, as papers write them."""
+    return ", ".join(dict.fromkeys(naming.dataset(table.key["dataset"]) for table in tables))
+
+
+def several(found: Sequence[Line]) -> Mapping[str, bool]:
+    """Which columns tell lines apart."""
+    return {
+        "dataset": len({line.table.heading for line in found}) > 1,
+        "seeds": any(line.row.about["seeds"] > 1 for line in found),
+    }
+
+
+def filters(found: Sequence[Line]) -> list[dict[str, Any]]:
+    """The choices a reader has: (value, words) by what they look at; none where there is but one."""
+    choices: dict[str, dict[str, str]] = {
+        "table": {line.table.title: line.table.heading for line in found},
+        "arch": {line.row.arch: naming.arch(line.row.arch) for line in found},
+        "mode": {line.given.mode: line.given.mode for line in found},
+        "source": {line.source: line.source for line in found},
+    }
+    labels = {"table": "Dataset", "arch": "Architecture", "mode": "Mode", "source": "Source data"}
+    return [
+        {"name": name, "label": labels[name], "choices": list(values.items())}
+        for name, values in choices.items()
+        if len(values) > 1
+    ]
+
+
+def counts(cells: pd.DataFrame, troubles: Sequence[Gap]) -> list[tuple[int, str, str]]:
+    """(how many, of what, a link) for the head of the page."""
+    by_kind: dict[str, int] = {}
+    for gap in troubles:
+        by_kind[gap.kind] = by_kind.get(gap.kind, 0) + gap.cells
+    found = [(int(cells["accuracy"].notna().sum()), "cells measured", "#means")]
+    found += [
+        (by_kind[kind], kind, "#gaps")
+        for kind in ("missing", "failed", "stale", "n/a", "alarm")
+        if kind in by_kind
+    ]
+    return found

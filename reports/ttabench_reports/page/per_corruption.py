@@ -1,0 +1,101 @@
+"""The per-corruption tables of the page: numbers with shades, marks and footnotes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ttabench_reports import naming
+from ttabench_reports.given import given
+from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.page.overview import floor, source_data
+from ttabench_reports.page.render import exact
+from ttabench_reports.page.selected import Selected
+from ttabench_reports.shape import LABEL, Row, Table
+from ttabench_reports.sheets import words
+
+SHADES = 10
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A number or the word in its place: exact and printed; shade 0 … 10; points above Source."""
+
+    value: str
+    text: str
+    marks: str = ""
+    classes: str = ""
+    rise: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    row: Row
+    number: int | None  # None: published, nothing more is known
+    marks: str
+    given: str
+    mode: str
+    source: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One dataset at one severity."""
+
+    anchor: str
+    table: Table
+    columns: tuple[str, ...]
+    heads: tuple[tuple[str, str, bool], ...]
+    groups: tuple[tuple[str, str, tuple[Line, ...]], ...]
+    legend: tuple[tuple[str, str], ...]
+    increase: bool
+    how: str
+
+
+def section(table: Table, chosen: Selected, *, increase: bool) -> Section:
+    columns = (*table.main_columns, *table.extra, *([MEAN_EXTRA] if table.extra else ()))
+    rises = {id(row.of): row for row in table.rows if row.of is not None} if increase else {}
+    low = floor(table)
+    groups = tuple(
+        (arch, naming.arch(arch), tuple(_lines(rows, table, columns, rises, low, chosen)))
+        for arch, rows in table.archs().items()
+    )
+    shown = [row for row in table.rows if row.kind != "increase"]
+    heads = tuple((c, naming.title(c), c in (MEAN, MEAN_EXTRA)) for c in columns)
+    how = words.join(words.ranking([table]), words.GIVEN)
+    legend = tuple(table.legend(columns, shown))
+    return Section(
+        f"table-{naming.slug(table.title)}", table, columns, heads, groups, legend, bool(rises), how
+    )
+
+
+def _lines(
+    rows: list[Row], table: Table, columns: tuple[str, ...], rises: dict[int, Row], low: float,
+    chosen: Selected,
+) -> Iterator[Line]:  # fmt: skip
+    for row in rows:
+        if row.kind == "increase":
+            continue
+        entries = tuple(_entry(row, column, table, rises.get(id(row)), low) for column in columns)
+        marks = row.flags + row.letters.get(LABEL, "")
+        if row.kind == "published":
+            yield Line(row, None, marks, "", "published", "", entries)
+        else:
+            had = given(row.about)
+            number = chosen.numbers[id(row)]
+            yield Line(row, number, marks, had.short, had.mode, source_data(row), entries)
+
+
+def _entry(row: Row, column: str, table: Table, rise: Row | None, low: float) -> Entry:
+    value = row.value(column)
+    marks = row.letters.get(column, "")
+    apart = "m" if column in (MEAN, MEAN_EXTRA) else ""
+    if math.isnan(value):
+        return Entry("", row.words.get(column, ""), marks, f"word {apart}".strip())
+    shade = round(SHADES * max(value - low, 0) / (100 - low))
+    place = table.standing.get((id(row), column), "")
+    classes = " ".join(filter(None, (f"h{shade}", place, apart)))
+    points = words.signed(rise.printed(column)) if rise else ""
+    return Entry(exact(value), words.number(value), marks, classes, points)

@@ -1,0 +1,43 @@
+"""The cells behind each row of a report's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ttabench_reports import naming
+from ttabench_reports.frames import ROW, TABLE, checked, one_per_cell
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Row, Table
+
+
+class Selected:
+    """The cells that a report's tables show, and which of them belong to a row.
+
+    cells    as :func:`frames.checked` gives them, each once, in an order that never varies.
+    numbers  id of a measured row → its number on the page.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        cells, _ = one_per_cell(checked(report.cells))
+        order = cells.assign(_place=cells["corruption"].map(naming.corruption_key))
+        order = order.sort_values(
+            ["dataset", "severity", "arch", "base", "method", "_place", "seed", "cell_id"]
+        )
+        self.cells = order.drop(columns="_place").reset_index(drop=True)
+        keys = self.cells[[*TABLE, *ROW]].itertuples(index=False, name=None)
+        self._places: dict[tuple[Any, ...], list[int]] = {}
+        for place, key in enumerate(keys):
+            self._places.setdefault(key, []).append(place)
+        measured = [row for table in report.tables for row in table.rows if row.measured]
+        self.numbers = {id(row): number for number, row in enumerate(measured)}
+
+    def places(self, table: Table, row: Row) -> list[int]:
+        """Where in :attr:`cells` the cells of a measured row stand."""
+        return self._places[(*table.key.values(), *(row.about[name] for name in ROW))]
+
+    def of(self, table: Table, row: Row) -> pd.DataFrame:
+        """The cells of a measured row."""
+        return self.cells.iloc[self.places(table, row)]

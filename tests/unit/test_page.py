@@ -1,0 +1,228 @@
+"""The HTML page: complete, the numbers of the CSV tables, nothing of the results read as markup, small."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.unit.conftest import Said
+from tests.unit.made_cells import cells, spoil, with_correctness
+from ttabench.cell import Result
+from ttabench.store import MISSING, Store
+from ttabench_reports import csv_files, page
+from ttabench_reports.missing import Missing
+from ttabench_reports.naming import MEAN
+from ttabench_reports.report import Report
+
+CORRUPTIONS = ("snow", "frost", "fog")
+HOSTILE = (
+    '<script>document.title="owned"</script>',
+    '"onmouseover="document.title=1',
+    "'><img src=x onerror=alert(1)>",
+)
+
+
+class Rows(HTMLParser):
+    """The rows of the tables of a page: attributes of the row, and (attributes, text) of its cells."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tables: list[dict[str, Any]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self._open: tuple[dict[str, str | None], list[str]] | None = None
+        self._mark = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        about = dict(attrs)
+        self.tags.append((tag, about))
+        if tag == "table":
+            self.tables.append({"about": about, "arch": None, "rows": []})
+        if tag == "tbody":
+            self.tables[-1]["arch"] = about.get("data-arch")
+        if tag == "tr":
+            arch = about.get("data-arch") or self.tables[-1]["arch"]
+            self.tables[-1]["rows"].append((about | {"arch": arch}, []))
+        if tag in ("td", "th"):
+            self._open = (about, [])
+        self._mark = tag == "sup"
+
+    def handle_data(self, text: str) -> None:
+        if self._open and not self._mark:
+            self._open[1].append(text)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th") and self._open:
+            self.tables[-1]["rows"][-1][1].append((self._open[0], "".join(self._open[1]).strip()))
+            self._open = None
+        self._mark = False
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    made = with_correctness(
+        cells(corruptions=CORRUPTIONS, datasets=("digits-c", "cifar10-c"), seeds=(0, 1)), 200,
+        {"tent": 0.3, "quantile": 0.6},
+    )  # fmt: skip
+    made = spoil(made, "n/a", "no batch norm", arch="cct", method="tent")
+    return spoil(
+        made, "failed", "the logits hold NaN", arch="cct", method="quantile", corruption="fog", seed=1
+    )
+
+
+@pytest.fixture(scope="module")
+def html(frame: pd.DataFrame) -> str:
+    return page.html(Report(frame))
+
+
+@pytest.fixture(scope="module")
+def rows(html: str) -> Rows:
+    return Rows(html)
+
+
+def embedded(html: str) -> dict[str, Any]:
+    """The data that the page's script reads."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_the_same_cells_give_the_same_page(frame: pd.DataFrame, html: str) -> None:
+    assert page.html(Report(frame.sample(frac=1, random_state=1))) == html
+
+
+def test_numbers_by_corruption_are_those_of_the_csv(frame: pd.DataFrame, rows: Rows) -> None:
+    table = csv_files.per_corruption(frame)
+    accuracies = table[table["row"] == "accuracy"].round(4)
+    rises = table[table["row"] == "increase"]
+    data = [t for t in rows.tables if t["about"].get("data-detail") == "cell"]
+    found = {}
+    for one in data:
+        columns = one["about"]["data-columns"].split()
+        for about, entries in one["rows"]:
+            if "data-r" in about:
+                found[int(about["data-r"])] = (columns, about, entries)
+    assert len(found) == len(accuracies)
+    for (_, line), (columns, about, entries) in zip(accuracies.iterrows(), found.values(), strict=True):
+        assert about["arch"] == line["arch"]
+        assert line["method"] in about["data-text"].split()
+        for column, (attributes, text) in zip(columns, entries[2:], strict=True):
+            value = line[column]
+            if np.isnan(value):
+                assert attributes["data-v"] == ""
+                assert text in ("n/a", "failed", "–")
+            else:
+                assert float(attributes["data-v"]) == value
+                assert float(text) == pytest.approx(value, abs=0.0501)
+    shown = [e[0]["data-i"] for _, _, entries in found.values() for e in entries[2:] if "data-i" in e[0]]
+    expected = rises[[*CORRUPTIONS, MEAN]].notna().sum().sum()
+    assert len(shown) == expected > 0
+
+
+def test_means_are_those_of_the_csv(frame: pd.DataFrame, rows: Rows) -> None:
+    expected = csv_files.statistics(Report(frame)).round(4)
+    (means,) = (t for t in rows.tables if t["about"].get("data-detail") == "mean")
+    heads = [text for _, text in means["rows"][0][1]]
+    at = {name: heads.index(name) for name in ("Mean", "95 % interval", "Increase", "p")}
+    assert len(means["rows"]) - 1 == len(expected)
+    for (_, line), (about, entries) in zip(expected.iterrows(), means["rows"][1:], strict=True):
+        assert (about["data-arch"], about["data-table"]) == (line["arch"], line["table"])
+        for name, column in (("Mean", "accuracy"), ("95 % interval", "low"), ("p", "p_source_holm")):
+            shown = entries[at[name]][0]["data-v"]
+            assert (shown == "") == bool(np.isnan(line[column])), (name, line)
+            assert shown == "" or float(shown) == pytest.approx(line[column], abs=1e-4)
+        assert (entries[at["Increase"]][1] == "") == bool(np.isnan(line["increase"]))
+
+
+def test_each_number_has_what_stands_behind_it(frame: pd.DataFrame, html: str) -> None:
+    data = embedded(html)
+    texts = data["texts"]
+    stored = {
+        cell[5]: (cell, row, corruption)
+        for row in data["rows"] for corruption, found in row["cells"].items() for cell in found
+    }  # fmt: skip
+    assert set(stored) == set(frame["cell_id"])
+    for cell in frame.to_dict("records"):
+        known, row, corruption = stored[cell["cell_id"]]
+        seed, accuracy, low, high, seconds, *_, why = known
+        assert (seed, corruption, seconds) == (cell["seed"], cell["corruption"], cell["seconds"])
+        assert texts[row["facts"]["weights"]] == cell["checkpoint"]
+        assert json.loads(texts[row["facts"]["config"]]) == json.loads(cell["config"])
+        if cell["status"] == "ok":
+            assert accuracy == round(cell["accuracy"], 4)
+            assert low < accuracy < high
+            assert texts[why] == ""
+        else:
+            assert accuracy is None
+            assert cell["reason"] in texts[why]
+
+
+def test_every_row_has_a_protocol_card(html: str, rows: Rows) -> None:
+    data = embedded(html)
+    anchors = {about.get("id") for tag, about in rows.tags if tag == "details"}
+    assert {data["texts"][row["card"]] for row in data["rows"]} == anchors
+    assert "weights-of-resnet18" in html
+    assert "online, batch size 200, iid order" in html
+
+
+def test_gaps_name_what_is_missing_failed_and_stale(frame: pd.DataFrame) -> None:
+    tent = (frame["method"] == "tent") & (frame["arch"] == "resnet18")
+    stale = frame.assign(stale=tent, stale_because=np.where(tent, "ttabench_methods/tent.py changed", ""))
+    stale.attrs[MISSING] = (Missing("memo", "memo", "cct", "digits-c", 5, ("fog", "snow"), 4),)
+    html = page.html(Report(stale))
+    gaps = Rows(html).tables[-1]
+    found = {cells[0][1]: [text for _, text in cells[1:]] for _, cells in gaps["rows"][1:]}
+    assert found["missing"][:3] == ["MEMO", "CCT", "4"]
+    assert found["failed"][:3] == ["Quantile", "CCT", "2"]
+    assert found["failed"][-1] == "the logits hold NaN"
+    assert found["stale"][:3] == ["TENT", "ResNet18", str(int(tent.sum()))]
+    assert found["stale"][-1] == "ttabench_methods/tent.py changed"
+    assert found["n/a"][-1] == "no batch norm"
+
+
+def test_a_whole_folder_without_gaps_says_so() -> None:
+    assert "Nothing is missing, nothing failed" in page.html(Report(cells(corruptions=CORRUPTIONS)))
+
+
+def test_names_are_never_markup() -> None:
+    hostile = cells(methods=("source", *HOSTILE), archs=(HOSTILE[2],), corruptions=(HOSTILE[0], "fog"))
+    hostile = spoil(hostile, "failed", "</script><script>alert(1)</script>", method=HOSTILE[1])
+    html = page.html(Report(hostile))
+    tags = Rows(html).tags
+    assert [tag for tag, _ in tags].count("script") == 2
+    assert not [about for _, about in tags if any(name.startswith("on") for name in about)]
+    assert all(about["src"].startswith("data:") for tag, about in tags if tag == "img")  # type: ignore[union-attr]
+    assert HOSTILE[0] in embedded(html)["texts"]
+
+
+def test_the_page_asks_for_nothing_else(html: str) -> None:
+    for tag, about in Rows(html).tags:
+        assert tag not in ("link", "iframe", "object", "base")
+        for name in ("src", "href", "action"):
+            assert (about.get(name) or "#").startswith(("#", "data:")), (tag, about)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert policy
+    assert "unsafe" not in policy[1]
+    assert "default-src &#39;none&#39;" in policy[1]
+
+
+def test_report_writes_it(
+    ttabench: Callable[..., Said], tmp_path: Path, result: Result, other: Result
+) -> None:
+    writer = Store.create(tmp_path / "results", {}).writer()
+    for each in (result, other):
+        writer.append(each)
+    writer.close()
+    said = ttabench("report", tmp_path / "results", "--format", "html", "--no-increase")
+    assert said.code == 0, said.err
+    html = (tmp_path / "results" / "report" / page.NAME).read_text()
+    assert "62.5" in html
+    assert "increase over Source" not in html
