@@ -23,7 +23,8 @@ NEEDED = os.environ.get("TTABENCH_BROWSER") == "required"
 @contextmanager
 def chromium(profile: Path) -> Iterator[Any]:
     """A selenium driver; skips the test, with the reason, where there is no browser or no selenium."""
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    browsers = ("chromium", "chromium-browser", "google-chrome")
+    programs = (next(filter(None, map(shutil.which, browsers)), None), shutil.which("chromedriver"))
     if None in programs and not NEEDED:
         pytest.skip("no Chromium: apt-get install chromium chromium-driver")
     if not NEEDED:
