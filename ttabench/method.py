@@ -27,6 +27,7 @@ from ttabench.ranges import (
     UnitInterval,
     check_ranges,
 )
+from ttabench.saved import Saved
 
 PREPRINTS = ("arxiv", "preprint")
 JOURNALS = ("IJCV", "JMLR", "Neural Networks", "Pattern Recognition", "TIP", "TMLR", "TNNLS", "TPAMI")
@@ -305,7 +306,7 @@ class Method(ABC, Generic[C]):
         self.setup(source)
         self.served = dict(getattr(source, "served", {}))
         self.__dict__.pop("_prepared", None)
-        self._prepared = copy.deepcopy(self.__dict__)
+        self._prepared = Saved(self, kept=("counts",))
 
     def setup(self, source: SourceData | None) -> None:
         """Prepare the model, the optimiser, source statistics … (override)."""
@@ -329,9 +330,9 @@ class Method(ABC, Generic[C]):
         """Restore the state after :meth:`prepare` bitwise, including the optimiser; `counts` stay."""
         if "_prepared" not in self.__dict__:
             raise RuntimeError(f"{type(self).__name__}.reset() before prepare()")
-        prepared, counts = self._prepared, self.counts
-        self.__dict__ = copy.deepcopy(prepared)
-        self._prepared, self.counts = prepared, counts
+        prepared = self._prepared
+        prepared.restore(self)
+        self._prepared = prepared
 
     def adapted(self) -> str:
         """What is adapted, for tables, e.g. ``20 BatchNorm2d: weight, bias (1,920 parameters)``."""

@@ -158,10 +158,6 @@ class COME(Method[COMEConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         return self.host.adapt(x)
 
-    def reset(self) -> None:
-        super().reset()
-        self.host.counts = self.counts
-
     def adapted(self) -> str:
         return self.host.adapted()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -53,8 +54,12 @@ class ForgetsToResetItsAverage(Sound):
 
 
 class ForgetsToResetMomentum(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.start = copy.deepcopy(self.model.state_dict())
+
     def reset(self) -> None:
-        self.model.load_state_dict(self._prepared["model"].state_dict())
+        self.model.load_state_dict(self.start)
         self.average = None
 
 
