@@ -18,9 +18,12 @@ Status = Literal["ok", "failed", "n/a"]
 Scalar = str | int | float | bool | None
 
 
+_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
 def canonical(data: Any) -> str:
     """JSON with one spelling per value: sorted keys, no spaces, no NaN."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    return _encoder.encode(data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +54,20 @@ class Cell:
 
     @cached_property
     def cell_id(self) -> str:
-        """SHA-256 (hex) of everything that changes the number, and only of that."""
-        identity = self.to_json()
-        del identity["label"]
-        return hashlib.sha256(canonical(identity).encode()).hexdigest()
+        """SHA-256 (hex) of everything that changes the number, and only of that: canonical JSON, no label."""
+        return hashlib.sha256(self._identity().encode()).hexdigest()
+
+    def _identity(self) -> str:
+        """``canonical`` of ``to_json`` without the label. Put together from parts that many cells share."""
+        head, history = _head(self), ""
+        if self.history:
+            history = f'"history":{canonical(list(self.history))},'
+        return (
+            f'{{"arch":{_text(self.arch)},"checkpoint":{_text(self.checkpoint)},"config":{head[0]},'
+            f'"corruption":{_text(self.corruption)},"dataset":{_text(self.dataset)},'
+            f'"fingerprint":{_text(self.fingerprint)},{history}"method":{_text(self.method)},'
+            f'"protocol":{head[1]},"seed":{_whole(self.seed)},"severity":{_whole(self.severity)}}}'
+        )
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -80,6 +93,33 @@ class Cell:
         shift = f"{self.corruption}-{self.severity}" if self.severity else self.corruption
         where = f"{self.arch} · {self.dataset} · {shift}"
         return f"{self.label} · {where} · seed {self.seed}"
+
+
+_text = json.encoder.encode_basestring_ascii
+
+
+def _whole(number: int) -> str:
+    return repr(number) if type(number) is int else canonical(number)
+
+
+_heads: dict[tuple[int, int], tuple[str, str, Any, Any]] = {}
+
+
+def _head(cell: Cell) -> tuple[str, str, Any, Any]:
+    """The JSON of a cell's configuration and protocol, which the cells of a plan share.
+
+    The key is the identity of the objects, as 1, 1.0 and True are equal and their JSON is not. The objects
+    are kept with it, so that no other object gets their identity.
+    """
+    key = id(cell.config), id(cell.protocol)
+    if (found := _heads.get(key)) is None:
+        if len(_heads) >= 1024:
+            _heads.clear()
+        found = (
+            canonical(dict(cell.config)), canonical(cell.protocol.to_json()), cell.config, cell.protocol
+        )  # fmt: skip
+        _heads[key] = found
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,201 @@
+"""Claims: no cell is computed by two processes, and what a killed process had is free again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ttabench import claims
+from ttabench.claims import Claims, Watch, machine, process_start
+from ttabench.errors import UserError
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from ttabench.claims import Claims
+mine = Claims(Path(sys.argv[1]))
+print(all([mine.take(key) for key in sys.argv[2:]]), flush=True)
+time.sleep(600)
+"""
+
+COMPETITOR = """
+import sys, time
+from pathlib import Path
+from ttabench.claims import Claims
+root = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+with Claims(root) as mine:
+    for i in range(300):
+        done = root / "done" / str(i)
+        if not done.exists() and mine.take(f"cell{i}"):
+            if not done.exists():
+                (root / "count").open("a").write(f"{i}\\n")
+                done.touch()
+            mine.release(f"cell{i}")
+"""
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def elsewhere(root: Path, name: str, beats: int = 1) -> None:
+    """The lease of a process on another machine."""
+    about = {"host": "far", "pid": 7, "machine": "far/boot/1", "started": 5, "since": 0.0, "told": {}}
+    (root / "running").mkdir(exist_ok=True)
+    (root / "running" / f"{name}.json").write_text(json.dumps({**about, "beats": beats}))
+
+
+def test_a_claim_holds_until_it_is_released(tmp_path: Path) -> None:
+    with Claims(tmp_path) as one, Claims(tmp_path) as two:
+        assert one.take("a")
+        assert not two.take("a")
+        assert two.take("b")
+        one.release("a")
+        assert two.take("a")
+        assert [(claim.key, claim.lease.name) for claim in two.claims()] == [("a", two.name), ("b", two.name)]
+    assert os.listdir(tmp_path / "running") == []
+
+
+def test_what_a_killed_process_had_is_free_at_once_on_its_machine(tmp_path: Path) -> None:
+    holder = start(HOLDER, tmp_path, "a", "b")
+    assert holder.stdout
+    assert holder.stdout.readline() == "True\n"
+    with Claims(tmp_path) as mine:
+        assert not mine.take("a")
+        os.kill(holder.pid, signal.SIGSTOP)  # it stands still and yet lives
+        assert not mine.take("a")
+        holder.kill()
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
+        assert mine.take("a")
+        assert mine.take("b")
+        assert {claim.lease.name for claim in mine.claims()} == {mine.name}
+        assert len(mine.leases()) == 1
+    holder.communicate()
+
+
+def test_a_process_id_that_was_given_again_is_another_process(tmp_path: Path) -> None:
+    with Claims(tmp_path) as other, Claims(tmp_path) as mine:
+        assert other.take("a")
+        path = tmp_path / "running" / f"{other.name}.json"
+        path.write_text(
+            json.dumps({**json.loads(path.read_text()), "started": process_start(os.getpid()) - 1})
+        )
+        assert mine.take("a")
+
+
+def test_of_competing_processes_each_cell_has_one(tmp_path: Path) -> None:
+    (tmp_path / "done").mkdir()
+    competitors = [start(COMPETITOR, tmp_path) for _ in range(4)]
+    for one in competitors:
+        assert one.stdout
+        assert one.stdout.readline() == "ready\n"
+    for one in competitors:
+        assert one.stdin
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    for one in competitors:
+        one.communicate(timeout=120)
+        assert one.returncode == 0
+    count = Counter((tmp_path / "count").read_text().split())
+    assert set(count.values()) == {1}
+    with Claims(tmp_path) as mine:  # cells that two asked for at once may be left, and are free
+        assert all(mine.take(f"cell{i}") for i in range(300) if str(i) not in count)
+    assert len(count) >= 290
+
+
+def test_a_process_of_another_machine_is_dead_when_its_lease_no_longer_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    elsewhere(tmp_path, "far")
+    (tmp_path / "running" / "a@far").touch()
+    with Claims(tmp_path) as mine:
+        assert not mine.take("a")
+        for beats in (2, 3):
+            now[0] += 0.9 * claims.SILENT
+            elsewhere(tmp_path, "far", beats)
+            assert not mine.take("a")
+        now[0] += 0.9 * claims.SILENT
+        assert not mine.take("a")
+        now[0] += 0.2 * claims.SILENT
+        assert mine.take("a")
+        assert not (tmp_path / "running" / "far.json").exists()
+
+
+@pytest.mark.parametrize("jump", [-1e7, 1e7])
+def test_a_clock_that_jumps_kills_nobody_and_keeps_nobody_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    with Claims(tmp_path) as one, Claims(tmp_path) as two:
+        assert one.take("a")
+        for path in (tmp_path / "running").iterdir():
+            os.utime(path, (time.time() + jump, time.time() + jump))
+        monkeypatch.setattr(time, "time", lambda: 1.7e9 + jump)
+        assert not two.take("a")
+        elsewhere(tmp_path, "far")
+        (tmp_path / "running" / "b@far").touch()
+        assert not two.take("b")
+        monkeypatch.setattr(claims, "SILENT", 0.0)
+        assert two.take("b")
+
+
+def test_a_lease_changes_while_its_process_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "BEAT", 0.05)
+    with Claims(tmp_path) as mine:
+        mine.tell(cell="tent", seen=10, total=20)
+        before = (tmp_path / "running" / f"{mine.name}.json").read_bytes()
+        time.sleep(0.5)
+        assert (tmp_path / "running" / f"{mine.name}.json").read_bytes() != before
+        (lease,) = Watch(tmp_path).leases()
+        assert lease.told == {"role": "worker", "cell": "tent", "seen": 10, "total": 20}
+        assert (lease.pid, lease.machine) == (os.getpid(), machine())
+
+
+def test_files_of_the_dead_are_swept_up_and_those_of_the_living_stay(tmp_path: Path) -> None:
+    holder = start(HOLDER, tmp_path, "a")
+    assert holder.stdout
+    assert holder.stdout.readline() == "True\n"
+    holder.kill()
+    holder.communicate()
+    elsewhere(tmp_path, "far")
+    (tmp_path / "running" / "b@far").touch()
+    (tmp_path / "running" / "c@gone").touch()
+    with Claims(tmp_path) as mine:
+        assert mine.take("d")
+        mine.sweep_up()
+        left = set(os.listdir(tmp_path / "running"))
+        assert left == {"far.json", "b@far", f"{mine.name}.json", f"d@{mine.name}"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}', "null", '{"pid": "x"}'])
+def test_a_damaged_lease_is_that_of_a_dead_process(tmp_path: Path, text: str) -> None:
+    (tmp_path / "running").mkdir()
+    (tmp_path / "running" / "broken.json").write_text(text)
+    (tmp_path / "running" / "a@broken").touch()
+    with Claims(tmp_path) as mine:
+        assert mine.take("a")
+        assert mine.claims()[0].lease.name == mine.name
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "running").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        Claims(tmp_path)
+    (tmp_path / "results").mkdir()
+    with Claims(tmp_path / "results") as mine:
+        shutil.rmtree(tmp_path / "results" / "running")
+        with pytest.raises(UserError, match="run the same command again"):
+            mine.take("a")

@@ -1,0 +1,56 @@
+"""What is added to a results folder while others write to it. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ttabench.cell import Result
+from ttabench.records import decode
+
+RESULT = re.compile(rb'"id":"([0-9a-f]{64})","kind":"result"')
+
+
+def sizes(root: Path) -> dict[str, int]:
+    """The size of each shard, in bytes: a point in time that :class:`Tail` starts from."""
+    return {path.name: path.stat().st_size for path in (root / "cells").glob("*.jsonl")}
+
+
+class Tail:
+    """The results that are stored after `start`, see :func:`sizes`, by whatever process.
+
+    Each look reads only what is new. Lines that are still being written are left for the next look.
+    """
+
+    def __init__(self, root: Path, start: Mapping[str, int]) -> None:
+        self._cells = root / "cells"
+        self._read = dict(start)
+        self.stored: set[str] = set()
+
+    def look(self) -> Iterator[tuple[str, bytes]]:
+        """(id of the cell, line without newline) of each new result; `stored` then has these ids."""
+        for path in sorted(self._cells.glob("*.jsonl")):
+            start = self._read.get(path.name, 0)
+            if path.stat().st_size <= start:
+                continue
+            with path.open("rb") as file:
+                file.seek(start)
+                text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._read[path.name] = start + len(whole)
+            for line in whole.splitlines():
+                if found := RESULT.search(line):
+                    self.stored.add(found[1].decode())
+                    yield found[1].decode(), line
+
+    def has(self, *ids: str) -> bool:
+        """Whether all these cells have been stored by now."""
+        for _ in self.look():
+            pass
+        return self.stored.issuperset(ids)
+
+
+def result_in(line: bytes) -> Result:
+    """The result of a line that :meth:`Tail.look` gave. Raises ValueError where it is damaged."""
+    return Result.from_json(decode(line))
