@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -269,8 +269,38 @@ def process_start(pid: int) -> int:
     return 0 if state in "ZX" else int(rest[18])
 
 
-def living(root: Path) -> Iterator[tuple[Claim, bool]]:
-    """Each claim of a results folder, and whether its process may live."""
+@dataclass(frozen=True)
+class Running:
+    """A cell that a process computes at this moment.
+
+    cell      its name; "" where the process has not said it yet. key: its id, or that of the first cell of
+              a continual run.
+    where     ``host:pid``.
+    since     in unix seconds.
+    told      see :class:`Lease`.
+    silent    seconds since the last sign of a process on another machine, by the clocks of both; 0 here.
+    """
+
+    key: str
+    cell: str
+    where: str
+    since: float
+    told: Mapping[str, Any]
+    silent: float
+
+
+def running(root: Path) -> list[Running]:
+    """The cells that are computed in a results folder. A process on another machine is taken to live."""
     watch = Watch(root)
+    found = []
     for claim in watch.claims():
-        yield claim, watch.alive(claim.lease.name)
+        lease = claim.lease
+        if lease.here and not watch.alive(lease.name):
+            continue
+        silent = 0.0
+        if not lease.here:
+            with suppress(FileNotFoundError):
+                silent = max(0.0, time.time() - (watch.folder / f"{lease.name}.json").stat().st_mtime)
+        cell = str(lease.told.get("cell", ""))
+        found.append(Running(claim.key, cell, lease.where, claim.since, lease.told, silent))
+    return found

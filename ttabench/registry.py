@@ -29,19 +29,24 @@ def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     register the same name.
     """
     points: dict[str, metadata.EntryPoint] = {}
+    built_in_only = os.environ.get("TTABENCH_PLUGINS", "on") == "off"
     for point in metadata.entry_points(group=group):
-        owner = point.dist.name if point.dist else "?"
-        if os.environ.get("TTABENCH_PLUGINS", "on") == "off" and owner != "ttabench":
+        if built_in_only and _owner(point) != "ttabench":
             continue
         other = points.get(point.name)
         if other is not None and other.value != point.value:
-            first = other.dist.name if other.dist else "?"
             raise UserError(
-                f"two installed packages, {first} and {owner}, both register '{point.name}' in {group}; "
-                "uninstall one of them, or set TTABENCH_PLUGINS=off to use only the built-in ones."
+                f"two installed packages, {_owner(other)} and {_owner(point)}, both register '{point.name}' "
+                f"in {group}; uninstall one of them, or set TTABENCH_PLUGINS=off to use only the built-in "
+                "ones."
             )
         points[point.name] = point
     return points
+
+
+def _owner(point: metadata.EntryPoint) -> str:
+    """The package of an entry point. Each call reads its metadata file."""
+    return point.dist.name if point.dist else "?"
 
 
 def load(group: str, name: str, kind: str) -> Any:

@@ -9,6 +9,7 @@ record of a cell counts; an incomplete last line is ignored. CSV and other table
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import json
 import os
@@ -18,12 +19,11 @@ import time
 import typing
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ttabench.cell import Cell, Result, Status, canonical
 from ttabench.env import machine, processor, versions
@@ -34,6 +34,7 @@ from ttabench.provenance import changes, combined, current_modules
 from ttabench.records import Damaged, decode, encode, is_first_format
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -234,20 +235,23 @@ class Store:
         for shard in self._shards():
             yield from _read_shard(shard)
 
-    def latest(self) -> dict[str, Record]:
+    def latest(self, *, quick: bool = False) -> dict[str, Record]:
         """The last record of each cell, by cell id.
+
+        quick   without the per-image correctness, and the ids are not computed again: for what counts cells.
 
         Within a shard, later lines are later records. Between shards, the generation decides: a writer's is
         one higher than all that existed when it started. For writers that ran in parallel, the clock decides.
         """
         last: dict[str, Record] = {}
         order: dict[str, tuple[int, float]] = {}
-        for shard in self._shards():
-            generation = _generation(shard)
-            in_shard = {record.cell_id: record for record in _read_shard(shard)}
-            for key, record in in_shard.items():
-                if key not in last or (generation, record.written) >= order[key]:
-                    last[key], order[key] = record, (generation, record.written)
+        with _no_collector():
+            for shard in self._shards():
+                generation = _generation(shard)
+                in_shard = {record.cell_id: record for record in _read_shard(shard, quick)}
+                for key, record in in_shard.items():
+                    if key not in last or (generation, record.written) >= order[key]:
+                        last[key], order[key] = record, (generation, record.written)
         return last
 
     def merge(self) -> Path | None:
@@ -291,6 +295,8 @@ class Store:
 
     def correct(self, cell_id: str) -> NDArray[np.bool_]:
         """Which images of a cell were classified correctly, in the order of the test set."""
+        import numpy as np
+
         result = self.latest()[cell_id].result
         bits = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
         return bits.astype(bool)
@@ -391,6 +397,21 @@ def _merge_order(record: Record) -> tuple[Any, ...]:
     return (canonical(dict(record.environment)), *(cell[name] for name in names), record.cell_id)
 
 
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Without Python's collector of cycles, which looks at all objects again as their number grows.
+
+    Records have no cycles. It takes a fifth of the time of reading 36,000 of them.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def _generation(shard: Path) -> int:
     """The generation in the first line of a shard; 0 for the first format and for incomplete shards."""
     with shard.open("rb") as file:
@@ -401,21 +422,21 @@ def _generation(shard: Path) -> int:
         return 0
 
 
-def _read_shard(shard: Path) -> Iterator[Record]:
-    *lines, _torn = shard.read_bytes().split(b"\n")
+def _read_shard(shard: Path, quick: bool = False) -> Iterator[Record]:
     environment: dict[str, Any] = {}
     code: dict[str, Modules] = {}
-    old = bool(lines) and is_first_format(lines[0])
-    for number, line in enumerate(lines, start=1):
+    old = False
+    for number, line in _whole_lines(shard):
         place = f"{shard}, line {number}"
         try:
+            old = is_first_format(line) if number == 1 else old
             data = decode(line, first_format=old)
             if data["kind"] == "environment":
                 environment = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
             elif data["kind"] == "code":
                 code[data["source"]] = Modules(data["modules"])
             elif data["kind"] == "result":
-                _check(data)
+                _check(data, quick)
                 modules = code.get(data["source"], UNKNOWN)
                 yield Record(data, str(data["source"]), modules, environment, place)
         except Damaged as problem:
@@ -429,18 +450,29 @@ def _read_shard(shard: Path) -> Iterator[Record]:
             ) from None
 
 
+def _whole_lines(shard: Path) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line without newline) of each line; an incomplete last one is left out."""
+    with shard.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):
+                yield number, line[:-1]
+
+
 CELL_KEYS = {field.name for field in fields(Cell)} - {"history"}  # stored where it is not empty
 PROTOCOL = {field.name: field.default for field in fields(Protocol)}
 STATUSES = typing.get_args(Status)
 
 
-def _check(data: dict[str, Any]) -> None:
+def _check(data: dict[str, Any], quick: bool) -> None:
     """Raises Damaged or another ValueError where a result is not one, or its id that of another cell."""
     cell = data["cell"]
     if cell.keys() - {"history"} != CELL_KEYS or cell["protocol"].keys() - PROTOCOL.keys():
         raise ValueError("it is not the cell of this version")
     if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
         raise ValueError("it has no status or time")
+    if quick:
+        data.pop("correct", None)
+        return
     identity = {name: value for name, value in cell.items() if name != "label"}
     if hashlib.sha256(canonical(identity).encode()).hexdigest() != data["id"]:
         raise Damaged("its id is not that of its cell")

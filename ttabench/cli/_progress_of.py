@@ -1,38 +1,181 @@
-"""How far a results folder is, per method and architecture. Imports no torch."""
+"""How far a results folder is: the state of each cell, and per method and architecture. Without torch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-from ttabench.store import Store
+from ttabench.claims import Running, running
+from ttabench.errors import UserError
+from ttabench.records import Damaged, decode
+from ttabench.store import PLAN_FILE, Record, Store
+from ttabench.tail import Tail, sizes
 
-if TYPE_CHECKING:
-    import pandas as pd
+STATES = ("done", "running", "failed", "stale", "missing", "n/a")
+OPEN = ("running", "failed", "stale", "missing")
+Place = tuple[str, str, str]
+"""Method, architecture, dataset."""
 
-STATES = ("done", "failed", "stale", "missing", "n/a")
+
+@dataclass(slots=True)
+class State:
+    """A cell: what it is, one of :data:`STATES`, and the reason of a failure or of what makes it stale."""
+
+    place: Place
+    base: str
+    corruption: str
+    severity: int
+    seed: int
+    state: str
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """As `str` of a cell."""
+        shift = f"{self.corruption}-{self.severity}" if self.severity else self.corruption
+        return f"{' · '.join(self.place)} · {shift} · seed {self.seed}"
 
 
-def progress_of(store: Store, cells: pd.DataFrame) -> pd.DataFrame:
-    """One row per method × architecture × dataset: cells by state, and the seconds that are left.
+@dataclass
+class Row:
+    """The cells of one place: how many are in each state, and the seconds of work that are left.
 
-    cells     what ``store.frame()`` gives.
-    missing   planned and not stored. Where no plan was kept, only what is stored is counted.
-    left      seconds of work for what is missing, failed or stale, on one worker, from the mean of the cells
-              of the row that are done; NaN where none is.
+    seconds   from the mean of the cells that are done: of this place, else of this method, else of all.
+    known     whether there is one of this place or method.
     """
-    import pandas as pd
 
-    states = cells["status"].map({"ok": "done", "failed": "failed", "n/a": "n/a"})
-    states[cells["stale"] & (cells["status"] == "ok")] = "stale"
-    stored = cells.assign(state=states)[["cell_id", "method", "arch", "dataset", "state", "seconds"]]
-    plan = pd.DataFrame(store.plan(), columns=["id", "method", "arch", "dataset"])
-    missing = plan[~plan["id"].isin(stored["cell_id"])]
-    missing = missing.rename(columns={"id": "cell_id"}).assign(state="missing", seconds=float("nan"))
-    every = pd.concat([stored, missing]) if len(missing) else stored
-    place = ["method", "arch", "dataset"]
-    counts = every.groupby([*place, "state"], sort=False).size().unstack(fill_value=0)
-    counts = counts.reindex(columns=list(STATES), fill_value=0)
-    mean = stored[stored["state"] == "done"].groupby(place)["seconds"].mean()
-    left = counts[["failed", "stale", "missing"]].sum(axis=1)
-    counts["left"] = (left * mean.reindex(counts.index)).where(left > 0, 0.0)
-    return counts.reset_index()
+    place: Place
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    known: bool = True
+
+    @property
+    def complete(self) -> bool:
+        return not any(self.counts[state] for state in OPEN)
+
+
+class Progress:
+    """A results folder at this moment; :meth:`refresh` reads only what was added since."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._load()
+
+    def _load(self) -> None:
+        self._tail = Tail(self.store.root, sizes(self.store.root))
+        self._planned = self._plan_size()
+        self._cells = {key: of_record(record) for key, record in self.store.latest(quick=True).items()}
+        for row in self.store.plan():
+            if row["id"] not in self._cells:
+                self._cells[row["id"]] = of_plan(row)
+        self._at_work()
+
+    def refresh(self) -> None:
+        """Take in what was stored, planned and begun meanwhile. Raises UserError for a damaged record."""
+        if self._plan_size() != self._planned:
+            self._load()
+            return
+        for key, line in self._tail.look():
+            try:
+                self._cells[key] = of_data(decode(line))
+            except Damaged as problem:
+                raise UserError(f"{self.store.cells}: a new record is damaged: {problem}.") from None
+        self._at_work()
+
+    def _at_work(self) -> None:
+        self.running: list[Running] = running(self.store.root)
+        named = {cell.name: key for key, cell in self._cells.items() if cell.state != "done"}
+        self._busy = {named.get(one.cell, one.key) for one in self.running}
+
+    def _plan_size(self) -> tuple[int, int]:
+        try:
+            stat = (self.store.root / PLAN_FILE).stat()
+        except FileNotFoundError:
+            return 0, 0
+        return stat.st_size, stat.st_mtime_ns
+
+    def cells(self) -> Iterator[State]:
+        """Every stored or planned cell."""
+        return iter(self._cells.values())
+
+    def name(self, key: str) -> str:
+        """What a cell is called; "" for one that is not planned."""
+        return self._cells[key].name if key in self._cells else ""
+
+    def rows(self) -> list[Row]:
+        """One row for each method, architecture and dataset, in the order of the plan."""
+        rows: dict[Place, Row] = {}
+        times = Times()
+        for key, cell in self._cells.items():
+            row = rows.setdefault(cell.place, Row(cell.place))
+            row.counts["running" if key in self._busy and cell.state != "done" else cell.state] += 1
+            if cell.state == "done":
+                times.add(cell)
+        for row in rows.values():
+            if count := sum(row.counts[state] for state in OPEN):
+                mean, row.known = times.mean(row.place)
+                row.seconds = count * mean
+        return list(rows.values())
+
+
+class Times:
+    """Seconds of the cells that are done, by place and by method."""
+
+    def __init__(self) -> None:
+        self._taken: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def add(self, cell: State) -> None:
+        for kind in (cell.place, cell.place[0], None):
+            self._taken[kind][0] += cell.seconds
+            self._taken[kind][1] += 1
+
+    def mean(self, place: Place) -> tuple[float, bool]:
+        """Seconds of a cell at a place, and whether cells of this place or method are done."""
+        for kind in (place, place[0], None):
+            total, count = self._taken[kind]
+            if count:
+                return total / count, kind is not None
+        return 0.0, False
+
+
+def seconds_left(rows: Iterable[Row], workers: int) -> tuple[float, bool] | None:
+    """Seconds by the clock for this number of workers, and whether they are known of every row.
+
+    None where nothing is left, or nothing is known.
+    """
+    left = [row for row in rows if not row.complete]
+    total = sum(row.seconds for row in left)
+    if not total:
+        return None
+    cells = sum(row.counts[state] for row in left for state in OPEN)
+    return total / max(1, min(workers, cells)), all(row.known for row in left)
+
+
+def of_record(record: Record) -> State:
+    """The state of a stored cell."""
+    state = of_data(record.data)
+    if state.state == "done" and (changes := record.changes):
+        state.state, state.reason = "stale", "; ".join(changes)
+    return state
+
+
+def of_data(data: Any) -> State:
+    """The state of a cell that was stored just now."""
+    cell = data["cell"]
+    state = {"ok": "done"}.get(data["status"], data["status"])
+    return State(
+        (cell["label"], cell["arch"], cell["dataset"]), cell["method"], cell["corruption"],
+        cell["severity"], cell["seed"], state, float(data.get("seconds", 0.0)), data.get("reason", ""),
+    )  # fmt: skip
+
+
+def of_plan(row: Any) -> State:
+    """The state of a planned cell that is not stored."""
+    state = "n/a" if row["reason"] else "missing"
+    return State(
+        (row["method"], row["arch"], row["dataset"]), row["base"], row["corruption"], row["severity"],
+        row["seed"], state, reason=row["reason"],
+    )  # fmt: skip

@@ -9,6 +9,8 @@ from ttabench.errors import printable
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
+    from rich.table import Table
 
 
 def columns(frame: pd.DataFrame) -> None:
@@ -18,8 +20,12 @@ def columns(frame: pd.DataFrame) -> None:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under headings."""
+    screen().print(make_table(headings, rows))
+
+
+def make_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Rows under headings, to be printed."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -28,9 +34,15 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         made.add_column(heading, overflow="fold")
     for row in rows:
         made.add_row(*(Text(printable(str(value))) for value in row))
+    return made
+
+
+def screen() -> Console:
+    """The terminal; where there is none, text of 140 columns."""
+    from rich.console import Console
+
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=140)
-    console.print(made)
+    return console if console.is_terminal else Console(highlight=False, width=140)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:

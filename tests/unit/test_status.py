@@ -1,0 +1,177 @@
+"""What `status` says of a results folder while others compute in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Said
+from ttabench.cell import Cell, Result
+from ttabench.claims import Claims
+from ttabench.cli._progress_of import Progress, seconds_left
+from ttabench.errors import UserError
+from ttabench.store import Store
+from ttabench.tail import Tail, result_in, sizes
+
+Run = Callable[..., Said]
+
+
+def planned(cell: Cell, reason: str = "") -> dict[str, object]:
+    return {
+        "id": cell.cell_id, "method": cell.label, "base": cell.method, "arch": cell.arch,
+        "dataset": cell.dataset, "corruption": cell.corruption, "severity": cell.severity,
+        "seed": cell.seed, "reason": reason,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def seeds(result: Result) -> list[Result]:
+    return [replace(result, cell=replace(result.cell, seed=seed), seconds=60.0) for seed in range(6)]
+
+
+@pytest.fixture
+def store(tmp_path: Path, seeds: list[Result]) -> Store:
+    """Six planned cells of a minute; one is done, one has failed."""
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    store.write_plan(planned(one.cell) for one in seeds)
+    writer = store.writer()
+    writer.append(seeds[0])
+    writer.append(replace(seeds[1], status="failed", reason="NaN logits", accuracy=None, correct=b""))
+    writer.close()
+    return store
+
+
+def test_running_cells_with_where_since_when_and_how_far(
+    store: Store, seeds: list[Result], ttabench: Run
+) -> None:
+    with Claims(store.root) as one, Claims(store.root) as two:
+        assert one.take(seeds[2].cell.cell_id)
+        assert two.take(seeds[3].cell.cell_id)
+        one.tell(cell=str(seeds[2].cell), seen=400, total=1000, scored=400, right=100, doing="")
+        one._beat()
+        said = ttabench("status", store.root)
+        assert said.code == 0, said.err
+        assert "6: 1 done, 2 running, 1 failed, 0 stale, 2 missing, 0 n/a" in said.out
+        assert "left          about 2:30 with the 2 workers that are at work" in said.out
+        (line,) = (line for line in said.out.splitlines() if str(seeds[2].cell) in line)
+        assert f":{os.getpid()}" in line
+        assert "400/1000, 25.0 %" in line
+        assert "0:00" in line
+        assert any(str(seeds[3].cell) in line for line in said.out.splitlines())
+        assert "NaN logits" in said.out
+    said = ttabench("status", store.root)
+    assert "6: 1 done, 1 failed, 0 stale, 4 missing, 0 n/a" in said.out
+    assert "left          about 5:00 of work for one worker" in said.out
+    assert "running now" not in said.out
+
+
+def test_a_process_that_was_killed_runs_nothing(store: Store, seeds: list[Result], ttabench: Run) -> None:
+    code = (
+        "import sys; from pathlib import Path; from ttabench.claims import Claims\n"
+        "print(Claims(Path(sys.argv[1])).take(sys.argv[2]), flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(store.root), seeds[2].cell.cell_id]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "True\n"
+    assert "1 running" in ttabench("status", store.root).out
+    process.kill()
+    process.communicate()
+    assert "running" not in ttabench("status", store.root).out
+
+
+def test_a_silent_process_of_another_machine_is_said_to_be_silent(
+    store: Store, seeds: list[Result], ttabench: Run
+) -> None:
+    folder = store.root / "running"
+    folder.mkdir()
+    lease = {"host": "node7", "pid": 7, "machine": "x", "started": 5, "since": 0.0, "beats": 1, "told": {}}
+    (folder / "far.json").write_text(json.dumps(lease))
+    (folder / f"{seeds[2].cell.cell_id}@far").touch()
+    assert "no sign" not in ttabench("status", store.root).out
+    os.utime(folder / "far.json", (time.time() - 300, time.time() - 300))
+    said = ttabench("status", store.root)
+    assert "node7:7" in said.out
+    assert "no sign for 5:0" in said.out
+
+
+def test_progress_takes_in_what_is_stored_and_begun_meanwhile(store: Store, seeds: list[Result]) -> None:
+    progress = Progress(store)
+    (row,) = progress.rows()
+    assert (row.counts["done"], row.counts["missing"], row.counts["running"]) == (1, 4, 0)
+    writer = store.writer()
+    writer.append(seeds[1])
+    writer.append(seeds[2])
+    with Claims(store.root) as claims:
+        assert claims.take(seeds[3].cell.cell_id)
+        progress.refresh()
+        (row,) = progress.rows()
+        assert row.counts == {"done": 3, "running": 1, "missing": 2}
+    store.write_plan([planned(seeds[5].cell, "no batch norm")], extend=True)
+    progress.refresh()
+    (row,) = progress.rows()
+    assert row.counts == {"done": 3, "missing": 2, "n/a": 1}
+    writer.append(seeds[4])
+    writer.close()
+    text = writer.path.read_bytes()
+    writer.path.write_bytes(text[:-60] + b"x" + text[-59:])
+    with pytest.raises(UserError, match="checksum"):
+        progress.refresh()
+
+
+def test_what_is_left_is_estimated_from_the_place_then_the_method_then_all(
+    store: Store, seeds: list[Result]
+) -> None:
+    def left(**changed: object) -> tuple[float, bool]:
+        cell = replace(seeds[0].cell, **changed)  # type: ignore[arg-type]
+        store.write_plan([planned(cell)])
+        rows = [row for row in Progress(store).rows() if row.counts["missing"]]
+        return seconds_left(rows, 1) or (0.0, True)
+
+    assert left(seed=9, fingerprint="new") == (120.0, True)  # and the failed cell of the same place
+    assert left(arch="cct", fingerprint="new") == (60.0, True)
+    assert left(method="eata", label="eata") == (60.0, False)
+
+
+def test_watch_ends_when_nothing_is_left(store: Store, seeds: list[Result]) -> None:
+    start = "from ttabench.cli import main; main()"
+    command = [sys.executable, "-c", start, "status", "--watch", str(store.root)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert "6: 1 done, 1 failed" in process.stdout.readline()
+    writer = store.writer()
+    for one in seeds[1:]:
+        writer.append(one)
+    writer.close()
+    rest, _ = process.communicate(timeout=30)
+    assert "6: 6 done, 0 failed, 0 stale, 0 missing" in rest.splitlines()[-1]
+    assert process.returncode == 0
+
+
+def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seeds: list[Result]) -> None:
+    tail = Tail(store.root, sizes(store.root))
+    assert list(tail.look()) == []
+    writer = store.writer()
+    writer.append(seeds[3])
+    ((key, line),) = tail.look()
+    assert key == seeds[3].cell.cell_id
+    assert result_in(line) == seeds[3]
+    whole = writer.path.read_bytes()
+    writer.append(seeds[4])
+    more = writer.path.read_bytes()[len(whole) :]
+    writer.close()
+    for cut in (1, 200, len(more) - 1):
+        writer.path.write_bytes(whole + more[:cut])
+        assert not tail.has(seeds[4].cell.cell_id)
+    writer.path.write_bytes(whole + more)
+    assert tail.has(seeds[3].cell.cell_id, seeds[4].cell.cell_id)
+    assert not tail.has(seeds[0].cell.cell_id)  # stored before
+    assert Tail(store.root, {}).has(*(one.cell.cell_id for one in seeds[:2]))

@@ -1,0 +1,146 @@
+"""What ``ttabench status`` shows: once, or again and again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ttabench.claims import SILENT, Running
+from ttabench.cli._display import clock
+from ttabench.cli._progress_of import OPEN, STATES, Progress, Row, State, seconds_left
+from ttabench.cli._table import make_table, screen
+from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.errors import printable
+
+EVERY = 2.0  # seconds between two looks
+PLAIN = 20.0  # seconds between two lines without a terminal
+MOST = 20  # rows of a table on the screen of --watch
+
+
+def print_status(progress: Progress) -> None:
+    """Everything, once."""
+    for part in (*_asked(progress), *_state(progress)):
+        screen().print(part, soft_wrap=isinstance(part, Text))
+
+
+def watch_status(progress: Progress) -> None:
+    """The state, until no cell is open: on a terminal in place, elsewhere one line after the other."""
+    console = screen()
+    if not console.is_terminal:
+        told = -PLAIN
+        while True:
+            if time.monotonic() - told >= PLAIN or not _is_open(progress):
+                told = time.monotonic()
+                print(
+                    f"{time.strftime('%H:%M:%S')}  {'; '.join(_lines(progress, progress.rows()).values())}",
+                    flush=True,
+                )
+            if not _is_open(progress):
+                return
+            time.sleep(EVERY)
+            progress.refresh()
+    with Live(console=console, auto_refresh=False, screen=False) as live:
+        while True:
+            live.update(Group(*_state(progress, MOST)), refresh=True)
+            if not _is_open(progress):
+                return
+            time.sleep(EVERY)
+            progress.refresh()
+
+
+def _is_open(progress: Progress) -> bool:
+    return any(cell.state in OPEN for cell in progress.cells()) or bool(progress.running)
+
+
+def _asked(progress: Progress) -> Iterator[Text]:
+    """The options of the sweep, and the corruptions of datasets that have others."""
+    asked = progress.store.sweep()
+    for key, value in asked.items():
+        if value not in ("", 0, []):
+            yield _line(key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for cell in progress.cells():
+        found[cell.place[2]][cell.corruption] = None
+    for dataset in sorted(found):
+        if other := [name for name in found[dataset] if name not in asked.get("corruptions", ())]:
+            natural = other == [NATURAL]
+            text = "a natural shift, without corruptions and severities"
+            yield _line(dataset, text if natural else f"has {', '.join(other)}")
+
+
+def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
+    """Counts, running cells, incomplete rows and failures; at most so many rows of each, 0 = all."""
+    places = progress.rows()
+    for name, text in _lines(progress, places).items():
+        yield _line(name, text)
+    stale = Counter((cell.base, cell.reason) for cell in progress.cells() if cell.state == "stale")
+    for (base, why), count in sorted(stale.items()):
+        yield _line("stale", f"{count} cells of {base} were made with other code: {why}")
+    if progress.running:
+        rows = [_running(progress, one) for one in progress.running]
+        yield from _table(("running now", "where", "for", "progress"), rows, most)
+    if incomplete := [row for row in places if not row.complete]:
+        states = [state for state in STATES if state != "running" or progress.running]
+        table = [_row(row, states) for row in incomplete]
+        yield from _table(("method", "arch", "dataset", *states, "left"), table, most)
+    if failed := [cell for cell in progress.cells() if cell.state == "failed"]:
+        headings = ("method", "arch", "dataset", "corruption", "severity", "seed", "reason")
+        yield from _table(headings, [_failed(cell) for cell in failed], most)
+
+
+def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
+    """How many cells there are in each state, and how much time is left."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts.update(row.counts)
+    states = [state for state in STATES if state != "running" or counts[state]]
+    lines = {"cells": f"{counts.total()}: {', '.join(f'{counts[state]} {state}' for state in states)}"}
+    workers = len(progress.running)
+    if left := seconds_left(rows, workers):
+        seconds, known = left
+        text = f"{'about' if known else 'over'} {clock(seconds)}"
+        if workers:
+            lines["left"] = f"{text} with the {workers} worker{'s' * (workers > 1)} that are at work"
+        else:
+            lines["left"] = f"{text} of work for one worker, from the cells that are done; none is at work"
+    return lines
+
+
+def _running(progress: Progress, one: Running) -> tuple[str, str, str, str]:
+    """A running cell: its name, where it runs, for how long, and how far it is."""
+    told = one.told
+    done = ""
+    if told.get("total"):
+        done = f"{told.get('seen', 0)}/{told['total']}"
+        if told.get("scored"):
+            done += f", {100 * told['right'] / told['scored']:.1f} %"
+    silent = f"no sign for {clock(one.silent)}" if one.silent > SILENT else ""
+    said = ", ".join(filter(None, (str(told.get("doing", "")), done, silent)))
+    return one.cell or progress.name(one.key), one.where, clock(max(0.0, time.time() - one.since)), said
+
+
+def _row(row: Row, states: Sequence[str]) -> tuple[str, ...]:
+    left = "" if not row.seconds else clock(row.seconds) if row.known else f"over {clock(row.seconds)}"
+    return (*row.place, *(str(row.counts[state]) for state in states), left)
+
+
+def _failed(cell: State) -> tuple[str, ...]:
+    severity = "–" if cell.severity == NO_SEVERITY else str(cell.severity)
+    return (*cell.place, cell.corruption, severity, str(cell.seed), cell.reason)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], most: int) -> Iterator[RenderableType]:
+    shown = rows[:most] if most else rows
+    yield Text("")
+    yield make_table(headings, shown)
+    if len(rows) > len(shown):
+        yield Text(f"and {len(rows) - len(shown)} more")
+
+
+def _line(name: str, text: str) -> Text:
+    return Text(f"{name:<13} {printable(text)}")
