@@ -6,6 +6,7 @@ down. A job is any picklable callable that takes ``emit`` and the :class:`Worker
 also have
 
     split(finished)   (what it was at, what is left after that) when its worker died, see :func:`split`;
+    cells             what it computes and stores, see :class:`ttabench.unit.Unit`;
     seconds           the limit for the whole job, 0 = none;
     device_memory     bytes of a GPU that it may use, 0 = all.
 

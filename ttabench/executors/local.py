@@ -33,34 +33,54 @@ def run(
     environments: Sequence[Mapping[str, str]] = ({},),
     limits: Limits = NO_LIMITS,
 ) -> Generator[Any]:
-    """Run `jobs` on `workers` processes of one thread each.
+    """Run `jobs` on `workers` processes of one thread each, see :class:`Crew`.
+
+    environments   variables for worker 0, 1, …, from the start again where there are more workers.
+    """
+    crew = Crew([environments[i % len(environments)] for i in range(min(workers, len(jobs)))], limits)
+    try:
+        yield from crew.work(jobs)
+    finally:
+        crew.stop()
+
+
+class Crew:
+    """Worker processes that stay for the next jobs; one per environment.
 
     One thread per process keeps a number the same bit for bit whatever the number of workers. A worker
     that dies is replaced. What is left of its job is done next. What it was at is repeated once, at the end
     and alone in a fresh process; if that dies too, it is given up (:class:`Died`). A cell that runs too long
     is given up at once.
-
-    environments   variables for worker 0, 1, …, from the start again where there are more workers.
-    Raises UserError where no worker can start, and whatever a job raises.
     """
-    queue, again = deque(jobs), list[Job]()
-    crew = [WorkerProcess(environments[i % len(environments)]) for i in range(min(workers, len(queue)))]
-    try:
-        for event in _work(queue, crew, limits):
+
+    def __init__(self, environments: Sequence[Mapping[str, str]], limits: Limits = NO_LIMITS) -> None:
+        self._workers = [WorkerProcess(environment) for environment in environments]
+        self._limits = limits
+
+    def work(self, jobs: Sequence[Job]) -> Generator[Any]:
+        """Events of `jobs` as they come. Raises UserError if no worker can start, and what a job raises."""
+        queue, again = deque(jobs), list[Job]()
+        for event in _work(queue, self._workers, self._limits):
             if isinstance(event, Lost) and event.again:
                 again.append(event.job)
             else:
                 yield Died(event.job, event.reason) if isinstance(event, Lost) else event
         for job in again:
-            _stop(crew)
-            for event in _work(deque([job]), [w for w in crew if w.failed_starts < STARTS][:1], limits):
+            self.stop()
+            able = [worker for worker in self._workers if worker.failed_starts < STARTS][:1]
+            for event in _work(deque([job]), able, self._limits):
                 if isinstance(event, Lost):
                     twice = ", twice, the second time alone" if event.again else ""
                     yield Died(event.job, event.reason + twice)
                 else:
                     yield event
-    finally:
-        _stop(crew)
+
+    def stop(self) -> None:
+        """End the processes, at once; they start again when there is work."""
+        for worker in self._workers:
+            worker.kill()
+        for worker in self._workers:
+            worker.stop()
 
 
 def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> Generator[Any]:
@@ -117,10 +137,3 @@ def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generat
         worker.failed_starts += 1
         if worker.failed_starts == STARTS:
             warnings.warn(f"a worker process cannot start: it {end}{worker.broken}", stacklevel=2)
-
-
-def _stop(crew: Sequence[WorkerProcess]) -> None:
-    for worker in crew:
-        worker.kill()
-    for worker in crew:
-        worker.stop()

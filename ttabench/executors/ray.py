@@ -1,0 +1,212 @@
+"""Jobs on a Ray cluster: one actor per GPU or core, each with a worker process of its own.
+
+Ray ends the process of a GPU task after each call, so the slots are actors, which stay. Its fractions of a
+GPU share out places and not memory. The process that computes is the same as on one machine, and so are
+limits, deaths and numbers. Ray finds places and reports lost nodes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ttabench.errors import UserError, forward_warnings
+from ttabench.executors import Engine, Job, Limits, Setup, take_options
+from ttabench.executors.local import Crew
+from ttabench.executors.retry import Attempt, Stored, after_loss, cells_of
+
+BATCH = 0.2  # seconds: events of a slot travel together
+STARTS = 3  # slots that end before they start, in a row, until Ray is given up
+PATIENCE = 60.0  # seconds without any slot after which the user is told
+
+
+def engine(setup: Setup) -> Engine:
+    """``--executor ray``: a running Ray cluster, or Ray on this machine where there is none."""
+    options = take_options(setup, "ray", {"address": ""})
+    ray = connect(options["address"])
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    gpus, cores = (sum(int(node.get(kind, 0)) for node in nodes) for kind in ("GPU", "CPU"))
+    device = setup.device if setup.device != "auto" else "cuda" if gpus else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise UserError(
+            f"--device {device}: with --executor ray, Ray chooses the GPU; use cuda, cpu or auto."
+        )
+    if device == "cuda" and not gpus:
+        raise UserError("--device cuda: this Ray cluster has no GPU.")
+    workers = gpus * setup.per_gpu if device == "cuda" else cores
+    if setup.workers != "auto":
+        if not setup.workers.isdecimal() or not int(setup.workers):
+            raise UserError(f"--workers {setup.workers}: with --executor ray expected auto or 1 or more.")
+        workers = int(setup.workers)
+    needs = {"num_cpus": 0, "num_gpus": 1 / setup.per_gpu} if device == "cuda" else {"num_cpus": 1}
+    runs = partial(run, needs=needs, limits=setup.limits, folder=setup.folder)
+    return Engine(runs, max(1, workers), device)
+
+
+def connect(address: str = "") -> Any:
+    """The module ray, connected. Raises UserError where it is missing or nobody answers."""
+    try:
+        import ray
+    except ImportError as problem:
+        raise UserError(
+            f"--executor ray needs the package ray ({problem}); install it with pip install 'ttabench[ray]'."
+        ) from None
+    if not ray.is_initialized():
+        handler, main = signal.getsignal(signal.SIGTERM), threading.main_thread()
+        try:
+            ray.init(address=address or None, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as problem:
+            first = str(problem).strip().splitlines()[0]
+            raise UserError(f"no Ray cluster answers ({first}); start one with ray start --head.") from None
+        if threading.current_thread() is main:
+            signal.signal(signal.SIGTERM, handler)  # ray.init takes it
+    return ray
+
+
+class Slot:
+    """The actor: a place for one worker process."""
+
+    def __init__(
+        self, folder: str, path: Sequence[str], variables: Mapping[str, str], limits: Limits
+    ) -> None:
+        if os.path.isdir(folder):
+            os.chdir(folder)
+        sys.path += [entry for entry in path if entry not in sys.path]
+        os.environ.update(variables)
+        self._said: list[Any] = []
+        forward_warnings(self._said.append)
+        self._crew = Crew([{}], limits)
+
+    def ready(self) -> str:
+        return os.uname().nodename
+
+    def work(self, job: Job) -> Iterator[list[Any]]:
+        """The events of a job, in batches; warnings are among them."""
+        since = time.monotonic()
+        for event in self._crew.work([job]):
+            self._said.append(event)
+            if time.monotonic() - since >= BATCH:
+                yield self._take()
+                since = time.monotonic()
+        yield self._take()
+
+    def _take(self) -> list[Any]:
+        batch = list(self._said)
+        self._said.clear()
+        return batch
+
+
+class Place:
+    """An actor as the driver sees it, with the job that it is at."""
+
+    def __init__(self, ray: Any, needs: Mapping[str, float], limits: Limits) -> None:
+        self._ray = ray
+        actor = ray.remote(Slot).options(max_restarts=0, scheduling_strategy="SPREAD", **needs)
+        variables = {name: value for name, value in os.environ.items() if name.startswith("TTABENCH_")}
+        path = [os.path.abspath(entry) for entry in sys.path]
+        self._actor = actor.remote(os.getcwd(), path, variables, limits)
+        self.started = False
+        self.attempt: Attempt | None = None
+        self.finished: set[str] = set()
+        self.waits: Any = self._actor.ready.remote()  # what becomes ready next; None = idle
+
+    def give(self, attempt: Attempt) -> None:
+        self.attempt, self.finished = attempt, set()
+        self.waits = self._actor.work.options(num_returns="streaming").remote(attempt.job)
+
+    def take(self) -> list[Any]:
+        """What has become ready. Raises RayError where the actor is lost, and what the job raised."""
+        from ray.exceptions import RayTaskError
+
+        try:
+            if not self.started:
+                self._ray.get(self.waits)
+                self.started, self.waits = True, None
+                return []
+            batch: list[Any] = self._ray.get(next(self.waits))
+        except StopIteration:
+            self.attempt = self.waits = None
+            return []
+        except RayTaskError as problem:
+            raise problem.cause from None
+        for event in batch:
+            self.finished.update(getattr(event, "finished", ()))
+        return batch
+
+    def kill(self) -> None:
+        self._ray.kill(self._actor)
+
+
+def run(
+    jobs: Sequence[Job], workers: int, *, needs: Mapping[str, float], limits: Limits, folder: Path
+) -> Generator[Any]:
+    """Run `jobs` on `workers` actors. The jobs of a lost actor or node are run again, elsewhere.
+
+    needs   resources of an actor, as Ray names them.
+    folder  where results are stored: what is there is not run again, whatever Ray lost.
+    Raises UserError where no actor can start, and what a job raises.
+    """
+    ray = connect()
+    from ray.exceptions import RayError
+
+    queue, wanted, stored = deque(map(Attempt, jobs)), cells_of(jobs), Stored(folder)
+    places = [Place(ray, needs, limits) for _ in range(min(workers, len(jobs)))]
+    failed_starts, seen, told = 0, time.monotonic(), False
+    try:
+        while queue or any(place.attempt for place in places):
+            for place in places:
+                if queue and place.started and place.attempt is None:
+                    place.give(queue.popleft())
+            waiting = {place.waits: place for place in places if place.waits is not None}
+            ready, _ = ray.wait(list(waiting), timeout=1.0)
+            if any(place.started for place in places):
+                seen = time.monotonic()
+            elif time.monotonic() - seen > PATIENCE and not told:
+                told = True
+                warnings.warn("Ray has found no place for a worker yet; see ray status.", stacklevel=2)
+            for place in (waiting[one] for one in ready):
+                try:
+                    events = place.take()
+                except RayError as problem:
+                    places[places.index(place)] = Place(ray, needs, limits)
+                    failed_starts = 0 if place.started else failed_starts + 1
+                    if failed_starts >= STARTS:
+                        raise UserError(
+                            f"no worker can start on this Ray cluster: {brief(problem)}."
+                        ) from None
+                    if place.attempt is None:
+                        continue
+                    yield from stored.new(wanted)
+                    again, died = after_loss(
+                        place.attempt,
+                        place.finished.union(stored.cells),
+                        f"its Ray worker is lost: {brief(problem)}",
+                    )
+                    queue.extendleft(reversed(again))
+                    if died is not None:
+                        yield died
+                    continue
+                for event in events:
+                    if isinstance(event, Warning):
+                        warnings.warn(event, stacklevel=2)
+                    else:
+                        yield event
+    finally:
+        for place in places:
+            place.kill()
+
+
+def brief(problem: Exception) -> str:
+    """The first sentence of what Ray says of a loss, without its full stop."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return (lines[0] if lines else type(problem).__name__).rstrip(".")

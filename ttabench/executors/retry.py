@@ -1,0 +1,59 @@
+"""What is run again after a machine was lost: decided by what is stored, not by what an engine reports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttabench.events import Done
+from ttabench.executors import Died, split
+from ttabench.tail import Tail, result_in, sizes
+
+TRIES = 3  # how often a cell runs when its machine is lost each time
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A job, and how often the machine was lost that was at it."""
+
+    job: Any
+    losses: int = 0
+
+
+class Stored:
+    """The results that come into a folder from now on, whoever stores them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tail = Tail(folder, sizes(folder))
+
+    @property
+    def cells(self) -> Collection[str]:
+        """The ids of their cells, as of the last look."""
+        return self._tail.stored
+
+    def new(self, wanted: Collection[str]) -> Iterator[Done]:
+        """Look: the results that came since the last look, of the cells that are wanted."""
+        for cell, line in self._tail.look():
+            if cell in wanted:
+                yield Done((result_in(line),))
+
+
+def cells_of(jobs: Collection[Any]) -> set[str]:
+    """The ids of the cells of jobs."""
+    return {cell.cell_id for job in jobs for cell in getattr(job, "cells", ())}
+
+
+def after_loss(attempt: Attempt, finished: Collection[str], reason: str) -> tuple[list[Attempt], Died | None]:
+    """What to run again of a job whose machine was lost: first what is left, then what it was at.
+
+    After `TRIES` losses at the same cell it is given up instead, with the reason.
+    """
+    running, rest = split(attempt.job, finished)
+    again = [] if rest is None else [Attempt(rest)]
+    if running is None:
+        return again, None
+    if attempt.losses + 1 >= TRIES:
+        return again, Died(running, f"{reason}, {TRIES} times")
+    return [*again, Attempt(running, attempt.losses + 1)], None
