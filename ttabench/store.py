@@ -45,13 +45,16 @@ COST = (
     "host_mb",
 )  # fmt: skip
 """The columns that a result has as details under "cost", see `ttabench.cost.Meter.cost`."""
+DEAR_SCORES = ("consistency", "source_accuracy")
+SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
+"""The columns that a result has as details under "unlabelled", see `ttabench.unlabelled`."""
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
-    "stale_because", "code", "device", "threads", "versions", *COST,
+    "stale_because", "code", "device", "threads", "versions", *COST, *SCORES,
     "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
@@ -492,6 +495,7 @@ def row(record: Record) -> dict[str, Any]:
         "reason": data.get("reason", ""),
         **{name: details.get(name, "") for name in DETAILS},
         **{name: details.get("cost", {}).get(name) for name in COST},
+        **{name: details.get("unlabelled", {}).get(name) for name in SCORES},
         "warning": details.get("source_warning", ""),
         "stale": bool(changed), "stale_because": "; ".join(changed), "code": record.source,
         "device": environment.get("device", ""), "threads": environment.get("threads", 0),

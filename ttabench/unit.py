@@ -23,6 +23,7 @@ class Unit:
     device         of the worker: cpu, cuda (the GPU that the worker is bound to) or cuda:1.
     device_memory  bytes of the GPU that the worker may use; 0 = all.
     seconds        limit for all its cells, preparation of methods included; 0 = none.
+    scores         the label-free scores of its cells, "cheap" or "all".
     """
 
     chains: tuple[Chain, ...]
@@ -30,6 +31,7 @@ class Unit:
     device: str = "cpu"
     device_memory: int = 0
     seconds: float = 0.0
+    scores: str = "cheap"
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -41,7 +43,7 @@ class Unit:
         def stored(result: Result) -> None:
             emit(Done((result,)))
 
-        worker = Worker(state, self.results, self.device, emit)
+        worker = Worker(state, self.results, self.device, emit, self.scores)
         limit_device_memory(self.device, self.device_memory)
         for chain in self.chains:
             worker.run(chain, stored)

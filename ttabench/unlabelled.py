@@ -32,7 +32,7 @@ from ttabench.stream import to_tensor
 __all__ = ["CHEAP", "DEAR", "Collected", "consistency", "nuclear_norm", "sample", "snd", "source_accuracy"]
 
 CHEAP = ("entropy", "infomax", "nuclear_norm", "snd")
-"""The scores that come from the logits alone; every cell has them."""
+"""The scores that come from the logits alone; every cell has them. Together, `store.SCORES`."""
 DEAR = ("consistency", "source_accuracy")
 """The scores that need further forward passes."""
 IMAGES = 1000  # that the dear scores look at, at most

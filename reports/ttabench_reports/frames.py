@@ -14,6 +14,7 @@ import pandas as pd
 
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
+from ttabench.store import COST, SCORES
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))
@@ -38,7 +39,7 @@ _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
-_REAL = ("held_out", "accuracy", "clean_accuracy", "seconds", "written")
+_REAL = ("held_out", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES)
 
 
 def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:

@@ -27,6 +27,7 @@ from ttabench.sweep.agenda import (
     make_agenda,
     make_units,
     pick_overwrite,
+    pick_scores,
     plan_rows,
     record_not_applicable,
 )
@@ -47,7 +48,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any]) -> None:
     local = options["executor"] == "local"
     planned = take_shard(_plan(sweep, pick_device(str(options["device"]) if local else "auto")), shard)
     store = Store.at(out) if (out / "sweep.json").exists() else None
-    agenda = make_agenda(planned, store, pick_overwrite(overwrite))
+    agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
     console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -102,22 +103,22 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     here = engine.device if options["executor"] == "local" else pick_device("auto")
     whole = _plan(sweep, here)
     planned = take_shard(whole, shard)
-    overwrite = pick_overwrite(str(options["overwrite"]))
+    overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store = Store.create(out, grid.to_json(), extend=extend)
-    agenda = make_agenda(planned, store, overwrite)
+    agenda = make_agenda(planned, store, overwrite, scores)
     if agenda.todo and missing:
         console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
         trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
         train = [TrainJob(model.name, model.dataset.name, engine.device) for model in missing]
         train_all(train, trainer.run, trainer.workers)
         planned = whole = _plan(sweep, here)
-        agenda = make_agenda(planned, store, overwrite)
+        agenda = make_agenda(planned, store, overwrite, scores)
     store.write_plan(plan_rows(whole), extend=extend)
     record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
     units = make_units(
         agenda.todo, planned, store, engine.device, engine.workers,
-        device_memory=memory, cell_seconds=setup.limits.seconds,
+        device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores,
     )  # fmt: skip
     failed = list(agenda.failed)
     try:

@@ -72,6 +72,7 @@ def sweep(
     dry_run: Annotated[
         bool, Option("--dry-run", rich_help_panel=RUN, help="List the cells and run nothing.")
     ] = False,
+    scores: Annotated[str, _option("scores")] = DEFAULTS["scores"],
     overwrite: Annotated[str, _option("overwrite")] = DEFAULTS["overwrite"],
     shard: Annotated[str, _option("shard")] = DEFAULTS["shard"],
     extend: Annotated[

@@ -8,8 +8,8 @@ from typing import Any
 
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
-from ttabench.store import Store
-from ttabench.sweep.option_table import OVERWRITE
+from ttabench.store import DEAR_SCORES, Record, Store
+from ttabench.sweep.option_table import OVERWRITE, SCORES
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.shard import sequence
 from ttabench.unit import Chain, Unit
@@ -33,8 +33,13 @@ class Agenda:
         return len(self.todo) + len(self.done) + len(self.failed) + len(self.not_applicable)
 
 
-def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str = "stale") -> Agenda:
-    """Sort cells by their stored results. `overwrite` is one of `option_table.OVERWRITE`."""
+def make_agenda(
+    planned: Iterable[Planned], store: Store | None, overwrite: str = "stale", scores: str = "cheap"
+) -> Agenda:
+    """Sort cells by their stored results. `overwrite` is one of `option_table.OVERWRITE`.
+
+    With all `scores`, a result without the dear ones is computed again where a stale one would be.
+    """
     held = {} if store is None or overwrite == "always" else store.latest()
     agenda = Agenda()
     for item in planned:
@@ -46,6 +51,8 @@ def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str 
         elif overwrite == "stale" and record.changes:
             agenda.todo.append(item.cell)
             agenda.stale.setdefault(item.cell.method, set()).update(record.changes)
+        elif overwrite == "stale" and scores == "all" and lacks_scores(record):
+            agenda.todo.append(item.cell)
         elif record.result.status == "ok":
             agenda.done.append(item.cell)
         elif overwrite in ("failed", "stale"):
@@ -53,6 +60,12 @@ def make_agenda(planned: Iterable[Planned], store: Store | None, overwrite: str 
         else:
             agenda.failed.append(item.cell)
     return agenda
+
+
+def lacks_scores(record: Record) -> bool:
+    """Whether a result was stored without the dear label-free scores."""
+    stored = record.result.details.get("unlabelled", {})
+    return record.result.status == "ok" and not stored.keys() >= set(DEAR_SCORES)
 
 
 def make_units(
@@ -64,6 +77,7 @@ def make_units(
     *,
     device_memory: int = 0,
     cell_seconds: float = 0.0,
+    scores: str = "cheap",
 ) -> list[Unit]:
     """Units of cells of one classifier and dataset; the first ones are large, the last ones single cells.
 
@@ -86,7 +100,7 @@ def make_units(
                 count += len(chains[end])
                 end += 1
             part, start, left = tuple(chains[start:end]), end, left - count
-            units.append(Unit(part, results, device, device_memory, cell_seconds * count))
+            units.append(Unit(part, results, device, device_memory, cell_seconds * count, scores))
     return units
 
 
@@ -125,4 +139,11 @@ def pick_overwrite(text: str) -> str:
     """Raises UserError unless `text` is one of `option_table.OVERWRITE`."""
     if text not in OVERWRITE:
         raise unknown("value of --overwrite", text, OVERWRITE)
+    return text
+
+
+def pick_scores(text: str) -> str:
+    """Raises UserError unless `text` is one of `option_table.SCORES`."""
+    if text not in SCORES:
+        raise unknown("value of --scores", text, SCORES)
     return text

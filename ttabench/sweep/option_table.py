@@ -12,6 +12,7 @@ from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numb
 __all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Option"]
 
 MODES = ("native", "online", "offline")
+SCORES = ("cheap", "all")
 OVERWRITE = ("never", "failed", "stale", "always")
 """Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
 GROUPS = {
@@ -143,6 +144,11 @@ _TABLE = (
     Option(
         "device_memory", 0.0, "GB",
         "A cell that needs more memory of its GPU is recorded as failed; 0 = unlimited.", Number(), "run",
+    ),
+    Option(
+        "scores", "cheap", "WHICH",
+        "Label-free scores: cheap, or all, with view consistency and source accuracy (more forward passes).",
+        Choice(SCORES), "run",
     ),
     Option(
         "overwrite", "stale", "WHAT",

@@ -1,0 +1,83 @@
+"""Costs and label-free scores in the store: every cell has them, and the dear scores change no number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.unit.conftest import Said
+from ttabench.store import COST, DEAR_SCORES, SCORES, Store, load_frame
+from ttabench.unlabelled import CHEAP, DEAR
+
+Run = Callable[..., Said]
+SMALL = ("--methods", "tent,sotta", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "40",
+         "--batch-size", "20", "--reset", "continual", "--workers", "0")  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("classifiers")
+
+
+def numbers(folder: Path) -> dict[str, tuple[float | None, bytes]]:
+    return {key: (r.result.accuracy, r.result.correct) for key, r in Store.at(folder).latest().items()}
+
+
+def test_the_store_knows_all_scores_without_torch() -> None:
+    assert (*CHEAP, *DEAR) == SCORES
+    assert DEAR_SCORES == DEAR
+
+
+def test_every_cell_has_its_costs_and_cheap_scores(ttabench: Run, tmp_path: Path) -> None:
+    assert ttabench("sweep", *SMALL, "--out", tmp_path / "r").code == 0
+    cells = load_frame(tmp_path / "r").set_index("base")
+    assert (cells["images"] == 40).all()
+    assert (cells.loc["source", "forward"] == 40).all()
+    assert (cells.loc["source", "backward"] == 0).all()
+    assert (cells.loc["tent", ["forward", "backward"]] == 40).all().all()
+    assert (cells.loc["tent", "adapted_parameters"] > 0).all()
+    assert (cells["compute_ratio"] > 0).all()
+    assert cells[[*CHEAP]].notna().all().all()
+    assert cells[[*DEAR]].isna().all().all()
+    ttabench("report", tmp_path / "r", "--format", "csv")
+    written = pd.read_csv(tmp_path / "r/report/cells.csv")
+    assert {*COST, *SCORES} <= set(written.columns)
+    assert (written["forward"] >= 40).all()
+
+
+def test_foreign_images_are_images_of_the_stream(ttabench: Run, tmp_path: Path) -> None:
+    at = ("--methods", "source", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
+    ttabench("sweep", *at, "--contamination", "noise(0.2)", "--workers", "0", "--out", tmp_path / "r")
+    assert list(load_frame(tmp_path / "r")["images"]) == [50]
+    ttabench("sweep", *at, "--held-out", "0.25", "--workers", "0", "--out", tmp_path / "h")
+    held = load_frame(tmp_path / "h")
+    assert list(held["images"]) == [40]
+    assert list(held["forward"]) == [40]  # 30 of them to adapt, 10 to be scored
+
+
+def test_all_scores_are_added_to_stored_cells_and_change_no_number(ttabench: Run, tmp_path: Path) -> None:
+    ttabench("sweep", *SMALL, "--out", tmp_path / "r")
+    before = numbers(tmp_path / "r")
+    said = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all")
+    assert said.code == 0, said.err
+    assert "6 to run, 0 done" in said.err
+    cells = load_frame(tmp_path / "r")
+    assert cells[[*SCORES]].notna().all().all()
+    assert cells[[*DEAR]].ge(0).all().all()
+    assert cells[[*DEAR]].le(100).all().all()
+    assert numbers(tmp_path / "r") == before
+    again = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all")
+    assert "0 to run, 6 done" in again.err
+
+
+def test_never_overwriting_leaves_cells_without_the_dear_scores(ttabench: Run, tmp_path: Path) -> None:
+    ttabench("sweep", *SMALL, "--out", tmp_path / "r")
+    said = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all", "--overwrite", "never")
+    assert "0 to run, 6 done" in said.err
+
+
+def test_a_wrong_value_gets_one_sentence(ttabench: Run, tmp_path: Path) -> None:
+    said = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "al")
+    assert said.code == 2
+    assert "did you mean 'all'" in said.err
+    assert not (tmp_path / "r").exists()
