@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench.store import ASKED, COLUMNS, MISSING, Store, row
+from ttabench.store import ASKED, COLUMNS, MISSING, Record, Store, row
 from ttabench_reports.frames import CORRECT, checked
 from ttabench_reports.missing import missing
 
@@ -47,12 +47,16 @@ def read_one(path: Path | str) -> pd.DataFrame:
     path = Path(path)
     if path.is_dir():
         store = Store.at(path)
-        records = store.latest().values()
-        rows = [{**row(record), CORRECT: record.result.correct} for record in records]
-        frame = pd.DataFrame(rows, columns=[*COLUMNS, CORRECT])
+        frame = cells_of(store.latest().values())
         frame.attrs[ASKED] = [store.sweep()]
         return frame
     return read_csv(path)
+
+
+def cells_of(records: Iterable[Record]) -> pd.DataFrame:
+    """A row for each record, with :data:`CORRECT`."""
+    rows = [{**row(record), CORRECT: record.result.correct} for record in records]
+    return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT])
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -45,6 +45,7 @@ def _register() -> None:
         diff,
         doctor,
         figure,
+        leaderboard,
         listing,
         report,
         status,
@@ -53,7 +54,7 @@ def _register() -> None:
         verify,
     )
 
-    results = (sweep, report, compare, diff, verify, figure)
+    results = (sweep, report, compare, diff, verify, leaderboard, figure)
     for module in (*results, train, data, listing, status, conform, cite, doctor):
         module.register(app)
 

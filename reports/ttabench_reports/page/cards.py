@@ -91,7 +91,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         "Severities": [str(s) for s in sorted(set(used["severity"])) if s],
         "Seeds": [", ".join(map(str, sorted(set(used["seed"]))))],
         "Seconds": [f"{used['seconds'].sum():,.0f} in {len(used):,} cells"],
-        "Stored": [_days(used["written"])],
+        "Stored": [days(used["written"])],
     }  # fmt: skip
     return Card(
         anchor,
@@ -126,7 +126,7 @@ def _settings(config: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(found.items()))
 
 
-def _days(written: pd.Series[float]) -> str:
+def days(written: pd.Series[float]) -> str:
     """``2026-11-20 to 2026-11-22`` (UTC); "" where it is not recorded."""
     known = written.dropna()
     if known.empty:

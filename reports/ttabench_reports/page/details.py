@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -19,16 +20,21 @@ from ttabench_reports.shape import Row, Table
 FINDING = tuple(f.name for f in fields(Finding))
 
 
-def details(chosen: Selected) -> dict[str, Any]:
+def details(
+    chosen: Selected, *, cells: bool = True, pages: Mapping[int, str] | None = None
+) -> dict[str, Any]:
     """``texts`` that many share; ``columns``: names of corruptions; ``rows`` by number, each with its cells.
+
+    cells  whether rows have their cells; a page with means alone needs none.
+    pages  file of the page with the card of each row; None where it is on this one.
 
     A cell is [seed, accuracy, low, high, seconds, id, when, settings of the machine, code, why not].
     """
     texts = _Texts()
     columns = {c: naming.title(c) for table in chosen.report.tables for c in table.columns}
-    stored = _stored(chosen, texts)
+    stored = _stored(chosen, texts) if cells else []
     rows = [
-        _row(table, row, chosen, stored, texts)
+        _row(table, row, chosen, stored, texts) | {"page": (pages or {}).get(chosen.numbers[id(row)], "")}
         for table in chosen.report.tables
         for row in table.rows
         if row.measured
@@ -80,7 +86,7 @@ def _row(
     about = row.about
     had = given(about)
     cells: dict[str, list[Any]] = {}
-    for place in chosen.places(table, row):
+    for place in chosen.places(table, row) if stored else ():
         corruption, known = stored[place]
         cells.setdefault(corruption, []).append(known)
     finding = chosen.report.findings(table)[id(row)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
@@ -18,7 +18,7 @@ from ttabench_reports.sheets import words
 
 
 def template(name: str, *, data: Any, scripts: Sequence[str], **values: Any) -> str:
-    """A template of ``page/templates`` with these values.
+    """A template of the page or of the leaderboard with these values.
 
     data     embedded as JSON.
     scripts  files beside the template; the page's security policy names their hashes, so that nothing
@@ -40,7 +40,8 @@ def template(name: str, *, data: Any, scripts: Sequence[str], **values: Any) -> 
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("ttabench_reports.page"), autoescape=True, undefined=StrictUndefined,
+        loader=ChoiceLoader([PackageLoader(f"ttabench_reports.{name}") for name in ("page", "leaderboard")]),
+        autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {

@@ -57,7 +57,7 @@ function describe({ row, column }) {
     ["Data", fact("data"), "hash"],
   ]));
   const link = make("a", "Protocol card");
-  link.href = `#${texts[about.card]}`;
+  link.href = `${about.page}#${texts[about.card]}`;
   panel.append(link);
 }
 
@@ -70,7 +70,7 @@ function mean(about, column) {
   return [big, pairs([
     ["Over Source", rise[0] == null ? "" : `95 % [${signed(rise[0])}, ${signed(rise[1])}] points, p ${level(p_source)}`],
     ["Corruptions", wins + ties + losses ? `${wins} won, ${ties} tied, ${losses} lost against Source` : ""],
-    ["Against best", p_best == null ? "" : `p ${level(p_best)}`],
+    ["Against best of its mode", p_best == null ? "" : `p ${level(p_best)}`],
     ["Mean rank", rank == null ? "" : `${fixed(rank)} (descriptive)`],
   ])];
 }

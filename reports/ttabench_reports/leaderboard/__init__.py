@@ -1,0 +1,52 @@
+"""A static site from several results folders: one ranking for each protocol, and a page for each folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ttabench_reports import csv_files, page
+from ttabench_reports.files import write_text
+from ttabench_reports.leaderboard import entries, folders
+from ttabench_reports.page import details, render
+from ttabench_reports.page.selected import Selected
+from ttabench_reports.report import Report
+
+INDEX, CSV = "index.html", "leaderboard.csv"
+
+__all__ = ["CSV", "INDEX", "build"]
+
+
+def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
+    """Write ``index.html``, ``leaderboard.csv`` and ``NAME.html`` of each folder to `out`; their paths.
+
+    Every accuracy is recomputed from the stored correctness of the images. Raises UserError for a record that
+    does not agree with its images, with file and line, and for what is not a results folder.
+    """
+    read = folders.read(paths)
+    merged, repeats = folders.merge(read)
+    chosen = Selected(Report(merged))
+    groups = entries.groups(chosen, {folder.name: folder.page for folder in read})
+    listed = [entry for group in groups for entry in group.entries]
+    index = render.template(
+        "leaderboard.html.j2",
+        groups=groups,
+        filters=entries.filters(groups),
+        costs=entries.COSTS,
+        several_seeds=any(entry.row.about["seeds"] > 1 for entry in listed),
+        folders=[folders.about(folder, repeats) for folder in read],
+        csv=CSV,
+        data=details.details(chosen, cells=False, pages={e.number: e.page for e in listed}),
+        scripts=("tables.js", "details.js"),
+        title="Leaderboard",
+    )
+    written = [
+        write_text(out / INDEX, index),
+        csv_files.write_csv(out / CSV, pd.DataFrame(entries.table(groups), columns=list(entries.COLUMNS))),
+    ]
+    for folder in read:
+        html = page.html(Report(folder.cells), back=INDEX, name=folder.name)
+        written.append(write_text(out / folder.page, html))
+    return written

@@ -1,0 +1,181 @@
+"""The lines of a leaderboard: groups that share images, weights and protocol, and ranks within them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ttabench.protocol import Protocol
+from ttabench_reports import evidence, naming
+from ttabench_reports.given import given
+from ttabench_reports.leaderboard.folders import FOLDER
+from ttabench_reports.naming import MEAN
+from ttabench_reports.page import cards, overview
+from ttabench_reports.page.selected import Selected
+from ttabench_reports.shape import Row, Table
+
+COSTS = (1.5, 3, 10, 30)
+"""The bounds a reader can choose from: time over Source."""
+COLUMNS = (
+    "dataset", "severity", "arch", "checkpoint", "protocol", "rank", "of", "method", "accuracy", "low",
+    "high", "sd", "increase", "source_data", "time_over_source", "seeds", "n_images", "state", "folders",
+    "card",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method in its group.
+
+    rank, of  1 for the best of the `of` methods of its protocol and its ties; None where it is not ranked: a
+              mean that is not complete, or no other method to compare with.
+    cost      time over Source's, see :func:`_cost`; NaN where it is not known.
+    folders   the results folders that its cells are from; page, the page with its card.
+    """
+
+    line: overview.Line
+    rank: int | None
+    of: int
+    cost: float
+    folders: tuple[str, ...]
+    page: str
+
+    @property
+    def row(self) -> Row:
+        return self.line.row
+
+    @property
+    def number(self) -> int:
+        return self.line.number
+
+
+@dataclass(frozen=True)
+class Group:
+    """Methods that may be compared: the same images, weights and protocol. Source stands beside them."""
+
+    table: Table
+    arch: str
+    checkpoint: str
+    protocol: Protocol
+    entries: tuple[Entry, ...]
+
+    @property
+    def heading(self) -> str:
+        return f"{self.table.heading} · {naming.arch(self.arch)}"
+
+
+def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
+    """All groups with a method, those with more methods first within a dataset and an architecture.
+
+    pages  file of the page of each folder, in the order in which they count.
+    """
+    lines = {id(line.row): line for line in overview.lines(chosen)}
+    found = []
+    for table in chosen.report.tables:
+        for arch, rows in table.archs().items():
+            within = [row for row in rows if row.measured and row.about["measured"]]
+            of_protocol: dict[tuple[str, Protocol], list[Row]] = {}
+            for row in within:
+                if row.kind == "method":
+                    key = (str(row.about["checkpoint"]), cards.protocol(table, row))
+                    of_protocol.setdefault(key, []).append(row)
+            made = [
+                _group(chosen, table, arch, *key, members, lines, pages)
+                for key, members in of_protocol.items()
+            ]
+            found += sorted(made, key=lambda group: -len(group.entries))
+    return found
+
+
+def _group(
+    chosen: Selected, table: Table, arch: str, checkpoint: str, protocol: Protocol, members: list[Row],
+    lines: Mapping[int, overview.Line], pages: Mapping[str, str],
+) -> Group:  # fmt: skip
+    ranks = ranked(members, table)
+    of = len(ranks)
+
+    def entry(row: Row) -> Entry:
+        cells = chosen.of(table, row)
+        there = set(cells.loc[cells["accuracy"].notna(), FOLDER])
+        names = tuple(name for name in pages if name in there)
+        rank = ranks.get(id(row)) if of > 1 else None
+        return Entry(lines[id(row)], rank, of, _cost(chosen, table, row), names, pages[names[0]])
+
+    ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
+    sources = list({id(row.baseline): row.baseline for row in members if row.baseline}.values())
+    return Group(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
+
+
+def _falling(mean: float) -> float:
+    return math.inf if math.isnan(mean) else -mean
+
+
+def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
+    """id of row → rank of its mean. Rows of one protocol and the same weights.
+
+    Rank 1 is the highest mean and every one that does not differ from it significantly (see
+    :func:`evidence.places`). The next rank is found in the same way among the rest, and so on. A row without
+    a complete mean has no rank.
+    """
+    rest = [row for row in rows if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
+    ranks: dict[int, int] = {}
+    while rest:
+        best = [row for row, place in evidence.places(rest, table, MEAN) if place == "best"] or rest
+        rank = len(ranks) + 1
+        ranks |= {id(row): rank for row in best}
+        rest = [row for row in rest if id(row) not in ranks]
+    return ranks
+
+
+def _cost(chosen: Selected, table: Table, row: Row) -> float:
+    """Time of adaptation over that of Source's forward pass, if the cells hold it; else over Source's cells.
+
+    Seconds compare on one machine only: in the second case, NaN unless both ran on the same one.
+    """
+    cells = chosen.of(table, row)
+    if "compute_ratio" in cells and (known := pd.to_numeric(cells["compute_ratio"]).dropna()).size:
+        return float(known.mean())
+    if row.kind == "source":
+        return 1.0
+    if row.baseline is None:
+        return math.nan
+    source = chosen.of(table, row.baseline)
+    one = {*cards.machines(cells[cells["accuracy"].notna()]), *cards.machines(source)}
+    seconds = float(source["seconds"].mean())
+    return float(cells["seconds"].mean()) / seconds if len(one) == 1 and seconds else math.nan
+
+
+def filters(found: Sequence[Group]) -> list[dict[str, Any]]:
+    """The choices a reader has, as :func:`overview.filters` gives them; all of them, also with one value."""
+    listed = [(group, entry) for group in found for entry in group.entries]
+    choices: dict[str, tuple[str, dict[str, str]]] = {
+        "table": ("Dataset", {g.table.title: g.table.heading for g in found}),
+        "arch": ("Architecture", {g.arch: naming.arch(g.arch) for g in found}),
+        "protocol": ("Protocol", {g.protocol.caption(): g.protocol.caption() for g in found}),
+        "source": ("Source data", {e.line.source: e.line.source for _, e in listed}),
+    }
+    return [
+        {"name": name, "label": label, "choices": list(values.items())}
+        for name, (label, values) in choices.items()
+    ]
+
+
+def table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
+    """The lines as rows of :data:`COLUMNS`."""
+    for group in found:
+        for entry in group.entries:
+            row, about = entry.row, entry.row.about
+            yield {
+                **{name: group.table.key[name] for name in ("dataset", "severity")}, "arch": group.arch,
+                "checkpoint": group.checkpoint, "protocol": group.protocol.caption(), "rank": entry.rank,
+                "of": entry.of, "method": row.method, "accuracy": row.value(MEAN),
+                "low": entry.line.finding.interval[0], "high": entry.line.finding.interval[1],
+                "sd": row.sd[MEAN], "increase": entry.line.increase, "source_data": given(about).source,
+                "time_over_source": entry.cost, "seeds": about["seeds"], "n_images": about["n_images"],
+                "state": "; ".join(entry.line.state), "folders": "; ".join(entry.folders),
+                "card": f"{entry.page}#{entry.line.card}",
+            }  # fmt: skip

@@ -1,0 +1,179 @@
+"""The results folders of a leaderboard: read, recomputed, merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ttabench.errors import UserError
+from ttabench.store import ASKED, MISSING, Record, Store
+from ttabench_reports import load, naming
+from ttabench_reports.frames import CORRECT, checked
+from ttabench_reports.missing import missing
+from ttabench_reports.page import cards
+
+FOLDER = "folder"
+"""The column that says which folder a cell is from."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A results folder: its name on the site, the file of its page, its cells as :func:`load.read` does."""
+
+    name: str
+    page: str
+    cells: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Cells that a folder shares with an earlier one, which counts.
+
+    differ  how many of them have another correctness, and in at most how many `images`.
+    """
+
+    name: str
+    earlier: str
+    cells: int
+    differ: int
+    images: int
+
+
+@dataclass(frozen=True)
+class About:
+    """What the site says of a folder."""
+
+    folder: Folder
+    datasets: tuple[str, ...]
+    counts: dict[str, int]
+    machines: tuple[str, ...]
+    stored: str
+    repeats: tuple[Repeat, ...]
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """``partial`` and ``stale``, or ``complete``."""
+        found = ["partial"] if self.counts["missing"] or self.counts["failed"] else []
+        found += ["stale"] if self.counts["stale"] else []
+        return tuple(found) or ("complete",)
+
+
+def read(paths: Sequence[Path | str]) -> list[Folder]:
+    """The folders, each with a name of its own. Raises UserError."""
+    given = [Path(path) for path in paths]
+    read: list[Folder] = []
+    pages: set[str] = set()
+    for path, name in zip(given, _names(given), strict=True):
+        store = Store.at(path)
+        records = store.latest()
+        if not records:
+            raise UserError(f"{path} holds no results yet; leave it out, or run the sweep first.")
+        for record in records.values():
+            check(record)
+        cells = load.cells_of(records.values())
+        cells.attrs |= {ASKED: [store.sweep()], MISSING: missing(store.plan(), records)}
+        page = f"{naming.slug(name)}.html"
+        while page.lower() in {*pages, "index.html"}:
+            page = f"{page.removesuffix('.html')}-.html"
+        pages.add(page.lower())
+        read.append(Folder(name, page, cells))
+    return read
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of the paths, as many as tell them apart. Raises UserError for a path given twice."""
+    whole = [path.resolve().parts for path in paths]
+    if twice := next((path for n, path in enumerate(paths) if whole.index(whole[n]) < n), None):
+        raise UserError(f"{twice} is named twice; name each folder once.")
+    names = []
+    for parts in whole:
+        length = 1
+        while sum(other[-length:] == parts[-length:] for other in whole) > 1:
+            length += 1
+        names.append("/".join(parts[-length:]))
+    return names
+
+
+def check(record: Record) -> None:
+    """Raises UserError, with the place of the record, unless its accuracy is that of its stored images."""
+    result = record.result
+    if result.status != "ok":
+        return
+    bits = np.unpackbits(np.frombuffer(result.correct, np.uint8))
+    right, n = int(bits.sum()), result.n_images
+    if not n or not result.correct:
+        raise UserError(
+            f"{record.place}: {result.cell} has an accuracy and no stored images to recompute it from; "
+            "a leaderboard takes results that 'ttabench sweep' stored."
+        )
+    if len(result.correct) != (n + 7) // 8 or int(bits[:n].sum()) != right:
+        raise UserError(
+            f"{record.place}: {result.cell} is said to have {n:,} images, and the correctness of another "
+            "number is stored; restore the record, or run the cell again."
+        )
+    if result.accuracy != 100 * (right / n):
+        raise UserError(
+            f"{record.place}: {result.cell} is said to have an accuracy of {result.accuracy:g} %, and of its "
+            f"{n:,} stored images {right:,} are right, {100 * right / n:g} %; restore the record, or run the "
+            "cell again."
+        )
+
+
+def merge(read: Sequence[Folder]) -> tuple[pd.DataFrame, list[Repeat]]:
+    """The cells of all folders, each once, with :data:`FOLDER`; and what was there already.
+
+    Of several records of a cell, that of the folder named first counts, if it has a number: a folder that is
+    added later cannot change the numbers of those before it.
+    """
+    frame = pd.concat([each.cells.assign(**{FOLDER: each.name}) for each in read], ignore_index=True)
+    frame["_without"] = frame["status"] != "ok"
+    ordered = frame.sort_values("_without", kind="stable")
+    first = ordered.drop_duplicates("cell_id")
+    again = ordered[ordered.duplicated("cell_id") & ~ordered["_without"]]
+    kept = {
+        cell_id: (name, correct)
+        for cell_id, name, correct in zip(first["cell_id"], first[FOLDER], first[CORRECT], strict=True)
+    }
+    repeats: dict[tuple[str, str], list[int]] = {}
+    for name, cell_id, correct in zip(again[FOLDER], again["cell_id"], again[CORRECT], strict=True):
+        earlier, counting = kept[cell_id]
+        repeats.setdefault((name, earlier), []).append(_differing(correct, counting))
+    merged = first.sort_index().drop(columns="_without").reset_index(drop=True)
+    merged.attrs = {}
+    found = [
+        Repeat(name, earlier, len(images), sum(map(bool, images)), max(images))
+        for (name, earlier), images in repeats.items()
+    ]
+    return merged, found
+
+
+def _differing(first: bytes, second: bytes) -> int:
+    """In how many images two packed correctnesses differ."""
+    a, b = (np.frombuffer(packed, np.uint8) for packed in (first, second))
+    size = min(len(a), len(b))
+    return int(np.bitwise_count(a[:size] ^ b[:size]).sum()) + 8 * abs(len(a) - len(b))
+
+
+def about(folder: Folder, repeats: Iterable[Repeat]) -> About:
+    """What the site says of a folder."""
+    cells = checked(folder.cells)
+    ok = cells["accuracy"].notna()
+    counts = {
+        "measured": int(ok.sum()),
+        "missing": sum(one.cells for one in folder.cells.attrs[MISSING]),
+        "failed": int((~ok & (cells["status"] != "n/a")).sum()),
+        "n/a": int((cells["status"] == "n/a").sum()),
+        "stale": int((ok & cells["stale"]).sum()),
+    }
+    return About(
+        folder,
+        tuple(naming.dataset(name) for name in sorted(set(cells["dataset"]))),
+        counts,
+        tuple(dict.fromkeys(filter(None, cards.machines(cells[ok])))),
+        cards.days(cells["written"]),
+        tuple(repeat for repeat in repeats if repeat.name == folder.name),
+    )

@@ -1,0 +1,260 @@
+"""The leaderboard: ranks within a protocol, numbers from stored images, cards that exist, gaps that show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.browser import chromium, complaints, resize
+from tests.unit.conftest import Said
+from tests.unit.stored_results import CELL, Right, measured
+from tests.unit.test_page import HOSTILE, Rows
+from ttabench.cell import Cell, Result
+from ttabench.errors import UserError
+from ttabench.protocol import Protocol
+from ttabench.provenance import current_modules
+from ttabench.store import Store
+from ttabench_reports import leaderboard
+
+IMAGES = 403  # not a multiple of 8
+CORRUPTIONS = ("fog", "snow")
+
+
+def right(share: float, seed: int = 0) -> Right:
+    """Which images are right: the same ones are hard for all, as in real results."""
+    hard = np.random.default_rng(1).random(IMAGES)
+    noise = np.random.default_rng(seed + 2).normal(0, 0.02, IMAGES)
+    return hard + noise < share
+
+
+def cell(method: str, corruption: str = "fog", **changed: Any) -> Cell:
+    return replace(CELL, method=method, label=method, corruption=corruption, **changed)
+
+
+def results(methods: Mapping[str, float], **changed: Any) -> list[Result]:
+    """A result for each method and corruption, with this share of right images."""
+    return [
+        measured(cell(method, corruption, **changed), right(share, 10 * m + c))
+        for m, (method, share) in enumerate(methods.items())
+        for c, corruption in enumerate(CORRUPTIONS)
+    ]
+
+
+def folder(path: Path, *parts: list[Result]) -> Path:
+    writer = Store.create(path, {"methods": ["source"]}).writer()
+    for result in (result for part in parts for result in part):
+        writer.append(result)
+    writer.close()
+    return path
+
+
+def built(out: Path, *paths: Path) -> pd.DataFrame:
+    """The CSV of the site."""
+    leaderboard.build(paths, out)
+    return pd.read_csv(out / leaderboard.CSV)
+
+
+def plan(result: Result, **changed: Any) -> dict[str, Any]:
+    of = replace(result.cell, **changed)
+    return {
+        "id": of.cell_id, "method": of.label, "base": of.method, "arch": of.arch, "dataset": of.dataset,
+        "corruption": of.corruption, "severity": of.severity, "seed": of.seed, "reason": "",
+    }  # fmt: skip
+
+
+def test_ranks_are_given_within_one_protocol_and_ties_share_them(tmp_path: Path) -> None:
+    small = Protocol(batch_size=64)
+    table = built(
+        tmp_path / "site",
+        folder(
+            tmp_path / "a",
+            results({"source": 0.5, "tent": 0.7, "eata": 0.701, "sar": 0.6}),
+            results({"cotta": 0.9, "rotta": 0.4}, protocol=small),
+            results({"quantile": 0.95}, protocol=Protocol(mode="offline", batch_size=512)),
+        ),
+    )
+    ranks = {(line["method"], line["protocol"]): line["rank"] for _, line in table.iterrows()}
+    common, other = Protocol().caption(), small.caption()
+    assert ranks["tent", common] == ranks["eata", common] == 1
+    assert ranks["sar", common] == 3
+    assert (ranks["cotta", other], ranks["rotta", other]) == (1, 2)
+    unranked = table[table["rank"].isna()]["method"]
+    assert set(unranked) == {"source", "quantile"}
+    assert set(table[table["method"] == "source"]["protocol"]) == set(table["protocol"])
+
+
+def test_accuracies_are_those_of_the_stored_images(tmp_path: Path) -> None:
+    shares = {"source": 0.5, "tent": 0.7}
+    table = built(tmp_path / "site", folder(tmp_path / "a", results(shares)))
+    for method, line in table.set_index("method").iterrows():
+        own = [r for r in results(shares) if r.cell.method == method]
+        bits = [np.unpackbits(np.frombuffer(r.correct, np.uint8))[:IMAGES] for r in own]
+        assert line["accuracy"] == pytest.approx(100 * np.mean(bits), abs=1e-4)
+        assert line["low"] < line["accuracy"] < line["high"]
+
+
+@pytest.mark.parametrize("wrong", ["accuracy", "images", "padding", "none"])
+def test_a_record_that_disagrees_with_its_images_is_refused_with_its_place(
+    ttabench: Callable[..., Said], tmp_path: Path, wrong: str
+) -> None:
+    good = results({"source": 0.5, "tent": 0.7})
+    assert good[-1].accuracy is not None
+    bad = {
+        "accuracy": replace(good[-1], accuracy=good[-1].accuracy + 0.01),
+        "images": replace(good[-1], n_images=IMAGES - 8),
+        "padding": replace(good[-1], correct=good[-1].correct[:-1] + b"\xff"),
+        "none": replace(good[-1], correct=b""),
+    }[wrong]
+    path = folder(tmp_path / "a", good[:-1], [bad])
+    said = ttabench("leaderboard", path, "--out", tmp_path / "site")
+    assert said.code == 2
+    (shard,) = (path / "cells").iterdir()
+    line = 1 + next(
+        n for n, text in enumerate(shard.read_text().splitlines()) if f'"id":"{bad.cell.cell_id}"' in text
+    )
+    assert f"{shard.name}, line {line}: tent" in said.err
+    assert not (tmp_path / "site").exists()
+
+
+def test_the_folder_named_first_counts(tmp_path: Path) -> None:
+    first = folder(tmp_path / "reference", results({"source": 0.5, "tent": 0.7}))
+    second = folder(tmp_path / "theirs", results({"source": 0.1, "tent": 0.9, "eata": 0.6}))
+    alone = built(tmp_path / "alone", first).set_index("method")
+    table = built(tmp_path / "site", first, second).set_index("method")
+    for method in ("source", "tent"):
+        assert table.loc[method, "accuracy"] == alone.loc[method, "accuracy"]
+        assert table.loc[method, "folders"] == "reference"
+    assert table.loc["eata", "folders"] == "theirs"
+    assert table.loc["eata", "increase"] == pytest.approx(
+        table.loc["eata", "accuracy"] - alone.loc["source", "accuracy"], abs=0.11
+    )
+    repeated = Rows((tmp_path / "site" / "index.html").read_text()).tables[-1]["rows"][2][1][-1][1]
+    assert repeated.startswith("4 cells of reference, 4 of them with up to ")
+
+
+def test_a_failed_cell_does_not_hide_the_number_of_a_later_folder(tmp_path: Path) -> None:
+    good = results({"source": 0.5, "tent": 0.7})
+    lost = replace(good[-1], status="failed", reason="killed", accuracy=None, correct=b"", n_images=0)
+    first = folder(tmp_path / "a", good[:-1], [lost])
+    table = built(tmp_path / "site", first, folder(tmp_path / "b", good[-1:])).set_index("method")
+    assert not np.isnan(table.loc["tent", "accuracy"])
+    assert table.loc["tent", "folders"] == "a; b"
+
+
+def test_partial_folders_are_visible_and_their_partial_rows_have_no_rank(tmp_path: Path) -> None:
+    good = results({"source": 0.5, "tent": 0.7, "eata": 0.6})
+    path = folder(tmp_path / "a", good[:-1])
+    Store.at(path).write_plan([plan(result) for result in good])
+    table = built(tmp_path / "site", path).set_index("method")
+    assert np.isnan(table.loc["eata", "rank"])
+    assert np.isnan(table.loc["eata", "accuracy"])
+    assert table.loc["eata", "state"] == "1 of 2 corruptions"
+    row = Rows((tmp_path / "site" / "index.html").read_text()).tables[-1]["rows"][1][1]
+    texts = [text for _, text in row]
+    assert texts[:5] == ["a", "partial", "Digits-C", "5", "1"]
+
+
+def test_stale_folders_are_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = dict(current_modules("tent", "digits-c"))
+    monkeypatch.setattr(
+        "ttabench.store.current_modules", lambda *_: now | {"ttabench.nn.batch_norm": "0" * 16}
+    )
+    path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
+    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: now)
+    table = built(tmp_path / "site", path)
+    assert set(table["state"]) == {"stale"}
+    texts = [t for _, t in Rows((tmp_path / "site" / "index.html").read_text()).tables[-1]["rows"][1][1]]
+    assert texts[1] == "stale"
+    assert "ttabench/nn/batch_norm.py changed" in (tmp_path / "site" / "a.html").read_text()
+
+
+def test_every_row_links_a_protocol_card_that_exists(tmp_path: Path) -> None:
+    paths = [
+        folder(tmp_path / "x" / "results", results({"source": 0.5, "tent": 0.7})),
+        folder(tmp_path / "y" / "results", results({"eata": 0.6}, protocol=Protocol(batch_size=64))),
+        folder(tmp_path / "index", results({"sar": 0.6})),
+    ]
+    table = built(tmp_path / "site", *paths)
+    html = (tmp_path / "site" / "index.html").read_text()
+    linked = set(re.findall(r'href="([^"#]+#card-[^"]+)"', html))
+    assert linked == set(table["card"])
+    for link in linked:
+        page, anchor = link.split("#")
+        assert f'id="{anchor}"' in (tmp_path / "site" / page).read_text()
+    assert {link.split("#")[0] for link in linked} == {"x-results.html", "y-results.html", "index-.html"}
+    assert set(table["folders"]) == {"x/results", "y/results", "index"}
+
+
+def test_the_cost_is_time_over_source_on_the_same_machine(tmp_path: Path) -> None:
+    made = results({"source": 0.5, "tent": 0.7, "eata": 0.6})
+    made = [replace(r, seconds={"source": 0.5, "tent": 1.5, "eata": 9.0}[r.cell.method]) for r in made]
+    counted = [
+        replace(r, details=r.details | {"cost": {"compute_ratio": 2.5}}) if r.cell.method == "eata" else r
+        for r in made
+    ]
+    table = built(tmp_path / "site", folder(tmp_path / "a", counted)).set_index("method")
+    assert table["time_over_source"].to_dict() == {"source": 1.0, "tent": 3.0, "eata": 2.5}
+
+
+def test_what_is_no_leaderboard(tmp_path: Path) -> None:
+    path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
+    with pytest.raises(UserError, match="named twice"):
+        leaderboard.build([path, path], tmp_path / "site")
+    with pytest.raises(UserError, match="not a results folder"):
+        leaderboard.build([tmp_path], tmp_path / "site")
+    with pytest.raises(UserError, match="holds no results yet"):
+        leaderboard.build([folder(tmp_path / "empty")], tmp_path / "site")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+def test_in_a_browser(browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.select import Select
+
+    named = results({"sar": 0.65})
+    named = [replace(r, cell=replace(r.cell, label=HOSTILE[0])) for r in named]
+    small = Protocol(batch_size=64)
+    made = results({"source": 0.5, "tent": 0.7, "eata": 0.6})
+    slow = [replace(r, seconds=50.0) if r.cell.method == "eata" else r for r in made]
+    path = folder(tmp_path / "<b>a", slow, named, results({"cotta": 0.9}, protocol=small))
+    leaderboard.build([path], tmp_path / "site")
+    browser.get((tmp_path / "site" / "index.html").as_uri())
+
+    def shown() -> list[str]:
+        found: list[str] = browser.execute_script(
+            "return [...document.querySelectorAll('.means tbody:not([hidden]) tr[data-r]:not([hidden])')]"
+            ".map((row) => row.cells[0].textContent.trim())"
+        )
+        return found
+
+    assert shown() == ["Source", "TENT", HOSTILE[0], "EATA", "Source", "CoTTA"]
+    Select(browser.find_element(By.NAME, "protocol")).select_by_visible_text(small.caption())
+    assert shown() == ["Source", "CoTTA"]
+    Select(browser.find_element(By.NAME, "protocol")).select_by_visible_text("all")
+    Select(browser.find_element(By.NAME, "cost")).select_by_visible_text("at most 3 ×")
+    assert shown() == ["Source", "TENT", HOSTILE[0], "Source", "CoTTA"]
+    Select(browser.find_element(By.NAME, "source")).select_by_visible_text("none")
+    browser.find_element(By.XPATH, "//th[button='Method']/button").click()
+    assert shown()[:3] == sorted(shown()[:3], key=lambda text: text.strip("<").casefold())
+    link = browser.find_element(By.XPATH, "//table//a[text()='TENT']")
+    browser.execute_script("arguments[0].click()", link)
+    card = browser.execute_script("return document.querySelector(location.hash)")
+    assert card.get_attribute("open")
+    assert "batch size 200" in card.text
+    browser.back()
+    for width in (320, 390):
+        resize(browser, width, 800)
+        assert browser.execute_script("return document.documentElement.scrollWidth") == width
+    assert complaints(browser) == []

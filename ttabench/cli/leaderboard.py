@@ -1,0 +1,35 @@
+"""``ttabench leaderboard``: a static site from results folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(leaderboard)
+
+
+def leaderboard(
+    results: Annotated[list[Path], Argument(metavar="DIR…", help="Results folders; the first ones count.")],
+    out: Annotated[Path, Option(metavar="DIR", help="The folder to write the site to.")] = Path("site"),
+) -> None:
+    """Rank the methods of several results folders, and write a site of plain HTML files.
+
+    Methods are ranked within one protocol only. Each accuracy is recomputed from the stored correctness of
+    the images; a record that does not agree with its images is refused, with its file and line.
+    """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    from ttabench.cli._folders import check_folder
+    from ttabench.errors import printable
+    from ttabench.registry import view
+
+    check_folder(out, "--out")
+    with threadpool_limits(1):
+        written = view("leaderboard")(results, out)
+    for path in written:
+        print(printable(str(path)))
