@@ -9,6 +9,8 @@ from typing import Any
 
 MODES = ("online", "offline")
 RESETS = ("per_corruption", "continual", "episodic")
+STREAMS = ("recurring", "gradual", "ccc")
+RAMP = (1, 2, 3, 4, 5, 4, 3, 2, 1)  # the severities of each corruption in a gradual stream
 PRECISIONS = ("float32", "bfloat16")
 LARGEST = 2**31 - 1  # tables and plots count images, batches and epochs in 32 bits
 
@@ -23,13 +25,19 @@ class Protocol:
     epochs        offline only: passes over the images; 0 = the method's own number.
     order         iid (a seeded shuffle) | dirichlet(δ) (label-correlated; a smaller δ is stronger).
     reset         per_corruption | continual (the state is kept from corruption to corruption) |
-                  episodic (before every batch).
+                  episodic (before every batch) | every(N) (before every N-th batch; each cell starts at the
+                  source).
     contamination "" | NAME(ε): a fraction ε of the stream are foreign images, which are not scored,
                   e.g. noise(0.2).
     held_out      share of the images, the last of the stream, that are scored but not used for adaptation;
                   0 = the images used for adaptation are scored.
     limit         only the first `limit` images of the test set; 0 = all.
     precision     float32 | bfloat16 (autocast).
+    stream        "": a cell is one corruption; otherwise it is a long stream, see :class:`StreamSpec`:
+                  recurring(K) | gradual | ccc(accuracy,length=…,speed=…).
+    pace          η of Alfarra et al., ICML 2024: batches arrive η times as fast as Source predicts them;
+                  0 = the stream waits.
+    pace_ratio    compute ratio C, time of the method per batch / time of Source; only with a pace.
 
     Raises ValueError on a value outside these.
     """
@@ -43,11 +51,15 @@ class Protocol:
     held_out: float = 0.0
     limit: int = 0
     precision: str = "float32"
+    stream: str = ""
+    pace: float = 0.0
+    pace_ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, valid in (("mode", MODES), ("reset", RESETS), ("precision", PRECISIONS)):
+        for name, valid in (("mode", MODES), ("precision", PRECISIONS)):
             if getattr(self, name) not in valid:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(valid)}")
+        object.__setattr__(self, "reset", _checked_reset(self.reset))
         for name, least in (("batch_size", 1), ("epochs", 0), ("limit", 0)):
             if not least <= getattr(self, name) <= LARGEST:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {least} to {LARGEST:,}")
@@ -66,13 +78,59 @@ class Protocol:
             raise ValueError("held_out cannot be combined with episodic reset or contamination")
         if self.mode == "offline" and self.reset == "episodic":
             raise ValueError("offline mode sees all images at once, so it cannot be episodic")
+        if self.mode == "offline" and self.reset_period:
+            raise ValueError("offline mode sees all images at once, so it is not reset during a stream")
+        if self.held_out and self.reset_period:
+            raise ValueError("held_out cannot be combined with a reset during the stream")
         if self.mode == "online" and self.epochs:
             raise ValueError("epochs belong to offline mode; online mode sees every image once")
+        self._check_stream()
+        self._check_pace()
+
+    def _check_stream(self) -> None:
+        if not self.stream:
+            return
+        spec = StreamSpec.parse(self.stream)
+        object.__setattr__(self, "stream", str(spec))
+        if self.reset == "per_corruption":
+            raise ValueError(f"stream {spec.kind} is one sequence; expected reset continual, every(N) or episodic")
+        if self.held_out:
+            raise ValueError("held_out cannot be combined with a stream, which has no last part")
+        if spec.kind == "ccc" and self.contamination:
+            raise ValueError("contamination cannot be combined with a ccc stream")
+
+    def _check_pace(self) -> None:
+        if not 0 <= self.pace <= LARGEST:
+            raise ValueError(f"pace is {self.pace}; expected 0 (the stream waits) or a number above 0, e.g. 1")
+        if not 0 < self.pace_ratio <= LARGEST:
+            raise ValueError(f"pace_ratio is {self.pace_ratio}; expected a number above 0, e.g. 3.1")
+        if self.pace_ratio != 1 and not self.pace:
+            raise ValueError("pace_ratio belongs to a pace; expected a pace above 0")
+        if self.pace and self.held_out:
+            raise ValueError("pace cannot be combined with held_out, which scores a frozen method")
 
     @property
     def frozen(self) -> bool:
         """Whether the method is frozen while it is scored."""
         return self.mode == "offline" or self.held_out > 0
+
+    @property
+    def reset_period(self) -> int:
+        """The method is reset before batch 0, N, 2N …; 0 = never."""
+        if self.reset == "episodic":
+            return 1
+        call = parse_call(self.reset)
+        return int(call[1]) if call else 0
+
+    @property
+    def adapts_every(self) -> int:
+        """The method adapts on batch 0, k, 2k …: k = max(1, ⌈ηC⌉). Other batches are only predicted."""
+        return max(1, math.ceil(round(self.pace * self.pace_ratio, 9)))
+
+    @property
+    def spec(self) -> StreamSpec:
+        """The stream, parsed; only where there is one."""
+        return StreamSpec.parse(self.stream)
 
     def to_json(self) -> dict[str, Any]:
         """Only values that differ from the defaults, so that new fields do not change old identities."""
@@ -99,7 +157,117 @@ class Protocol:
         parts.append(f"first {self.limit} images" if self.limit else "all images")
         if self.precision != "float32":
             parts.append(self.precision)
+        if self.stream:
+            parts.append(f"stream {self.stream}")
+        if self.pace:
+            parts.append(f"pace {self.pace:g} at compute ratio {self.pace_ratio:g}")
         return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """A long stream of many corruptions, which is one cell.
+
+    kind         recurring: the corruptions one after the other, `rounds` times;
+                 gradual: each corruption at severities 1, 2, 3, 4, 5, 4, 3, 2, 1;
+                 ccc: two corruptions at once at severities that change in steps of 0.25, so that the source
+                 classifier keeps its accuracy (after Press et al., NeurIPS 2023).
+    accuracy     ccc: the accuracy of the source classifier, in percent.
+    length       ccc: images.
+    speed        ccc: images per step of the path.
+    corruptions  () = the fifteen.
+    """
+
+    kind: str
+    rounds: int = 1
+    accuracy: float = 0.0
+    length: int = 0
+    speed: int = 0
+    corruptions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        if self.kind == "recurring":
+            parts.append(str(self.rounds))
+        if self.kind == "ccc":
+            parts += [f"{self.accuracy:.12g}", f"length={self.length}", f"speed={self.speed}"]
+        if self.corruptions:
+            parts.append("corruptions=" + "+".join(self.corruptions))
+        return f"{self.kind}({','.join(parts)})" if parts else self.kind
+
+    @classmethod
+    def parse(cls, text: str) -> StreamSpec:
+        """``ccc(40,speed=500)`` → its values, defaults filled in. Raises ValueError with what is wrong."""
+        match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
+        kind = match[1] if match else ""
+        if match is None or kind not in STREAMS:
+            raise ValueError(f"stream is {text!r}; expected {STREAM_FORMS}")
+        given = _arguments(match[2] or "", text, {"recurring": "rounds", "ccc": "accuracy"}.get(kind, ""))
+        allowed: dict[str, Any] = {"corruptions": ""}
+        if kind == "recurring":
+            allowed["rounds"] = None
+        if kind == "ccc":
+            allowed |= {"accuracy": 40.0, "length": 100_000, "speed": 1000}
+        if extra := sorted(given.keys() - allowed.keys()):
+            raise ValueError(f"stream is {text!r}: {kind} has no '{extra[0]}'; expected {STREAM_FORMS}")
+        values = {**allowed, **given}
+        if kind == "recurring" and values["rounds"] is None:
+            raise ValueError(f"stream is {text!r}; expected recurring(K) with K rounds, e.g. recurring(20)")
+        made: dict[str, Any] = {"corruptions": tuple(filter(None, str(values["corruptions"]).split("+")))}
+        for name in ("rounds", "length", "speed"):
+            if name in values:
+                made[name] = _whole(values[name], f"stream is {text!r}: {name}")
+        if "accuracy" in values:
+            made["accuracy"] = _percent(values["accuracy"], f"stream is {text!r}: accuracy")
+        return cls(kind=kind, **made)
+
+
+STREAM_FORMS = "recurring(K), gradual, mixed or ccc(accuracy,length=…,speed=…)"
+
+
+def _arguments(text: str, whole: str, first: str) -> dict[str, str]:
+    """``"40,speed=500"`` → {first: "40", "speed": "500"}."""
+    found: dict[str, str] = {}
+    for number, part in enumerate(filter(None, (p.strip() for p in text.split(",")))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            if number or not first:
+                raise ValueError(f"stream is {whole!r}; expected {STREAM_FORMS}")
+            name, value = first, part
+        if name.strip() in found:
+            raise ValueError(f"stream is {whole!r}: '{name.strip()}' is given twice")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _whole(value: object, what: str) -> int:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if not 1 <= number <= LARGEST:
+        raise ValueError(f"{what} is {value}; expected a whole number from 1 to {LARGEST:,}")
+    return number
+
+
+def _percent(value: object, what: str) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 100:
+        raise ValueError(f"{what} is {value}; expected percent above 0 and below 100")
+    return number
+
+
+def _checked_reset(text: str) -> str:
+    """One spelling per value. Raises ValueError."""
+    if text in RESETS:
+        return text
+    kind, period = parse_call(text) or ("", 0.0)
+    if kind != "every" or not period.is_integer() or not 1 <= period <= LARGEST:
+        raise ValueError(f"reset is {text!r}; expected one of {', '.join(RESETS)}, or every(N) with N batches")
+    return f"every({int(period)})"
 
 
 def parse_call(text: str) -> tuple[str, float] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,9 @@ OnLogits = Callable[[Tensor], None]
 class Evaluation:
     """accuracy in percent; seconds to adapt and score.
 
-    correct      (n,) bool, for the scored images in the order of the test set.
+    correct      (n,) bool, for the scored images in the order of the test set; of a long stream in its order.
     calibration  :func:`ttabench.calibration.calibration_bins` of the scored images.
+    windows      accuracy over a long stream, see :mod:`ttabench.streams.windows`; {} otherwise.
     """
 
     accuracy: float
@@ -41,6 +42,7 @@ class Evaluation:
     seconds: float
     alarm: str
     calibration: dict[str, list[float]]
+    windows: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def evaluate(
     method.counts.clear()
     torch.manual_seed(seed)
     started = time.perf_counter()
-    with _autocast(protocol, device):
+    with autocast(protocol, device):
         adapt(method, order, protocol, device, report)
         predicted, confidence = score(method, order, protocol, device, report, scored_classes, on_logits)
     if device.startswith("cuda"):
@@ -152,13 +154,11 @@ def score(
     confidence = np.zeros(n, np.float32)
     done = scored = right = 0
     stream = Stream(order.images, order.scored, protocol.batch_size, device)
-    for number, x in enumerate(stream, start=1):
-        if protocol.reset == "episodic":
-            method.reset()
-        logits = method.predict(x) if protocol.frozen else method.adapt(x)
+    for number, x in enumerate(stream):
+        logits = step(method, x, number, protocol)
         positions = order.scored[done : done + len(x)]
         is_own = positions < n
-        classes, sure = _predictions(logits, len(x), method.model.num_classes, number, scored_classes)
+        classes, sure = predictions(logits, len(x), method.model.num_classes, number + 1, scored_classes)
         predicted[positions[is_own]] = classes[is_own]
         confidence[positions[is_own]] = sure[is_own]
         if on_logits is not None:
@@ -171,16 +171,28 @@ def score(
     return predicted, confidence
 
 
-def _autocast(protocol: Protocol, device: str) -> AbstractContextManager[Any]:
+def step(method: Method[Any], x: Tensor, number: int, protocol: Protocol) -> Tensor:
+    """The logits that are scored for batch `number` (0, 1 …) of a stream: the protocol says what is done."""
+    if protocol.reset_period and number % protocol.reset_period == 0:
+        method.reset()
+    if protocol.frozen or number % protocol.adapts_every:
+        return method.predict(x)
+    return method.adapt(x)
+
+
+def autocast(protocol: Protocol, device: str) -> AbstractContextManager[Any]:
     # No cache of cast weights, since methods change weights between forward passes.
     half = protocol.precision == "bfloat16"
     return torch.autocast(torch.device(device).type, torch.bfloat16, half, cache_enabled=False)
 
 
-def _predictions(
+def predictions(
     logits: Tensor, batch: int, num_classes: int, number: int, scored: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The predicted classes (B,) and their softmax probabilities (B,)."""
+    """The predicted classes (B,) and their softmax probabilities (B,); `number` of the batch is from 1.
+
+    Raises UnusableModel for logits that cannot be scored.
+    """
     if not isinstance(logits, Tensor) or logits.shape != (batch, num_classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UnusableModel(f"batch {number}: logits have shape {shape}; expected ({batch}, {num_classes})")
