@@ -12,7 +12,12 @@ COLLAPSE = 0.5
 
 def collapse_alarm(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
     """The alarm for predictions (n,) on images of classes `labels` (n,); "" if there is none."""
-    used, there = effective_classes(predicted), effective_classes(labels)
+    return alarm_of_counts(np.bincount(predicted), np.bincount(labels))
+
+
+def alarm_of_counts(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
+    """The same for the numbers of predictions and of images of each class."""
+    used, there = effective_number(predicted), effective_number(labels)
     if used - 1 < COLLAPSE * (there - 1):
         return f"collapse: predictions use {used:.1f} classes where {there:.1f} are there"
     return ""
@@ -20,6 +25,11 @@ def collapse_alarm(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> s
 
 def effective_classes(labels: NDArray[np.int64]) -> float:
     """The effective number of classes: exp of the entropy of the label histogram."""
-    p = np.bincount(labels) / len(labels)
+    return effective_number(np.bincount(labels))
+
+
+def effective_number(counts: NDArray[np.int64]) -> float:
+    """The same for the histogram of labels."""
+    p = counts / counts.sum()
     p = p[p > 0]
     return float(np.exp(-(p * np.log(p)).sum()))

@@ -217,7 +217,7 @@ def measured(device: str) -> Iterator[Meter]:
         try:
             yield meter
         finally:
-            meter.seconds = clock(device) - started
+            meter.seconds += clock(device) - started
             if cuda:
                 meter.memory["device_mb"] = round(torch.cuda.max_memory_allocated(device) / 1e6, 1)
             if resident is not None:

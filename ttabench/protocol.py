@@ -93,7 +93,9 @@ class Protocol:
         spec = StreamSpec.parse(self.stream)
         object.__setattr__(self, "stream", str(spec))
         if self.reset == "per_corruption":
-            raise ValueError(f"stream {spec.kind} is one sequence; expected reset continual, every(N) or episodic")
+            raise ValueError(
+                f"stream {spec.kind} is one sequence; expected reset continual, every(N) or episodic"
+            )
         if self.held_out:
             raise ValueError("held_out cannot be combined with a stream, which has no last part")
         if spec.kind == "ccc" and self.contamination:
@@ -101,7 +103,9 @@ class Protocol:
 
     def _check_pace(self) -> None:
         if not 0 <= self.pace <= LARGEST:
-            raise ValueError(f"pace is {self.pace}; expected 0 (the stream waits) or a number above 0, e.g. 1")
+            raise ValueError(
+                f"pace is {self.pace}; expected 0 (the stream waits) or a number above 0, e.g. 1"
+            )
         if not 0 < self.pace_ratio <= LARGEST:
             raise ValueError(f"pace_ratio is {self.pace_ratio}; expected a number above 0, e.g. 3.1")
         if self.pace_ratio != 1 and not self.pace:
@@ -266,7 +270,9 @@ def _checked_reset(text: str) -> str:
         return text
     kind, period = parse_call(text) or ("", 0.0)
     if kind != "every" or not period.is_integer() or not 1 <= period <= LARGEST:
-        raise ValueError(f"reset is {text!r}; expected one of {', '.join(RESETS)}, or every(N) with N batches")
+        raise ValueError(
+            f"reset is {text!r}; expected one of {', '.join(RESETS)}, or every(N) with N batches"
+        )
     return f"every({int(period)})"
 
 

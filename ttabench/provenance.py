@@ -62,18 +62,29 @@ READERS = {  # by the first words of a name; the first that fits counts
     "folders": ("ttabench.data.published.imagenet",),
 }
 NETWORKS = "ttabench.models.architectures.build"
+STREAMS = {  # further modules of cells that are more than one corruption, by what stands in its place
+    "mixed": ("ttabench.data.mixed",),
+    "recurring": ("ttabench.streams.cell",),
+    "gradual": ("ttabench.streams.cell",),
+    "ccc": ("ttabench.streams.cell",),
+}
+
+
+def current_modules(method: str, dataset: str, corruption: str = "") -> Mapping[str, str]:
+    """Module → hash of its code, for a method on a dataset; {} if the method is not installed.
+
+    corruption   of the cell; it matters where it is one of :data:`STREAMS`.
+    """
+    return _current_modules(method, dataset, STREAMS.get(corruption, ()))
 
 
 @cache
-def current_modules(method: str, dataset: str, mixed: bool = False) -> Mapping[str, str]:
-    """Module → hash of its code, for a method on a dataset; {} if the method is not installed."""
+def _current_modules(method: str, dataset: str, further: tuple[str, ...]) -> Mapping[str, str]:
     points = entry_points(METHODS)
     if method not in points:
         return {}
     method_module = points[method].module
-    roots = [method_module, *SCORING, *_readers(dataset), NETWORKS]
-    if mixed:
-        roots.append("ttabench.data.mixed")
+    roots = [method_module, *SCORING, *_readers(dataset), NETWORKS, *further]
     followed = _follow(roots, (method_module.partition(".")[0], "ttabench"))
     return {name: module_hash(name) for name in sorted({*followed, *ALONE})}
 

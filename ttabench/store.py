@@ -30,7 +30,7 @@ from ttabench.env import machine, processor, versions
 from ttabench.errors import UserError
 from ttabench.files import replace_file
 from ttabench.protocol import Protocol
-from ttabench.provenance import changes, combined, current_modules
+from ttabench.provenance import STREAMS, changes, combined, current_modules
 from ttabench.records import Damaged, decode, encode, is_first_format
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
+    "stream", "pace", "pace_ratio",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
@@ -109,8 +110,8 @@ class Record:
         if not self.modules:
             return ("it was stored by a version that did not record its code",)
         cell = self.data["cell"]
-        mixed = cell["corruption"] == "mixed"
-        return _changes(self.source, cell["method"], cell["dataset"], mixed, self.modules)
+        what = cell["corruption"] if cell["corruption"] in STREAMS else ""
+        return _changes(self.source, cell["method"], cell["dataset"], what, self.modules)
 
     @property
     def stale(self) -> bool:
@@ -125,8 +126,8 @@ class Modules(dict[str, str]):
 
 
 @lru_cache(maxsize=4096)
-def _changes(source: str, method: str, dataset: str, mixed: bool, modules: Modules) -> tuple[str, ...]:
-    return tuple(changes(modules, current_modules(method, dataset, mixed)))
+def _changes(source: str, method: str, dataset: str, corruption: str, modules: Modules) -> tuple[str, ...]:
+    return tuple(changes(modules, current_modules(method, dataset, corruption)))
 
 
 class Store:
@@ -326,7 +327,7 @@ class Writer:
         if self._file is None:
             self._open()
         cell = result.cell
-        modules = current_modules(cell.method, cell.dataset, cell.corruption == "mixed")
+        modules = current_modules(cell.method, cell.dataset, cell.corruption)
         source = combined(modules)
         if source and source not in self._known:
             self._write({"kind": "code", "source": source, "modules": dict(modules)})

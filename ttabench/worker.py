@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
-from ttabench.cost import measured, source_forward
+from ttabench.cost import Meter, measured, source_forward
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED, mixed
@@ -26,9 +26,12 @@ from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
 from ttabench.reach import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
-from ttabench.scoring import evaluate
+from ttabench.scoring import Evaluation, OnBatch, evaluate
 from ttabench.source import Memo, SourceImages
 from ttabench.store import Store, Writer
+from ttabench.streams.cell import checkpoint_of, stream_of
+from ttabench.streams.images import LongStream
+from ttabench.streams.score import evaluate_stream
 from ttabench.unlabelled import Collected, consistency, sample, source_accuracy
 from ttabench.worker_state import WorkerState
 
@@ -88,13 +91,15 @@ class Worker:
         """The result of a cell with a prepared method; `settings_alarm` comes from `Method.check`."""
         self.tell(cell, "making or reading images")
         dataset = self.dataset(cell.dataset)
-        if cell.corruption == MIXED:
+        if cell.protocol.stream:
+            data = dataset.test()
+        elif cell.corruption == MIXED:
             data = mixed(dataset, cell.severity, cell.seed)
         else:
             data = dataset.corrupted(cell.corruption, cell.severity)
-        if (now := dataset.fingerprint()) != cell.fingerprint:
-            raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
-        total = streamed = min(cell.protocol.limit or len(data), len(data))
+        check_unchanged(dataset, cell)
+        stream = self.stream(cell, dataset)
+        total = streamed = stream.total if stream else min(cell.protocol.limit or len(data), len(data))
 
         def report(seen: int, scored: int, right: int) -> None:
             nonlocal streamed
@@ -104,19 +109,24 @@ class Worker:
         collected = Collected()
         source_seconds = self.source_seconds(cell, data.images)
         with watched_imports() as reached, measured(self.device) as meter:
-            seen = evaluate(
-                method,
-                data,
-                cell.protocol,
-                cell.seed,
-                self.device,
-                report,
-                dataset.scored_classes,
-                collected.add,
+            seen = (
+                self.follow(stream, cell, method, report, dataset.scored_classes, collected, meter)
+                if stream
+                else evaluate(
+                    method,
+                    data,
+                    cell.protocol,
+                    cell.seed,
+                    self.device,
+                    report,
+                    dataset.scored_classes,
+                    collected.add,
+                )
             )
+        check_unchanged(dataset, cell)
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         unlabelled = collected.scores()
-        if self.scores == "all":
+        if self.scores == "all" and not stream:
             unlabelled |= self.dear_scores(cell, method, data.images)
         source = self.classifier(cell)
         reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
@@ -139,11 +149,38 @@ class Worker:
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
                 "alarm": alarm,
                 "calibration": seen.calibration,
+                **({"windows": seen.windows} if seen.windows else {}),
                 "unlabelled": unlabelled,
                 "cost": meter.cost(method, streamed, seen.seconds, source_seconds),
                 **alarms,
             },
         )
+
+    def stream(self, cell: Cell, dataset: Dataset) -> LongStream | None:
+        """The images of a cell that is a long stream; None for one test set."""
+        if not cell.protocol.stream:
+            return None
+        return stream_of(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
+
+    def follow(
+        self,
+        stream: LongStream,
+        cell: Cell,
+        method: Method[Any],
+        report: OnBatch,
+        scored_classes: tuple[int, ...],
+        collected: Collected,
+        meter: Meter,
+    ) -> Evaluation:
+        """Score a long stream; from where it was stopped, if its state was saved."""
+        checkpoint = checkpoint_of(cell, self.results, self.device)
+        seen = evaluate_stream(
+            method, stream, cell.protocol, cell.seed, self.device, report, scored_classes, collected, meter,
+            checkpoint,
+        )  # fmt: skip
+        if checkpoint is not None:
+            checkpoint.remove()
+        return seen
 
     def dear_scores(
         self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]
@@ -234,6 +271,12 @@ class Worker:
 
     def _place(self, cell: Cell) -> tuple[str, ...]:
         return cell.arch, cell.dataset, cell.checkpoint, self.device
+
+
+def check_unchanged(dataset: Dataset, cell: Cell) -> None:
+    """Raise UnusableModel if the images are not those of the cell."""
+    if (now := dataset.fingerprint()) != cell.fingerprint:
+        raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
 
 
 def of_classes(data: Dataset) -> str:

@@ -28,18 +28,20 @@ TABLE = (
     "held_out",
     "limit",
     "precision",
+    "stream",
+    "pace",
 )
-ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs")
+ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs", "pace_ratio")
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
-          "contamination", "precision", "history", "status", "reason", "alarm",
+          "contamination", "precision", "stream", "history", "status", "reason", "alarm",
           "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
           "chosen", "deviations", "adapted", "scores", "restores", "stale_because", "code", "device",
           "versions")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
-_REAL = ("held_out", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES)
+_REAL = ("held_out", "pace", "pace_ratio", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES)
 
 
 def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
@@ -145,6 +147,12 @@ def _spell(name: str, value: Any) -> str:
             return f"{value.replace('_', ' ')}" + (" order" if name == "order" else "")
         case "contamination":
             return f"contaminated by {value}" if value else "not contaminated"
+        case "stream":
+            return f"stream {value}" if value else "no long stream"
+        case "pace":
+            return f"pace {value:g}" if value else "no pace"
+        case "pace_ratio":
+            return f"compute ratio {value:g}"
     return str(value)
 
 

@@ -40,6 +40,10 @@ _NAMES = {
     "sparkles": ("spk", "Sparkles"),
     "transverse_chromatic_aberration": ("chr", "Chromatic"),
     NATURAL: ("acc", "Accuracy"),
+    "mixed": ("mix", "Mixed"),
+    "recurring": ("rec", "Recurring"),
+    "gradual": ("gra", "Gradual"),
+    "ccc": ("ccc", "CCC"),
     MEAN: ("mean", "Mean"),
     MEAN_EXTRA: ("mean", "Mean"),
 }

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ttabench.corruptions.names import NATURAL
+from ttabench.protocol import STREAMS
 from ttabench_reports import evidence, naming
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes
@@ -142,8 +143,8 @@ class Table:
 
     @property
     def natural(self) -> bool:
-        """Whether the images are a natural shift: no corruptions, and no mean over them."""
-        return self.main == (NATURAL,)
+        """Whether the images are a natural shift or a long stream: one column, and no mean over columns."""
+        return len(self.main) == 1 and self.main[0] in (NATURAL, *STREAMS)
 
     @property
     def main_columns(self) -> tuple[str, ...]:

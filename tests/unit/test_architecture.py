@@ -89,6 +89,7 @@ LAYERS = (
     ("method_settings", "data", "stream", "reach"),
     ("models", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
     ("source", "scoring", "store", "tail"),
+    ("streams",),
     ("workbench", "conformance", "worker"),
     ("unit", "executors"),
     ("sweep",),

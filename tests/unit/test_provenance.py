@@ -11,7 +11,7 @@ import pytest
 from ttabench import provenance
 from ttabench.provenance import changes, code_hash, combined, current_modules
 
-CACHES = (provenance.current_modules, provenance.module_hash, provenance._imports, provenance._file)
+CACHES = (provenance._current_modules, provenance.module_hash, provenance._imports, provenance._file)
 
 
 def forget() -> None:
@@ -87,7 +87,7 @@ def test_corruptions_count_only_where_they_are_applied() -> None:
     assert "ttabench.data.published.cifar" in current_modules("tent", "cifar10-c")
     assert "ttabench.data.published.imagenet" in current_modules("tent", "imagenet-c")
     assert "ttabench.data.own.own_dataset" in current_modules("tent", "cifar10-c-local")
-    assert "ttabench.data.mixed" in current_modules("tent", "digits-c", True)
+    assert "ttabench.data.mixed" in current_modules("tent", "digits-c", "mixed")
     assert "ttabench.data.mixed" not in current_modules("tent", "digits-c")
 
 

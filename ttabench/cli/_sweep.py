@@ -31,9 +31,10 @@ from ttabench.sweep.agenda import (
     plan_rows,
     record_not_applicable,
 )
+from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import device_memory, executor_setup
-from ttabench.sweep.plan import Planned, find_sources, plan
+from ttabench.sweep.plan import Planned, RatioOf, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
@@ -46,7 +47,8 @@ def show_plan(grid: Grid, options: Mapping[str, Any]) -> None:
     overwrite, out = str(options["overwrite"]), Path(options["out"])
     # Another executor than local may have GPUs that this machine does not have.
     local = options["executor"] == "local"
-    planned = take_shard(_plan(sweep, pick_device(str(options["device"]) if local else "auto")), shard)
+    here = pick_device(str(options["device"]) if local else "auto")
+    planned = take_shard(_plan(sweep, here, Ratios(grid, out, here, _console().print)), shard)
     store = Store.at(out) if (out / "sweep.json").exists() else None
     agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))
     done = {cell.cell_id for cell in agenda.done}
@@ -101,7 +103,8 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     setup, memory = executor_setup(options), device_memory(options)
     engine = open_engine(str(options["executor"]), setup)
     here = engine.device if options["executor"] == "local" else pick_device("auto")
-    whole = _plan(sweep, here)
+    ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
+    whole = _plan(sweep, here, ratios)
     planned = take_shard(whole, shard)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store = Store.create(out, grid.to_json(), extend=extend)
@@ -111,8 +114,9 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
         train = [TrainJob(model.name, model.dataset.name, engine.device) for model in missing]
         train_all(train, trainer.run, trainer.workers)
-        planned = whole = _plan(sweep, here)
+        planned = whole = _plan(sweep, here, ratios)
         agenda = make_agenda(planned, store, overwrite, scores)
+    ratios.write()
     store.write_plan(plan_rows(whole), extend=extend)
     record_not_applicable(agenda.not_applicable, store)
     console.print(_counts(agenda))
@@ -151,10 +155,10 @@ def untrained(sweep: Sweep) -> list[Model]:
     return [model for model in sweep.models if not model.ready]
 
 
-def _plan(sweep: Sweep, device: str) -> list[Planned]:
+def _plan(sweep: Sweep, device: str, ratio_of: RatioOf) -> list[Planned]:
     with Meter("bytes") as meter:
         sources = find_sources(sweep.models, device, meter)
-    return plan(sweep, sources)
+    return plan(sweep, sources, ratio_of)
 
 
 def _counts(agenda: Agenda) -> str:

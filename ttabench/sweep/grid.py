@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ttabench.errors import UserError, unknown
 from ttabench.sweep.option_table import MODES
+
+LATER = ("stream", "pace", "pace_ratio")
+"""Fields that were added later: stored only if they are set, so that older folders still hold their sweep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,9 @@ class Grid:
     mode      native (each method as its paper runs it) | online | offline.
     batch_size, epochs   0 = each method's own.
     checkpoint, normalize   a weights file for the architecture, and its normalisation.
+    stream    "" | recurring(K) | gradual | ccc(…): the corruptions are one long stream, which is never
+              reset per corruption.
+    pace, pace_ratio   see :class:`ttabench.protocol.Protocol`; ratios by method, others are measured.
     """
 
     methods: tuple[str, ...]
@@ -38,8 +44,13 @@ class Grid:
     precision: str = "float32"
     checkpoint: str = ""
     normalize: str = ""
+    stream: str = ""
+    pace: float = 0.0
+    pace_ratio: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.stream and self.reset == "per_corruption":
+            object.__setattr__(self, "reset", "continual")
         if self.checkpoint and len(self.archs) > 1:
             raise UserError(
                 f"a checkpoint belongs to one architecture, but {len(self.archs)} are given; give one."
@@ -61,4 +72,6 @@ class Grid:
                 raise UserError(f"{axis} names '{twice}' twice; name each once.")
 
     def to_json(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        unset = {field.name: field.default for field in fields(self) if field.name in LATER}
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {k: v for k, v in values.items() if k not in LATER or getattr(self, k) != unset[k]}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ttabench.corruptions import names
-from ttabench.protocol import PRECISIONS, RESETS
+from ttabench.protocol import PRECISIONS, RESETS, STREAM_FORMS
 from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numbers, Settings, Text
 
 __all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Option"]
@@ -79,7 +79,8 @@ _TABLE = (
         Choice(MODES), "method",
     ),
     Option(
-        "reset", "per_corruption", "WHEN", "per_corruption, continual or episodic.", Choice(RESETS), "method",
+        "reset", "per_corruption", "WHEN", "per_corruption, continual, episodic or every(N) batches.",
+        Choice(RESETS, r"every\([1-9][0-9]*\)", "every(N) with N batches"), "method",
     ),
     Option(
         "order", "iid", "ORDER", "Of the stream: iid or dirichlet(δ).",
@@ -102,6 +103,21 @@ _TABLE = (
     ),
     Option("limit", 0, "COUNT", "Only the first test images; 0 = all.", Count(), "data"),
     Option("precision", "float32", "TYPE", "float32 or bfloat16.", Choice(PRECISIONS), "data"),
+    Option(
+        "stream", "", "KIND",
+        "One long stream: recurring(K), gradual, mixed, or ccc(accuracy,length=…,speed=…).",
+        Choice(("", "gradual", "mixed"), r"(recurring|gradual|ccc)\(.*\)", STREAM_FORMS), "data",
+    ),
+    Option(
+        "pace", 0.0, "NUMBER",
+        "Batches arrive so many times as fast as Source predicts them; slow methods skip some. 0 = no.",
+        Number(), "data",
+    ),
+    Option(
+        "pace_ratio", "", "METHOD=RATIO",
+        "Compute ratios for --pace, separated by commas; those not given are measured.",
+        Text("METHOD=RATIO, …"), "data",
+    ),
     Option(
         "checkpoint", "", "FILE", "Weights for the architecture, in place of training.",
         Text("a file"), "data",

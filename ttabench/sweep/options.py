@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Limits, Setup
 from ttabench.method_texts import split_list
@@ -133,13 +134,43 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def pace_ratios(text: str) -> tuple[tuple[str, float], ...]:
+    """``"tent=3.1,sar=5"`` → (("tent", 3.1), ("sar", 5.0)). Raises UserError."""
+    found: dict[str, float] = {}
+    for part in split_list(text):
+        name, equals, value = part.rpartition("=")
+        try:
+            ratio = float(value)
+        except ValueError:
+            ratio = 0.0
+        if not equals or not name.strip() or not 0 < ratio < math.inf:
+            raise UserError(
+                f"--pace-ratio {part}: expected METHOD=RATIO with a ratio above 0, e.g. tent=3.1."
+            )
+        if name.strip() in found:
+            raise UserError(f"--pace-ratio names {name.strip()} twice; name each method once.")
+        found[name.strip()] = ratio
+    return tuple(found.items())
+
+
+def _corruptions_and_stream(options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """``--stream mixed`` is another way to write ``--corruptions mixed``. Raises UserError."""
+    corruptions, stream = corruption_names(str(options["corruptions"])), str(options["stream"]).strip()
+    if stream != "mixed":
+        return corruptions, stream
+    if corruptions not in (CORRUPTIONS, ("mixed",)):
+        raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
+    return ("mixed",), ""
+
+
 def make_grid(options: Mapping[str, Any]) -> Grid:
     """A :class:`Grid` from options as :data:`DEFAULTS` has them; lists may be texts. Raises UserError."""
+    corruptions, stream = _corruptions_and_stream(options)
     return Grid(
         methods=tuple(in_groups(split_list(str(options["methods"])))),
         archs=split_list(str(options["archs"])),
         datasets=split_list(str(options["datasets"])),
-        corruptions=corruption_names(str(options["corruptions"])),
+        corruptions=corruptions,
         severities=whole_numbers(str(options["severities"]), "--severities"),
         seeds=whole_numbers(str(options["seeds"]), "--seeds"),
         settings=tuple(options["set"]),
@@ -152,6 +183,9 @@ def make_grid(options: Mapping[str, Any]) -> Grid:
         epochs=count(options["epochs"], "--epochs"),
         limit=count(options["limit"], "--limit"),
         precision=str(options["precision"]),
+        stream=stream,
+        pace=share(options["pace"], "--pace"),
+        pace_ratio=pace_ratios(str(options["pace_ratio"])),
         checkpoint=str(options["checkpoint"]),
         normalize=str(options["normalize"]),
     )

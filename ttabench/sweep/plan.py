@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS, NO_SEVERITY
 from ttabench.errors import UserError
 from ttabench.method_settings import label, make_config
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
-from ttabench.protocol import Protocol
+from ttabench.protocol import Protocol, StreamSpec
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.resolve import MethodChoice, Sweep, corruptions_of, severities_of
+from ttabench.sweep.resolve import (
+    BASELINE,
+    OFFLINE,
+    MethodChoice,
+    Sweep,
+    corruptions_of,
+    severities_of,
+    stream_corruptions,
+)
+
+RatioOf = Callable[[Cell], float]
+"""The compute ratio of a cell's method on its classifier, for a protocol with a pace."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +85,17 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
     return sources
 
 
-def plan(sweep: Sweep, sources: Sequence[Source]) -> list[Planned]:
-    """All cells of a sweep, ordered so that one classifier's cells stay together."""
+def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cell: 1.0) -> list[Planned]:
+    """All cells of a sweep, ordered so that one classifier's cells stay together.
+
+    ratio_of   asked once per method and classifier, if the sweep has a pace. Source has ratio 1.
+    """
     planned: list[Planned] = []
     seen: set[str] = set()
     for source, choice in itertools.product(sources, sweep.methods):
         template, unmet = _template(sweep.grid, source, choice)
+        if sweep.grid.pace and not unmet and choice.cls.name != BASELINE:
+            template = _paced(template, ratio_of)
         for cell in _cells(sweep.grid, source, template):
             if cell.cell_id not in seen:  # tent and tent[norms=all] are the same on a transformer
                 seen.add(cell.cell_id)
@@ -98,12 +114,27 @@ def _template(grid: Grid, source: Source, choice: MethodChoice) -> tuple[Cell, s
         label=label(cls.name, config, make_config(cls, {}, of_dataset)),
         arch=source.name, checkpoint=source.checkpoint,
         dataset=source.dataset, fingerprint=source.fingerprint,
-        corruption="", severity=1, seed=0, protocol=_protocol(grid, choice, source.num_classes),
+        corruption="", severity=1, seed=0, protocol=_protocol(grid, choice, source),
     )  # fmt: skip
-    return cell, cls.needs_of(config).unmet(source.architecture)
+    unmet = cls.needs_of(config).unmet(source.architecture)
+    if cell.protocol.mode == "offline" and (grid.stream or grid.pace):
+        unmet = unmet or OFFLINE
+    return cell, unmet
+
+
+def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
+    ratio = float(f"{ratio_of(template):.3g}")
+    return replace(template, protocol=replace(template.protocol, pace_ratio=ratio))
 
 
 def _cells(grid: Grid, source: Source, template: Cell) -> Iterator[Cell]:
+    if grid.stream:
+        kind = template.protocol.spec.kind
+        for seed, severity in itertools.product(
+            grid.seeds, grid.severities if kind == "recurring" else (NO_SEVERITY,)
+        ):
+            yield replace(template, corruption=kind, severity=severity, seed=seed)
+        return
     corruptions = corruptions_of(source.corruptions, grid.corruptions)
     for seed, severity in itertools.product(grid.seeds, severities_of(corruptions, grid.severities)):
         history: tuple[str, ...] = ()
@@ -113,12 +144,21 @@ def _cells(grid: Grid, source: Source, template: Cell) -> Iterator[Cell]:
                 history = (*history, f"{corruption}-{severity}")
 
 
-def _protocol(grid: Grid, choice: MethodChoice, num_classes: int) -> Protocol:
+def _stream(grid: Grid, source: Source) -> str:
+    """The stream of a protocol. It names its corruptions, if they are not the fifteen."""
+    if not grid.stream:
+        return ""
+    corruptions = stream_corruptions(source.corruptions, grid)
+    named = () if corruptions == CORRUPTIONS else corruptions
+    return str(replace(StreamSpec.parse(grid.stream), corruptions=named))
+
+
+def _protocol(grid: Grid, choice: MethodChoice, source: Source) -> Protocol:
     mode = choice.cls.mode if grid.mode == "native" else grid.mode
     try:
         return Protocol(
             mode=mode,
-            batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
+            batch_size=grid.batch_size or choice.cls.native_batch_size(source.num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
             reset=grid.reset,
@@ -126,6 +166,8 @@ def _protocol(grid: Grid, choice: MethodChoice, num_classes: int) -> Protocol:
             held_out=grid.held_out,
             limit=grid.limit,
             precision=grid.precision,
+            stream=_stream(grid, source),
+            pace=grid.pace,
         )
     except ValueError as problem:
         raise UserError(f"{choice.cls.name}: {problem}.") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.contamination import foreign_images
-from ttabench.corruptions.names import CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED
@@ -19,11 +19,12 @@ from ttabench.method_settings import make_config, parse_settings
 from ttabench.method_texts import parse_method
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
-from ttabench.protocol import Protocol, parse_call
+from ttabench.protocol import Protocol, StreamSpec, parse_call
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid
 
 BASELINE = "source"
+OFFLINE = "an offline method sees all images before the first is scored"
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,38 @@ def _check_protocol(grid: Grid) -> None:
         Protocol(
             batch_size=grid.batch_size or 1, order=grid.order, reset=grid.reset,
             contamination=grid.contamination, held_out=grid.held_out, limit=grid.limit,
-            precision=grid.precision,
+            precision=grid.precision, stream=grid.stream, pace=grid.pace,
         )  # fmt: skip
     except ValueError as problem:
         raise UserError(f"{problem}.") from None
+    if grid.stream:
+        _check_stream(grid)
+    if grid.mode == "offline" and (grid.stream or grid.pace):
+        raise UserError(
+            f"--mode offline: {OFFLINE}, which {'--stream' if grid.stream else '--pace'} does not allow; "
+            "leave --mode out, or name online."
+        )
+    if grid.pace_ratio and not grid.pace:
+        raise UserError("--pace-ratio belongs to --pace; add --pace 1, or leave it out.")
+    bases = {parse_method(text)[0] for text in grid.methods}
+    for name, _ in grid.pace_ratio:
+        if name not in grid.methods and name not in bases:
+            raise unknown("method of --pace-ratio", name, [*grid.methods, *bases])
+
+
+def _check_stream(grid: Grid) -> None:
+    spec = StreamSpec.parse(grid.stream)
+    for name in spec.corruptions:
+        if name not in KNOWN_CORRUPTIONS:
+            raise unknown("corruption of --stream", name, KNOWN_CORRUPTIONS)
+    if spec.corruptions and grid.corruptions != CORRUPTIONS:
+        raise UserError("--stream and --corruptions both name corruptions; keep one.")
+    if MIXED in grid.corruptions or NATURAL in grid.corruptions:
+        raise UserError(f"--stream {spec.kind} needs corruptions by name; leave out {MIXED} and {NATURAL}.")
+    if spec.kind == "ccc" and len(spec.corruptions or grid.corruptions) < 2:
+        raise UserError("--stream ccc puts two corruptions on each image; name at least two.")
+    if spec.kind != "recurring" and grid.severities != (5,):
+        raise UserError(f"--stream {spec.kind} goes through all severities; leave --severities out.")
 
 
 def _check_mode(grid: Grid, methods: tuple[MethodChoice, ...]) -> None:
@@ -107,6 +136,11 @@ def corruptions_of(has: Sequence[str], asked: tuple[str, ...]) -> tuple[str, ...
     return tuple(has) if asked == CORRUPTIONS and not set(has) & set(CORRUPTIONS) else asked
 
 
+def stream_corruptions(has: Sequence[str], grid: Grid) -> tuple[str, ...]:
+    """The corruptions of the long stream of a grid, for a dataset that `has` these corruptions."""
+    return StreamSpec.parse(grid.stream).corruptions or corruptions_of(has, grid.corruptions)
+
+
 def severities_of(corruptions: tuple[str, ...], asked: tuple[int, ...]) -> tuple[int, ...]:
     """The severities of a sweep for a dataset: only `NO_SEVERITY` for a natural shift."""
     return (NO_SEVERITY,) if corruptions == (NATURAL,) else asked
@@ -114,7 +148,9 @@ def severities_of(corruptions: tuple[str, ...], asked: tuple[int, ...]) -> tuple
 
 def _checked(data: Dataset, grid: Grid) -> Dataset:
     """`data`. Raises UserError if it lacks a corruption or images that the grid needs."""
-    for corruption in corruptions_of(data.corruptions, grid.corruptions):
+    if grid.stream:
+        _check_stream_of(data, grid)
+    for corruption in () if grid.stream else corruptions_of(data.corruptions, grid.corruptions):
         if corruption == MIXED and (missing := [c for c in CORRUPTIONS if c not in data.corruptions]):
             raise UserError(
                 f"mixed interleaves the fifteen corruptions, and {data.name} has no {missing[0]}; "
@@ -129,3 +165,21 @@ def _checked(data: Dataset, grid: Grid) -> Dataset:
     if parse_call(grid.contamination):
         foreign_images(grid.contamination, data.test().images[:0], seed=0)
     return data
+
+
+def _check_stream_of(data: Dataset, grid: Grid) -> None:
+    """Raise UserError if a dataset cannot have the long stream of a grid."""
+    spec = StreamSpec.parse(grid.stream)
+    corruptions = stream_corruptions(data.corruptions, grid)
+    if corruptions == (NATURAL,):
+        raise UserError(f"--stream {spec.kind}: {data.name} is a natural shift and has no corruptions.")
+    if spec.kind == "ccc":
+        if data.image_size not in IMAGE_SIZES:
+            sizes = " or ".join(map(str, IMAGE_SIZES))
+            raise UserError(
+                f"--stream ccc needs images of {sizes} pixels; those of {data.name} have {data.image_size}."
+            )
+        return
+    for corruption in corruptions:
+        if corruption not in data.corruptions:
+            raise unknown(f"corruption of {data.name}", corruption, data.corruptions)

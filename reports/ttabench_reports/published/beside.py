@@ -26,7 +26,7 @@ _PROTOCOL = {
     "precision": "precision",
 }
 # What none of the publications does; a result that does it is another setting.
-_USUAL = {"contamination": "", "held_out": 0.0, "precision": "float32"}
+_USUAL = {"contamination": "", "held_out": 0.0, "precision": "float32", "stream": "", "pace": 0.0}
 _NOT_A_SETTING = frozenset((*_PROTOCOL, "images", "chosen", "only", "source"))
 # Source neither adapts nor sees more than one image at a time.
 _NO_MATTER_TO_SOURCE = frozenset(("mode", "reset", "order", "batch_size", "epochs"))

@@ -1,0 +1,86 @@
+"""The stream of a cell, and where its state and its path are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from ttabench.cell import Cell, canonical
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.data.dataset import Dataset
+from ttabench.env import versions
+from ttabench.files import replace_file
+from ttabench.provenance import combined, current_modules
+from ttabench.streams.checkpoint import Checkpoint
+from ttabench.streams.images import LongStream, PathStream, Point, corrupted_parts
+from ttabench.streams.path import Path as StreamPath
+from ttabench.streams.score import SourceAccuracy
+
+FOLDER = "streams"
+"""Of a results folder: saved states (``CELL.npz``), and the paths of ccc streams (``ccc-….json``)."""
+
+
+def stream_of(
+    cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
+) -> LongStream:
+    """The images of a cell whose protocol has a stream."""
+    spec = cell.protocol.spec
+    corruptions = spec.corruptions or CORRUPTIONS
+    if spec.kind != "ccc":
+        return corrupted_parts(dataset, corruptions, cell.severity, cell.protocol, cell.seed)
+    clean = dataset.test()
+    measure = SourceAccuracy(classifier, clean, device, dataset.scored_classes)
+    path = _path(cell, corruptions, measure, results)
+    return PathStream(clean, cell.protocol, cell.seed, path)
+
+
+def checkpoint_of(cell: Cell, results: Path, device: str) -> Checkpoint | None:
+    """Where the state of a cell is saved; None outside of a results folder."""
+    if not (results / "sweep.json").is_file():
+        return None
+    modules = current_modules(cell.method, cell.dataset, cell.corruption)
+    identity = {
+        "cell": cell.cell_id, "code": combined(modules), "device": device,
+        "threads": torch.get_num_threads(), "versions": versions(),
+    }  # fmt: skip
+    return Checkpoint(results / FOLDER / f"{cell.cell_id}.npz", identity)
+
+
+class _StoredPath:
+    """A path whose accuracies are kept in a file: they are the same for all methods and seeds."""
+
+    def __init__(self, path: StreamPath, file: Path | None) -> None:
+        self._path, self._file = path, file
+        self._size = 0
+
+    def __call__(self, step: int) -> Point:
+        point = self._path(step)
+        known = self._path.to_json()
+        if self._file is not None and (size := len(known["legs"])) > self._size:
+            replace_file(self._file, json.dumps(known).encode())
+            self._size = size
+        return point
+
+
+def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, results: Path) -> _StoredPath:
+    spec = cell.protocol.spec
+    file, known = None, {}
+    if (results / "sweep.json").is_file():
+        file = results / FOLDER / f"ccc-{path_key(cell)}.json"
+        try:
+            known = json.loads(file.read_text())
+        except (OSError, ValueError):
+            known = {}
+    path = StreamPath(measure, spec.accuracy, corruptions, cell.seed, known)
+    return _StoredPath(path, file)
+
+
+def path_key(cell: Cell) -> str:
+    """16 hex digits: what the accuracies along a path depend on, which is not the method or the seed."""
+    modules = current_modules("source", cell.dataset, cell.corruption)
+    facts = [cell.arch, cell.checkpoint, cell.fingerprint, cell.protocol.spec.accuracy, combined(modules)]
+    return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]

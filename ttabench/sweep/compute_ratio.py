@@ -1,0 +1,125 @@
+"""Compute ratios for `--pace`: the time of a method per batch over that of Source, measured once and stored.
+
+Alfarra et al., "Evaluation of Test-Time Adaptation Under Computational Time Constraints", ICML 2024, measure
+the time of every batch during the run, so that a number depends on how busy the machine was. Here, one ratio
+per method and architecture is measured before the sweep and is part of the protocol: given it, a number is
+deterministic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ttabench.cell import Cell, canonical
+from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
+from ttabench.cost import compute_ratio
+from ttabench.env import processor
+from ttabench.errors import UserError
+from ttabench.files import replace_file
+from ttabench.sweep.grid import Grid
+from ttabench.worker import Worker
+from ttabench.worker_state import WorkerState
+
+FILE = "pace.json"
+"""Of a results folder: the measured ratios, one entry per method, settings, architecture and dataset."""
+BATCHES = 8
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Ratios:
+    """Compute ratios: those that were given, then those in the results folder, then new measurements.
+
+    measure   False: raise UserError instead of measuring.
+    """
+
+    grid: Grid
+    folder: Path
+    device: str
+    say: Say = print
+    measure: bool = True
+    _known: dict[str, dict[str, Any]] | None = field(default=None, init=False)
+
+    def __call__(self, cell: Cell) -> float:
+        """The ratio of a cell's method; 1 as long as its classifier is not trained."""
+        given = dict(self.grid.pace_ratio)
+        for name in (cell.label, cell.method):
+            if name in given:
+                return given[name]
+        if not cell.checkpoint:
+            return 1.0
+        key = canonical(
+            [cell.method, dict(cell.config), cell.arch, cell.dataset, cell.protocol.batch_size,
+             cell.protocol.precision]
+        )  # fmt: skip
+        known = self._read()
+        if key not in known:
+            if not self.measure:
+                raise UserError(
+                    f"--shard with --pace needs the compute ratio of {cell.label} on {cell.arch}; "
+                    f"add --pace-ratio {cell.method}=…"
+                )
+            ratio = float(f"{measured(cell, self.device):.3g}")
+            known[key] = {
+                "method": cell.label, "arch": cell.arch, "dataset": cell.dataset,
+                "batch_size": cell.protocol.batch_size, "ratio": ratio,
+                "device": self.device, "processor": processor(self.device),
+            }  # fmt: skip
+            self.say(f"Compute ratio of {cell.label} on {cell.arch}: {ratio:g} (measured).")
+        return float(known[key]["ratio"])
+
+    def write(self) -> None:
+        """Store what was measured in the results folder, which must exist."""
+        if self._known:
+            replace_file(self.folder / FILE, (json.dumps(self._known, indent=1) + "\n").encode())
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """Raises UserError for a damaged file."""
+        if self._known is None:
+            path = self.folder / FILE
+            try:
+                held = json.loads(path.read_text())
+                self._known = {key: {**entry, "ratio": float(entry["ratio"])} for key, entry in held.items()}
+            except FileNotFoundError:
+                self._known = {}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                raise UserError(f"{path} is not what ttabench wrote; delete it to measure again.") from None
+        return self._known
+
+
+def measured(cell: Cell, device: str) -> float:
+    """Time of `adapt` over that of a forward pass of the classifier, on batches of a corrupted test set.
+
+    On a CPU one thread is used, as in a sweep.
+    """
+    threads = torch.get_num_threads()
+    if not device.startswith("cuda"):
+        torch.set_num_threads(1)
+    state = WorkerState()
+    try:
+        worker = Worker(state, Path(), device, lambda event: None)
+        method, _ = worker.prepared(cell)
+        classifier = worker.classifier(cell).classifier
+        batches = _batches(worker, cell)
+        return compute_ratio(method, classifier, batches, device, cell.protocol.precision).by_time
+    finally:
+        state.close()
+        torch.set_num_threads(threads)
+
+
+def _batches(worker: Worker, cell: Cell) -> list[NDArray[np.uint8]]:
+    dataset = worker.dataset(cell.dataset)
+    name = dataset.corruptions[0]
+    images = dataset.corrupted(name, NO_SEVERITY if name == NATURAL else SEVERITIES[-1]).images
+    size = cell.protocol.batch_size
+    chosen = np.random.Generator(np.random.PCG64(0)).permutation(len(images))
+    return [images[np.sort(row)] for row in np.resize(chosen, (BATCHES, size))]
