@@ -89,6 +89,13 @@ def _current_modules(method: str, dataset: str, further: tuple[str, ...]) -> Map
     return {name: module_hash(name) for name in sorted({*followed, *ALONE})}
 
 
+@cache
+def shared_code(dataset: str) -> str:
+    """SHA-256 (hex) of all code that a number on a dataset depends on, except that of its method."""
+    followed = _follow([*SCORING, *_readers(dataset), NETWORKS], ("ttabench",))
+    return combined({name: module_hash(name) for name in followed})
+
+
 def combined(modules: Mapping[str, str]) -> str:
     """SHA-256 (hex) over names and hashes; "" without modules."""
     if not modules:

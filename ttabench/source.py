@@ -18,6 +18,7 @@ from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import channel_statistics
+from ttabench.source_cache import SourceCache, contiguous
 from ttabench.stream import to_tensor
 
 SEED = 0
@@ -31,15 +32,19 @@ Memo = dict[tuple[Any, ...], tuple[Tensor, Any]]  # request → features of PROB
 class SourceProvider(ABC):
     """Implements :class:`ttabench.method.SourceData`: serves what `needs` declare and records each request.
 
-    Each summary is computed once per classifier and settings for all providers that share a `memo`. A
-    classifier is identified by its features of a few images.
+    Each summary is computed once per classifier and settings for all providers that share a `memo`, where a
+    classifier is identified by its features of a few images, or that share a folder `cache`.
 
     served  request → the number of images that it was computed from.
     """
 
-    def __init__(self, needs: Needs, memo: Memo | None = None) -> None:
+    def __init__(
+        self, needs: Needs, device: str = "cpu", memo: Memo | None = None, cache: SourceCache | None = None
+    ) -> None:
         self._declared = needs.source_data
+        self._device = device
         self._memo: Memo = {} if memo is None else memo
+        self._cache = cache
         self.served: dict[str, int] = {}
 
     @abstractmethod
@@ -122,7 +127,9 @@ class SourceProvider(ABC):
         few = classifier.features(next(self._take(PROBE, PROBE))).float()
         known = self._memo.get(key)
         if known is None or not torch.equal(known[0], few):
-            known = self._memo[key] = few, compute()
+            cache = self._cache
+            found = compute() if cache is None else cache.get(key, classifier, few, self._device, compute)
+            known = self._memo[key] = few, contiguous(found)
         classifier.train(was_training)
         value: T = copy.deepcopy(known[1])
         return value
@@ -142,10 +149,10 @@ class SourceImages(SourceProvider):
         needs: Needs,
         device: str = "cpu",
         memo: Memo | None = None,
+        cache: SourceCache | None = None,
     ) -> None:
-        super().__init__(needs, memo)
+        super().__init__(needs, device, memo, cache)
         self._load = load
-        self._device = device
 
     @cached_property
     def _images(self) -> NDArray[np.uint8]:
@@ -169,9 +176,8 @@ class SourceTensors(SourceProvider):
     """Source images from batches of tensors, kept in memory; labels in the batches are dropped."""
 
     def __init__(self, batches: Iterable[Any], needs: Needs, device: str = "cpu") -> None:
-        super().__init__(needs)
+        super().__init__(needs, device)
         self._batches: Iterable[Any] | None = batches
-        self._device = device
 
     @cached_property
     def _images(self) -> Tensor:

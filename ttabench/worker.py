@@ -19,15 +19,18 @@ from ttabench.cost import Meter, measured, source_forward
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED, mixed
+from ttabench.env import cache_dir
 from ttabench.errors import UnusableModel, UserError, warn_of_setting
 from ttabench.events import CellProgress, Emit
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
+from ttabench.provenance import shared_code
 from ttabench.reach import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
 from ttabench.scoring import Evaluation, OnBatch, evaluate
 from ttabench.source import Memo, SourceImages
+from ttabench.source_cache import SourceCache
 from ttabench.store import Store, Writer
 from ttabench.streams.cell import checkpoint_of, stream_of
 from ttabench.streams.images import LongStream
@@ -225,7 +228,10 @@ class Worker:
         memo: Memo = self.state.keep("source data", self._place(cell), dict, limit=2)
         needs = cls.needs_of(config)
         dataset = self.dataset(cell.dataset)
-        method.prepare(SourceImages(lambda: dataset.train().images, needs, self.device, memo))
+        cache = SourceCache(
+            cache_dir() / "source", (dataset.fingerprint(), cell.checkpoint, shared_code(cell.dataset))
+        )
+        method.prepare(SourceImages(lambda: dataset.train().images, needs, self.device, memo, cache))
         settings_alarm = ""
         if cls.check is not Method.check:
             settings_alarm = method.check(self._clean_logits(cell))

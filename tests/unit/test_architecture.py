@@ -87,7 +87,7 @@ LAYERS = (
     ("method",),
     ("nn",),
     ("method_settings", "data", "stream", "reach"),
-    ("models", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
+    ("models", "source_cache", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
     ("source", "scoring", "store", "tail"),
     ("streams",),
     ("workbench", "conformance", "worker"),
