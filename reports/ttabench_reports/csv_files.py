@@ -12,7 +12,7 @@ from pandas.api.types import infer_dtype
 
 from ttabench_reports import evidence, naming
 from ttabench_reports.files import write_text
-from ttabench_reports.frames import CORRECT, checked
+from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.given import given
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.report import Report
@@ -43,7 +43,7 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     frame = checked(cells)
     frame["_place"] = frame["corruption"].map(naming.corruption_key)
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
-    frame = frame.sort_values(by)[[c for c in cells.columns if c != CORRECT]]
+    frame = frame.sort_values(by)[[c for c in cells.columns if c not in (CORRECT, DETAILS)]]
     return write_csv(path, frame.round({"seconds": 3, "written": 3}))
 
 
@@ -166,8 +166,10 @@ def statistics(report: Report) -> pd.DataFrame:
                 "increase_high": finding.rise_interval[1],
                 **{name: getattr(finding, name) if finding.record else None for name in TALLY},
                 "p_source_holm": finding.p_source, "p_best_holm": finding.p_best,
-                "mean_rank_descriptive": finding.rank, "seeds": row.about["seeds"],
-                "n_images": row.about["n_images"], **_had(row.about), "notes": notes(row),
+                "mean_rank_descriptive": finding.rank,
+                "calibration_error": row.reliability.error if row.reliability else math.nan,
+                "seeds": row.about["seeds"], "n_images": row.about["n_images"], **_had(row.about),
+                "notes": notes(row),
             })  # fmt: skip
     return pd.DataFrame(lines).astype(dict.fromkeys(TALLY, "Int64"))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pandas as pd
 
 from ttabench import stats
 from ttabench_reports.naming import MEAN
@@ -267,14 +268,19 @@ def _against_best(group: Sequence[Row], table: Table, found: dict[int, Finding])
         found[id(row)].p_best = float(p)
 
 
-def _ranks(group: Sequence[Row], table: Table, found: dict[int, Finding]) -> None:
-    from scipy.stats import rankdata
+def ranks(group: Sequence[Row], table: Table) -> list[tuple[Row, NDArray[np.float64]]]:
+    """Rank of each row under each of the main corruptions, within the group; equal numbers share a mean rank.
 
+    Of the rows with a number under all of them; none for a single one.
+    """
     able = [row for row in group if not any(math.isnan(row.value(c)) or c in row.partial for c in table.main)]
     if len(able) < 2:
-        return
-    values = np.array([[row.printed(column) for column in table.main] for row in able])
-    mean = rankdata(-values, axis=0).mean(axis=1)
-    for row, rank in zip(able, mean, strict=True):
+        return []
+    values = pd.DataFrame([[row.printed(column) for column in table.main] for row in able])
+    return list(zip(able, values.rank(ascending=False).to_numpy(float), strict=True))
+
+
+def _ranks(group: Sequence[Row], table: Table, found: dict[int, Finding]) -> None:
+    for row, own in ranks(group, table):
         if row.kind == "method":  # Source has one in each group
-            found[id(row)].rank = float(rank)
+            found[id(row)].rank = float(own.mean())

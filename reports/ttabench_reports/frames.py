@@ -41,6 +41,8 @@ _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
+DETAILS = "details"
+"""The column with the details of results (dicts, see :class:`ttabench.cell.Result`); not in CSV."""
 _REAL = ("held_out", "pace", "pace_ratio", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES)
 
 
@@ -75,6 +77,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     filled["stale"] = stale.astype(str).str.lower().eq("true")
     if CORRECT not in frame:
         filled[CORRECT] = pd.Series([b""] * len(frame), index=frame.index, dtype=object)
+    if DETAILS not in frame:
+        filled[DETAILS] = pd.Series([None] * len(frame), index=frame.index, dtype=object)
     frame = frame.assign(**filled)
     frame["base"] = frame["base"].where(frame["base"] != "", frame["method"].str.partition("[")[0])
     ok = frame["status"] == "ok"

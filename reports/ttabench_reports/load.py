@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttabench.errors import UserError
 from ttabench.store import ASKED, COLUMNS, MISSING, Record, Store, row
-from ttabench_reports.frames import CORRECT, checked
+from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.missing import missing
 
 
@@ -43,7 +43,10 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
 
 
 def read_one(path: Path | str) -> pd.DataFrame:
-    """The cells of a results folder or of a CSV file, with :data:`CORRECT`. Raises UserError."""
+    """The cells of a results folder or of a CSV file. Raises UserError.
+
+    Of a folder, with :data:`CORRECT` and :data:`DETAILS`.
+    """
     path = Path(path)
     if path.is_dir():
         store = Store.at(path)
@@ -54,9 +57,11 @@ def read_one(path: Path | str) -> pd.DataFrame:
 
 
 def cells_of(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each record, with :data:`CORRECT`."""
-    rows = [{**row(record), CORRECT: record.result.correct} for record in records]
-    return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT])
+    """A row for each record, with :data:`CORRECT` and :data:`DETAILS`."""
+    rows = [
+        {**row(record), CORRECT: record.result.correct, DETAILS: record.result.details} for record in records
+    ]
+    return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT, DETAILS])
 
 
 def read_csv(path: Path) -> pd.DataFrame:

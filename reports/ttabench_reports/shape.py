@@ -11,8 +11,10 @@ from typing import Any, Literal
 from ttabench.corruptions.names import NATURAL
 from ttabench.protocol import STREAMS
 from ttabench_reports import evidence, naming
+from ttabench_reports.calibration import Reliability
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes
+from ttabench_reports.over_stream import Windows
 
 Kind = Literal["source", "method", "increase", "published"]
 OFFLINE, STALE, PUBLISHED = "†", "‡", "§"
@@ -37,6 +39,9 @@ class Row:
     partial   columns whose number is over some of the seeds only.
     about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
     correct   packed per-image correctness by corruption and seed, where it is known.
+    reliability  of the main corruptions, where every cell has its bins.
+    windows   accuracy over a long stream, by column.
+    order     of a continual sweep: the corruptions in the order of the stream.
     baseline  the Source row beside it, of the same weights.
     of        of an increase row: the method's row.
     """
@@ -53,6 +58,9 @@ class Row:
     partial: frozenset[str] = frozenset()
     about: dict[str, Any] = field(default_factory=dict)
     correct: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    reliability: Reliability | None = None
+    windows: dict[str, Windows] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
     baseline: Row | None = None
     of: Row | None = None
 
@@ -122,6 +130,11 @@ class Table:
     def heading(self) -> str:
         """:attr:`title` with the dataset as papers write it."""
         return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"]) + self._apart
+
+    @property
+    def family(self) -> str:
+        """:attr:`heading` without the severity: what tables of several severities share."""
+        return naming.dataset(self.key["dataset"]) + self._apart
 
     @property
     def _apart(self) -> str:

@@ -16,9 +16,11 @@ import pandas as pd
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.store import ASKED
 from ttabench_reports import naming, protocols
+from ttabench_reports.calibration import reliabilities, total
 from ttabench_reports.frames import CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
+from ttabench_reports.over_stream import orders, windows
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
@@ -37,6 +39,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     rows = by_row.agg(
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
+        compute_ratio=("compute_ratio", "median"), ms_per_image=("ms_per_image", "median"),
         **{name: (name, "max") for name in SAID},
     ).reset_index()  # fmt: skip
     telling = ("checkpoint", "mode", "batch_size", "epochs", "config")
@@ -93,6 +96,9 @@ class _Numbers:
         bits = frame.loc[frame[CORRECT].map(len) > 0, ["row", "corruption", "seed", CORRECT]]
         for row, corruption, seed, packed in bits.itertuples(index=False, name=None):
             self.correct.setdefault(row, {}).setdefault(corruption, {})[seed] = packed
+        self.reliabilities = reliabilities(frame)
+        self.windows = windows(frame)
+        self.orders = orders(frame)
         self.troubles: dict[int, list[Any]] = {}
         odd = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(ok=frame["accuracy"].notna())
         for cell in odd[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]].itertuples(
@@ -188,6 +194,9 @@ def _row(member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra
         dict(numbers.sd[number]),
         about={**member, "seed_names": numbers.seed_names[number]},
         correct=numbers.correct.get(number, {}),
+        reliability=total(numbers.reliabilities.get(number, {}), main),
+        windows=numbers.windows.get(number, {}),
+        order=numbers.orders.get(number, ()),
     )
     offline = member["mode"] == "offline" and member["measured"] and not source
     row.flags = (OFFLINE if offline else "") + (STALE if member["stale"] else "")

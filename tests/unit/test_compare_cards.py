@@ -58,6 +58,16 @@ def test_equal_cards_do_not_differ(runs: tuple[Path, Path]) -> None:
     assert compare(*runs).causes == ()
 
 
+@pytest.mark.parametrize("name", ["calibration", "windows", "unlabelled", "cost"])
+def test_what_was_measured_beside_the_accuracy_is_no_cause(runs: tuple[Path, Path], name: str) -> None:
+    before, after = runs
+
+    def measure(record: dict[str, Any]) -> None:
+        record["details"][name] = {"one": 1.5}
+
+    assert diff(before, edited(after, measure)).differences == ()
+
+
 def test_what_a_shard_says_of_its_environment_is_part_of_the_card(runs: tuple[Path, Path]) -> None:
     before, after = runs
 

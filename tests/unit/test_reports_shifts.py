@@ -52,4 +52,4 @@ def test_shifts_and_corruptions_side_by_side_keep_their_own_means(tmp_path: Path
     assert "severity 5" in "".join(pages)
     assert "severity 0" not in "".join(pages)
     pictures = plots.write(frame, tmp_path)
-    assert tmp_path / "heatmap_cifar10.1.png" in pictures
+    assert tmp_path / "bars_cifar10.1.png" in pictures

@@ -26,7 +26,9 @@ Card = dict[str, Any]  # nested; the leaves are JSON values
 OUTCOME = frozenset(
     ("kind", "id", "written", "generation", "correct", "accuracy", "seconds", "status", "reason", "sum")
 )
-OUTCOME_DETAILS = frozenset(("alarm", "warning", "source_warning", "calibration"))
+OUTCOME_DETAILS = frozenset(
+    ("alarm", "warning", "source_warning", "calibration", "windows", "unlabelled", "cost")
+)
 MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history"))
 _CELL = ("arch", "checkpoint", "dataset", "fingerprint", "corruption", "severity", "seed")
 _RESULT = ("n_images", "clean_accuracy", "accuracy", "seconds")

@@ -32,6 +32,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
     """
     chosen = Selected(report)
     lines = overview.lines(chosen)
+    pictures, left_out = figures.figures(report)
     troubles = gaps.gaps(chosen.cells, report.cells.attrs)
     return render.template(
         "page.html.j2",
@@ -42,8 +43,8 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         several=overview.several(lines),
         lines=lines,
         sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
-        figures=figures.figures(report.tables),
-        left_out=max(0, len(report.tables) - figures.MOST),
+        figures=pictures,
+        left_out=left_out,
         cards=cards.cards(chosen),
         gaps=troubles,
         data=details.details(chosen),

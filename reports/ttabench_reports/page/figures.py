@@ -1,20 +1,23 @@
-"""Plots of the tables as pictures inside the page."""
+"""Plots as pictures inside the page."""
 
 from __future__ import annotations
 
 import base64
-import io
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
 
-from ttabench_reports.shape import Table
+from ttabench_reports.report import Report
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-MOST = 6
-"""Tables that get plots, each about a second; the plots of all are files of ``report --format plots``."""
+MOST = 24
+"""Plots on a page; ``report --format plots`` writes all."""
+KINDS = (
+    "bars",
+    "severity",
+    "cost",
+    "stream",
+    "ranks",
+    "reliability",
+)  # heat maps show no more than the tables
 
 
 @dataclass(frozen=True)
@@ -26,23 +29,17 @@ class Picture:
     url: str
 
 
-def figures(tables: Sequence[Table]) -> list[Picture]:
-    """The plots of the first tables."""
-    return [
-        Picture(table.heading, shows, _url(draw(table)))
-        for table in tables[:MOST]
-        for shows, draw in _drawings().items()
-    ]
-
-
-def _drawings() -> dict[str, Callable[[Table], Figure]]:
+def figures(report: Report) -> tuple[list[Picture], bool]:
+    """The first plots, and whether there are more."""
     from ttabench_reports import plots
 
-    return {"Mean accuracy of each method; the numbers are in the tables.": plots.bars}
+    drawings = plots.drawings(report, KINDS)
+    pictures = [
+        Picture(drawing.title, drawing.caption, _url(plots.render(drawing, "png")))
+        for drawing in islice(drawings, MOST)
+    ]
+    return pictures, next(drawings, None) is not None
 
 
-def _url(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    metadata = {"Software": None}
-    figure.savefig(buffer, format="png", dpi=160, bbox_inches="tight", pad_inches=0.04, metadata=metadata)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+def _url(picture: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"

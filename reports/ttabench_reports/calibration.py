@@ -1,0 +1,75 @@
+"""Reliability: accuracy by confidence, from the bins that cells store (:mod:`ttabench.calibration`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ttabench_reports.frames import DETAILS
+
+KEYS = ("count", "confidence", "correct")
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Sums over cells.
+
+    bins   (3, BINS): images, sum of confidences, right ones.
+    error  expected calibration error in percent: the distance of confidence from accuracy, averaged over the
+           images of a cell by bin (Naeini et al., AAAI 2015), then over the cells.
+    """
+
+    bins: NDArray[np.float64]
+    error: float
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """Mean of each bin, 0 … 1; NaN for an empty one."""
+        return self._mean(1)
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Share of right images of each bin, 0 … 1; NaN for an empty one."""
+        return self._mean(2)
+
+    def _mean(self, row: int) -> NDArray[np.float64]:
+        count = self.bins[0]
+        mean: NDArray[np.float64] = np.where(count > 0, self.bins[row] / np.maximum(count, 1), np.nan)
+        return mean
+
+
+def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:
+    """By number of row and corruption, over the seeds; only where every cell with a number has its bins.
+
+    frame  cells with `row`, `corruption`, `accuracy` and :data:`frames.DETAILS`.
+    """
+    ok = frame[frame["accuracy"].notna()]
+    stored = [one.get("calibration") if isinstance(one, Mapping) else None for one in ok[DETAILS]]
+    has = np.array([bool(one) for one in stored], bool)
+    if not has.any():
+        return {}
+    bins = np.array([[one[key] for key in KEYS] for one in stored if one], float)  # (cells, 3, BINS)
+    errors = 100 * np.abs(bins[:, 1] - bins[:, 2]).sum(axis=1) / bins[:, 0].sum(axis=1)
+    lacking = set(zip(ok["row"][~has], ok["corruption"][~has], strict=True))
+    cells: dict[tuple[int, str], list[int]] = {}
+    for position, place in enumerate(zip(ok["row"][has], ok["corruption"][has], strict=True)):
+        cells.setdefault(place, []).append(position)
+    found: dict[int, dict[str, Reliability]] = {}
+    for (row, corruption), own in cells.items():
+        if (row, corruption) not in lacking:
+            made = Reliability(bins[own].sum(axis=0), float(errors[own].mean()))
+            found.setdefault(row, {})[corruption] = made
+    return found
+
+
+def total(parts: Mapping[str, Reliability], corruptions: Sequence[str]) -> Reliability | None:
+    """Over these corruptions; None where one of them is lacking."""
+    if not corruptions or any(corruption not in parts for corruption in corruptions):
+        return None
+    chosen = [parts[corruption] for corruption in corruptions]
+    bins = np.sum([one.bins for one in chosen], axis=0)
+    return Reliability(bins, float(np.mean([one.error for one in chosen])))

@@ -1,0 +1,58 @@
+"""Accuracy over a stream: windows of long streams, and the order of corruptions in continual sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ttabench_reports.frames import DETAILS
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Accuracy (percent) in each window of `length` images, mean over the seeds."""
+
+    length: int
+    accuracy: NDArray[np.float64]
+
+    def merged(self, most: int) -> Windows:
+        """Longer windows, at most `most`. The last may be of fewer windows than the others."""
+        each = -(-len(self.accuracy) // most)
+        starts = range(0, len(self.accuracy), each)
+        mean = np.array([self.accuracy[start : start + each].mean() for start in starts])
+        return Windows(self.length * each, mean)
+
+
+def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
+    """By number of row and corruption, where the cells have windows of one length.
+
+    frame  cells with `row`, `corruption` and :data:`frames.DETAILS`.
+    """
+    stored: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for row, corruption, details in zip(frame["row"], frame["corruption"], frame[DETAILS], strict=True):
+        if isinstance(details, Mapping) and (own := details.get("windows")):
+            stored.setdefault((row, corruption), []).append(own)
+    found: dict[int, dict[str, Windows]] = {}
+    for (row, corruption), seeds in stored.items():
+        if len({(own["length"], len(own["accuracy"])) for own in seeds}) == 1:
+            mean = np.mean([own["accuracy"] for own in seeds], axis=0)
+            found.setdefault(row, {})[corruption] = Windows(int(seeds[0]["length"]), mean)
+    return found
+
+
+def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:
+    """The corruptions of each row of a continual sweep, by number of row, in the order of the stream."""
+    continual = frame[frame["reset"] == "continual"]
+    seen = [len(history.split()) for history in continual["history"]]
+    places = pd.Series(seen, continual.index, dtype=float)
+    mean = places.groupby([continual["row"], continual["corruption"]]).mean().sort_values(kind="stable")
+    found: dict[int, tuple[str, ...]] = {}
+    keys: list[tuple[int, str]] = mean.index.tolist()
+    for row, corruption in keys:
+        found[row] = (*found.get(row, ()), corruption)
+    return found

@@ -1,0 +1,32 @@
+"""Sentences that the captions of several plots share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ttabench_reports.shape import LEGEND, Row, Table
+
+
+def protocol(table: Table, seeds: str = "Mean") -> str:
+    """How the numbers were measured."""
+    counted = f" {seeds} over {table.seeds} seeds." if table.seeds else ""
+    return " ".join([f"Protocol: {table.protocol}.{counted}", *table.remarks])
+
+
+def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:
+    """What the marks mean that these rows carry; ends with a space, if there is any."""
+    chosen = list(rows)
+    said = [f"{mark} {text}." for mark, text in LEGEND.items() if any(mark in row.flags for row in chosen)]
+    words = {word for row in chosen for column in columns if (word := row.words.get(column))}
+    if words & {"n/a", "failed", "–"}:
+        said.append("Gray: no number (n/a: the method does not apply; fail: it failed; –: not measured).")
+    if any(row.letters.get(column) for row in chosen for column in columns if column not in row.words):
+        said.append("A dot: an alarm, or a seed without a number; see the table's footnotes.")
+    return "".join(f"{sentence} " for sentence in said)
+
+
+def flags(rows: Iterable[Row]) -> str:
+    """What the flags of these rows mean; ends with a space, if there is any."""
+    chosen = list(rows)
+    used = [mark for mark in LEGEND if any(mark in row.flags for row in chosen)]
+    return "".join(f"{mark} {LEGEND[mark]}. " for mark in used)

@@ -1,0 +1,106 @@
+"""Accuracy against cost: what a method adds, and what it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from ttabench_reports import naming
+from ttabench_reports.naming import MEAN
+from ttabench_reports.plots.captions import protocol
+from ttabench_reports.plots.labels import LABEL_SIZE, Points, write_labels
+from ttabench_reports.plots.plot import Drawing
+from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE, WIDTH, shortened
+from ttabench_reports.plots.which import highest_severities, methods
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Row, Table
+
+LEFT, RIGHT, HEADING, BODY, TICKS = 0.36, 0.06, 0.17, 1.9, 0.2
+BOTTOM = 0.12
+PANELS = 3  # in a figure
+
+
+AXES = {
+    "compute_ratio": (
+        "Cost (1: Source's forward pass)",
+        "the time of a method, adaptation included, over that of Source's forward pass",
+    ),
+    "ms_per_image": (
+        "Milliseconds per image",
+        "the milliseconds that a method needs for an image, adaptation included",
+    ),
+    "seconds": (
+        "Seconds for a corruption",
+        "the seconds that a method needs to adapt to the images of one corruption and to score them",
+    ),
+}
+"""What is known of a row's cost, the most telling first → the axis, and its meaning."""
+
+
+def cost_plots(report: Report) -> Iterator[Drawing]:
+    """One for each dataset at its highest severity; a panel for each architecture."""
+    for table in highest_severities(report.tables):
+        every = [row for rows in methods(table).values() for row in rows if not math.isnan(row.value(MEAN))]
+        cost = next((name for name in AXES if all(row.about[name] > 0 for row in every)), "seconds")
+        panels: dict[str, list[Row]] = {}
+        for row in every:
+            if row.about[cost] > 0:
+                panels.setdefault(row.arch, []).append(row)
+        names = [arch for arch, rows in panels.items() if len(rows) > 1]
+        for start in range(0, len(names), PANELS):
+            yield _cost_plot(table, cost, {name: panels[name] for name in names[start : start + PANELS]})
+
+
+def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> Drawing:
+    height = len(panels) * (HEADING + BODY + TICKS) + BOTTOM
+    figure = Figure(figsize=(WIDTH, height))
+    rows = [row for own in panels.values() for row in own]
+    costs = [row.about[cost] for row in rows]
+    room = max((max(costs) / min(costs)) ** 0.07, 1.05)
+    for k, (arch, own) in enumerate(panels.items()):
+        bottom = height - (k + 1) * (HEADING + BODY + TICKS) + TICKS
+        place = (LEFT / WIDTH, bottom / height, (WIDTH - LEFT - RIGHT) / WIDTH, BODY / height)
+        axes = figure.add_axes(place)
+        axes.set_title(naming.arch(arch), loc="left", weight="bold", size=SIZE + 0.5, pad=2)
+        axes.set_xscale("log")
+        axes.set_xlim(min(costs) / room, max(costs) * room)
+        _panel(axes, own, [(row.about[cost], row.value(MEAN)) for row in own])
+    label, meaning = AXES[cost]
+    figure.text(0.5 * (1 + (LEFT - RIGHT) / WIDTH), 0, label, ha="center", va="bottom")
+    caption = (
+        f"Mean accuracy (%) on {table.heading} against {meaning} (median over the cells). Line: methods that "
+        "no other one surpasses in both. Square: Source. Circles: online. Diamonds: offline. "
+        f"{protocol(table)}"
+    )
+    return Drawing("cost", table.title, f"Accuracy against cost: {table.heading}", caption, figure)
+
+
+def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
+    front = _front(points)
+    axes.step([x for x, _ in front], [y for _, y in front], where="post", color=GREY, linewidth=0.6, zorder=1)
+    for (x, y), row in zip(points, rows, strict=True):
+        source = row.kind == "source"
+        colour = GREY if source else ORANGE if row.offline else BLUE
+        marker = "s" if source else "D" if row.offline else "o"
+        axes.plot(x, y, marker, color=colour, markersize=2.8, markeredgewidth=0, zorder=2)
+    axes.margins(y=0.09)
+    axes.grid(True)
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("Mean accuracy (%)", labelpad=2)
+    write_labels(axes, points, [shortened(row.name, 0.85, LABEL_SIZE) for row in rows])
+
+
+def _front(points: Points) -> list[tuple[float, float]]:
+    """The points that no other surpasses: cheaper than all better ones."""
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not front or y > front[-1][1]:
+            front.append((x, y))
+    return front

@@ -1,0 +1,133 @@
+"""Plots with a curve for each method: a panel for each architecture, and one legend for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ttabench_reports import naming
+from ttabench_reports.plots.style import OTHERS, SIZE, WIDTH, Look, text_width
+from ttabench_reports.shape import Row
+
+LEFT, RIGHT, BETWEEN = 0.36, 0.1, 0.28
+HEADING, TICKS, AXIS_LABEL = 0.16, 0.2, 0.1
+LEGEND_LINE, HANDLE = 0.115, 0.345
+PANELS = 8  # in a figure
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of a method."""
+
+    row: Row
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+Panels = Mapping[str, Sequence[Curve]]
+
+
+def parts(panels: Panels) -> Iterator[Panels]:
+    """As many panels as fit into a figure."""
+    names = list(panels)
+    for start in range(0, len(names), PANELS):
+        yield {name: panels[name] for name in names[start : start + PANELS]}
+
+
+def curves(
+    panels: Panels, looks: Mapping[str, Look], x: str, y: str, *, square: bool = False, ticks: float = TICKS
+) -> tuple[Figure, list[Axes]]:
+    """A figure and the axes of its panels. Methods without a look are gray.
+
+    x, y    what the axes show.
+    square  panels are as high as wide, or else lower.
+    ticks   inches below a panel.
+    """
+    columns = 1 if len(panels) == 1 else 2
+    lines = math.ceil(len(panels) / columns)
+    width = (WIDTH - LEFT - RIGHT - BETWEEN * (columns - 1)) / columns
+    body = min(width, 2.4) if square else 1.5 if columns == 1 else 1.1
+    entries = _entries(panels, looks)
+    legend_columns = _columns([label for label, _ in entries])
+    legend = LEGEND_LINE * math.ceil(len(entries) / legend_columns) + 0.05
+    height = lines * (HEADING + body + ticks) + AXIS_LABEL + legend
+    figure = Figure(figsize=(WIDTH, height))
+    made: list[Axes] = []
+    for k, (arch, own) in enumerate(panels.items()):
+        left = LEFT + (k % columns) * (width + BETWEEN)
+        top = height - (k // columns) * (HEADING + body + ticks) - HEADING
+        axes = figure.add_axes((left / WIDTH, (top - body) / height, width / WIDTH, body / height))
+        axes.set_title(naming.arch(arch), loc="left", weight="bold", size=SIZE + 0.5, pad=2)
+        for curve in sorted(own, key=lambda curve: _layer(curve.row, looks)):
+            _draw(axes, curve, looks.get(curve.row.method))
+        axes.grid(True)
+        if k % columns == 0:
+            axes.set_ylabel(y, labelpad=2)
+        made.append(axes)
+    low = min(axes.get_ylim()[0] for axes in made)
+    high = max(axes.get_ylim()[1] for axes in made)
+    for axes in made:
+        axes.set_ylim(low, high)
+    figure.text(0.5 * (1 + (LEFT - RIGHT) / WIDTH), legend / height, x, ha="center", va="bottom")
+    figure.legend(
+        [handle for _, handle in entries], [label for label, _ in entries], loc="lower center", frameon=False,
+        ncols=legend_columns, bbox_to_anchor=(0.5, 0), borderaxespad=0.1, borderpad=0, labelspacing=0.25,
+        handlelength=2.6, handletextpad=0.5, columnspacing=1.0,
+    )  # fmt: skip
+    return figure, made
+
+
+def _layer(row: Row, looks: Mapping[str, Look]) -> int:
+    """Gray curves first; of the others, the best last."""
+    names = list(looks)
+    return len(names) - names.index(row.method) if row.method in looks else -1
+
+
+def _draw(axes: Axes, curve: Curve, look: Look | None) -> None:
+    if look is None:
+        axes.plot(curve.x, curve.y, color=OTHERS, linewidth=0.5)
+        return
+    every = max(len(curve.x) // 8, 1)
+    axes.plot(
+        curve.x, curve.y, look.dashes, color=look.colour, linewidth=0.9, marker=look.marker, markersize=2.6,
+        markevery=every, markeredgewidth=0.6,
+    )  # fmt: skip
+
+
+def _entries(panels: Panels, looks: Mapping[str, Look]) -> list[tuple[str, Line2D]]:
+    rows = {curve.row.method: curve.row for own in panels.values() for curve in own}
+    found = [
+        (
+            rows[method].name + rows[method].flags,
+            Line2D([], [], color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=0.9,
+                   markersize=2.6, markeredgewidth=0.6),
+        )
+        for method, look in looks.items() if method in rows
+    ]  # fmt: skip
+    if others := len(rows.keys() - looks.keys()):
+        label = f"{others} other method{'s' * (others > 1)}"
+        found.append((label, Line2D([], [], color=OTHERS, linewidth=0.5)))
+    return found
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """As many columns of a legend as fit."""
+
+    def width(columns: int) -> float:
+        parts = np.array_split(np.arange(len(labels)), columns)  # as Matplotlib's legend does it
+        return sum(max(text_width(labels[k]) for k in part) + HANDLE for part in parts)
+
+    return max((n for n in range(1, len(labels) + 1) if width(n) <= WIDTH - 0.05), default=1)
+
+
+def others(panels: Panels, looks: Mapping[str, Look]) -> str:
+    """A sentence that names the gray curves; ends with a space, if there is any."""
+    rows = {curve.row.method: curve.row for own in panels.values() for curve in own}
+    names = [row.name for method, row in rows.items() if method not in looks]
+    return f"Gray: {', '.join(names)}. " if names else ""

@@ -1,0 +1,73 @@
+"""Rank diagram: the mean rank of each method over the corruptions. Descriptive: nothing is tested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ttabench_reports import naming
+from ttabench_reports.evidence import groups, ranks
+from ttabench_reports.plots.captions import flags, protocol
+from ttabench_reports.plots.plot import Drawing
+from ttabench_reports.plots.stacks import Line, Panel, parts, stack
+from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE
+from ttabench_reports.plots.which import highest_severities
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Table
+
+BOTTOM, RIGHT = 0.28, 0.25
+
+
+def rank_diagrams(report: Report) -> Iterator[Drawing]:
+    """One for each dataset at its highest severity, of at least three rows; long ones are several."""
+    for table in highest_severities(report.tables):
+        if table.natural or len(table.main) < 2:
+            continue
+        for part in parts(_panels(table), 0.02, BOTTOM):
+            yield _diagram(table, part)
+
+
+def _panels(table: Table) -> Iterator[Panel]:
+    """A panel for each architecture and mode, the lowest mean rank first."""
+    for arch, rows in table.archs().items():
+        every = list(groups(rows))
+        for group in every:
+            lines = [Line(row, of) for row, of in ranks(group, table)]
+            if len(lines) > 2:
+                offline = any(line.row.offline and line.row.kind == "method" for line in lines)
+                mode = "" if len(every) == 1 else ", offline" if offline else ", online"
+                yield Panel(naming.arch(arch) + mode, sorted(lines, key=_mean))
+
+
+def _mean(line: Line) -> float:
+    return math.nan if line.ranks is None else float(line.ranks.mean())
+
+
+def _diagram(table: Table, panels: Sequence[Panel]) -> Drawing:
+    made = stack(panels, 0.02, BOTTOM, RIGHT)
+    axes = made.axes
+    for placed in made.lines:
+        row, own, y = placed.row, placed.line.ranks, placed.middle
+        if own is None:
+            continue
+        source, mean = row.kind == "source", _mean(placed.line)
+        colour = GREY if source else ORANGE if row.offline else BLUE
+        axes.plot([own.min(), own.max()], [y, y], color=colour, linewidth=1.0, alpha=0.55)
+        marker = "s" if source else "D" if row.offline else "o"
+        axes.plot(mean, y, marker, color=colour, markersize=3.4, markeredgewidth=0)
+        axes.annotate(
+            f"{mean:.1f}", (1, y), xytext=(3, 0), xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points", va="center_baseline", size=SIZE - 0.5,
+        )  # fmt: skip
+    most = max(map(len, made.panels))
+    step = 1 if most <= 10 else 5
+    axes.set(xlim=(0.6, most + 0.4), xticks=[1, *range(step if step > 1 else 2, most + 1, step)])
+    axes.xaxis.grid(True)
+    axes.set_xlabel(f"Rank over the corruptions, {table.heading}", labelpad=1.5)
+    caption = (
+        f"Ranks by accuracy on {table.heading}, within a model and mode; 1 is best. Marker and number: the "
+        f"mean over {len(table.main)} corruptions. Line: from the lowest rank to the highest. The diagram is "
+        "descriptive: no difference of ranks is tested. Only rows with a number under every corruption. "
+        f"{flags(placed.row for placed in made.lines)}{protocol(table)}"
+    )
+    return Drawing("ranks", table.title, f"Ranks (descriptive): {table.heading}", caption, made.figure)

@@ -1,0 +1,98 @@
+"""Accuracy over the stream: whether a method gains or collapses the longer it adapts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ttabench_reports import naming
+from ttabench_reports.naming import MEAN
+from ttabench_reports.plots.captions import flags, protocol
+from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts
+from ttabench_reports.plots.plot import Drawing
+from ttabench_reports.plots.style import SIZE
+from ttabench_reports.plots.which import looks, methods
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Row, Table
+
+MOST = 25
+"""Windows in a plot; with more, curves hide each other."""
+
+
+def stream_curves(report: Report) -> Iterator[Drawing]:
+    """One for each long stream, and one for each continual sweep over corruptions."""
+    for table in report.tables:
+        yield from _windows(table)
+        if table.key["reset"] == "continual" and len(table.main) > 1:
+            yield from _continual(table)
+
+
+def _windows(table: Table) -> Iterator[Drawing]:
+    measured = methods(table)
+    for column in table.main:
+        panels = {
+            arch: [_over_windows(row, column) for row in rows if column in row.windows]
+            for arch, rows in measured.items()
+        }
+        panels = {arch: own for arch, own in panels.items() if own}
+        lengths = {curve.row.windows[column].merged(MOST).length for own in panels.values() for curve in own}
+        said = " and ".join(f"{length:,}" for length in sorted(lengths))
+        for part in parts(panels):
+            meaning = f"{naming.title(column)} stream, in windows of {said} images"
+            yield _drawing(table, part, column, "Images seen (thousands)", meaning)
+
+
+def _over_windows(row: Row, column: str) -> Curve:
+    """The accuracy of each window at its middle."""
+    own = row.windows[column].merged(MOST)
+    middles = (np.arange(len(own.accuracy)) + 0.5) * own.length / 1000
+    return Curve(row, middles.tolist(), own.accuracy.tolist())
+
+
+def _continual(table: Table) -> Iterator[Drawing]:
+    measured = methods(table)
+    # Rows in another order of corruptions cannot share an axis.
+    every = [row.order for rows in measured.values() for row in rows if len(row.order) == len(table.main)]
+    if not every:
+        return
+    order = max(set(every), key=every.count)
+    places = list(range(1, len(order) + 1))
+    panels: Mapping[str, Sequence[Curve]] = {
+        arch: [Curve(row, places, [row.value(c) for c in order]) for row in rows if _follows(row, order)]
+        for arch, rows in measured.items()
+    }
+    for part in parts({arch: own for arch, own in panels.items() if own}):
+        meaning = "corruptions in the order of the stream; methods are not reset between them"
+        yield _drawing(table, part, "", "Corruption", meaning, order)
+
+
+def _follows(row: Row, order: Sequence[str]) -> bool:
+    """Whether a row has this order. Source does not adapt, so any order is its own."""
+    return row.order == order or row.kind == "source"
+
+
+def _drawing(
+    table: Table, panels: Panels, column: str, x: str, meaning: str, order: Sequence[str] = ()
+) -> Drawing:
+    drawn = {arch: [curve.row for curve in own] for arch, own in panels.items()}
+    chosen = looks(drawn, lambda row: row.value(column or MEAN), lowest=2)
+    figure, made = curves(panels, chosen, x, "Accuracy (%)", ticks=0.3 if order else 0.2)
+    for axes in made:
+        if order:
+            _name_corruptions(axes, order)
+    rows = [row for own in drawn.values() for row in own]
+    hidden = others(panels, chosen)
+    caption = (
+        f"Accuracy (%) over the stream on {table.heading}: {meaning}. "
+        f"{'In color: Source, the best methods and the two worst. ' if hidden else ''}{hidden}"
+        f"{flags(rows)}{protocol(table)}"
+    )
+    about = f"{table.title}-{column}" if column and len(table.main) > 1 else table.title
+    return Drawing("stream", about, f"Accuracy over the stream: {table.heading}", caption, figure)
+
+
+def _name_corruptions(axes: Axes, order: Sequence[str]) -> None:
+    names = [naming.short(name) for name in order]
+    axes.set_xticks(range(1, len(order) + 1), names, rotation=90, size=SIZE - 0.8)
