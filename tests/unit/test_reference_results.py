@@ -18,7 +18,8 @@ from tests.unit.stored_results import folder
 from ttabench.errors import UserError
 from ttabench.method_texts import split_list
 from ttabench.store import Store
-from ttabench.sweep.options import DEFAULTS, make_grid, read_config
+from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.sweep_file import read_sweep_file
 
 ROOT = script.ROOT
 FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
@@ -26,7 +27,7 @@ FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
 
 def methods_of(name: str) -> list[str]:
     """The methods of all sweep files of a folder, variants by their method."""
-    configs = [read_config(file, tuple(DEFAULTS)) for file in script.sweeps([name])]
+    configs = [read_sweep_file(file) for file in script.sweeps([name])]
     return [method for config in configs for method in split_list(str(config["methods"]))]
 
 
@@ -42,7 +43,7 @@ def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
 
 @pytest.mark.parametrize("file", script.sweeps(), ids=lambda file: file.stem)
 def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path) -> None:
-    grid = make_grid({**DEFAULTS, **read_config(file, tuple(DEFAULTS))})
+    grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     assert len(grid.corruptions) == 15
     assert grid.severities == (5,)
     assert script.title(file).endswith(".")

@@ -38,6 +38,7 @@ from ttabench.sweep.plan import Planned, RatioOf, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
+from ttabench.sweep.sweep_file import keep
 from ttabench.sweep.train_sources import TrainJob
 
 
@@ -108,6 +109,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     planned = take_shard(whole, shard)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store = Store.create(out, grid.to_json(), extend=extend)
+    keep(grid, out)
     agenda = make_agenda(planned, store, overwrite, scores)
     if agenda.todo and missing:
         console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,9 @@ from typer import Option
 
 from ttabench.sweep.option_kinds import Count, Number
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
-from ttabench.sweep.options import make_grid, read_config
+from ttabench.sweep.options import make_grid
+from ttabench.sweep.schema import text as schema_text
+from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
 
 GRID, RUN = "What is measured", "How it runs"
 
@@ -70,7 +73,11 @@ def sweep(
     device_memory: Annotated[float, _option("device_memory")] = DEFAULTS["device_memory"],
     config: Annotated[
         Path | None,
-        Option(metavar="FILE", rich_help_panel=RUN, help="A TOML file with these options; flags come first."),
+        Option(
+            metavar="FILE",
+            rich_help_panel=RUN,
+            help="A TOML file with these options, and rules; flags win over it.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", rich_help_panel=RUN, help="List the cells and run nothing.")
@@ -84,13 +91,23 @@ def sweep(
     fail_fast: Annotated[
         bool, Option("--fail-fast", rich_help_panel=RUN, help="Stop at the first failed cell.")
     ] = False,
+    schema: Annotated[
+        bool,
+        Option("--schema", rich_help_panel=RUN, help="Print the JSON schema of sweep files, for editors."),
+    ] = False,
 ) -> None:
     """Cross methods × architectures × datasets × corruptions, and print the table.
 
     Results appear in the folder as they come; the same command run again goes on where it stopped.
     Source is always run, for comparison. Exit code 1 if a cell failed, 2 for a mistake in the command.
     """
-    options = {**DEFAULTS, **(read_config(config, tuple(DEFAULTS)) if config else {}), **_given(context)}
+    if schema:
+        print(schema_text(), end="")
+        return
+    in_file, flags = read_sweep_file(config) if config else {}, _given(context)
+    for sentence in overridden(in_file, flags):
+        print(f"ttabench: {sentence}", file=sys.stderr)
+    options = with_flags(in_file, flags)
     grid = make_grid(options)
     from ttabench.cli import _sweep
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ttabench.errors import UserError, unknown
 from ttabench.sweep.option_table import MODES
 
-LATER = ("stream", "pace", "pace_ratio")
+RULES = ("include", "exclude", "per_method", "per_dataset")
+LATER = ("stream", "pace", "pace_ratio", *RULES)
 """Fields that were added later: stored only if they are set, so that older folders still hold their sweep."""
+
+Rule = Mapping[str, Any]
+"""Some fields of a grid, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,9 @@ class Grid:
     stream    "" | recurring(K) | gradual | ccc(…): the corruptions are one long stream, which is never
               reset per corruption.
     pace, pace_ratio   see :class:`ttabench.protocol.Protocol`; ratios by method, others are measured.
+    include   grids to add; of each, the fields that differ.
+    exclude   cells to leave out, by the axes of a rule: those that match all of them.
+    per_method, per_dataset   fields that differ for a method, or for a dataset; see `rules`.
     """
 
     methods: tuple[str, ...]
@@ -47,6 +55,10 @@ class Grid:
     stream: str = ""
     pace: float = 0.0
     pace_ratio: tuple[tuple[str, float], ...] = ()
+    include: tuple[Rule, ...] = ()
+    exclude: tuple[Rule, ...] = ()
+    per_method: Mapping[str, Rule] = field(default_factory=dict)
+    per_dataset: Mapping[str, Rule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.stream and self.reset == "per_corruption":
@@ -71,7 +83,16 @@ class Grid:
                 twice = next(v for v in values if values.count(v) > 1)
                 raise UserError(f"{axis} names '{twice}' twice; name each once.")
 
-    def to_json(self) -> dict[str, Any]:
-        unset = {field.name: field.default for field in fields(self) if field.name in LATER}
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return {k: v for k, v in values.items() if k not in LATER or getattr(self, k) != unset[k]}
+    def to_json(self, *, whole: bool = False) -> dict[str, Any]:
+        """The fields as JSON values; later ones only if they are set, unless `whole`."""
+        unset = {f.name: _json(f.default) for f in fields(self) if f.name not in RULES}
+        values = {name: _json(value) for name, value in asdict(self).items()}
+        if whole:
+            return values
+        return {k: v for k, v in values.items() if k not in LATER or v not in ([], {}, unset.get(k))}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _json(v) for name, v in value.items()}
+    return [_json(v) for v in value] if isinstance(value, list | tuple) else value

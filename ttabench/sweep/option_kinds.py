@@ -62,7 +62,7 @@ class Names:
             raise refused(value, name, f"a name or a list of names, e.g. {self.example}")
         for one in names:
             if self.known and one not in self.known:
-                raise unknown(f"value of {name}", one, self.known)
+                raise unknown(f"value of {name}", one, self.known, "`ttabench sweep --help`")
             if not re.fullmatch(NAME, one):
                 raise refused(value, name, f"a list of names, each in quotes, e.g. {self.example}")
         if twice := next((one for one in names if names.count(one) > 1), ""):

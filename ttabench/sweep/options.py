@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from ttabench.executors import Limits, Setup
 from ttabench.method_texts import split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.option_table import DEFAULTS, GROUPS, SINGLE
+from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE
 
 __all__ = [
     "DEFAULTS",
@@ -24,7 +23,6 @@ __all__ = [
     "device_memory",
     "executor_setup",
     "make_grid",
-    "read_config",
     "share",
     "whole_numbers",
 ]
@@ -107,33 +105,6 @@ def corruption_names(text: str) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def read_config(path: Path, known: Sequence[str]) -> dict[str, Any]:
-    """A TOML file of options by their long names (lists allowed). Raises UserError."""
-    try:
-        data = tomllib.loads(path.read_text())
-    except OSError as problem:
-        raise UserError(f"--config {path} cannot be read ({problem.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"--config {path} is not valid TOML: {problem}.") from None
-    values: dict[str, Any] = {}
-    if isinstance(data.get("sweep"), Mapping):
-        raise UserError(f"{path} has a table [sweep]; its options belong to the top of the file.")
-    for key, value in data.items():
-        name = key.replace("-", "_")
-        if name not in known:
-            raise unknown(f"option in {path.name}", key, known)
-        if name == "set" and isinstance(value, Mapping):
-            value = [f"{m}.{k}={_text(v)}" for m, keys in value.items() for k, v in keys.items()]
-        values[name] = value if name == "set" else _text(value)
-    return values
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def pace_ratios(text: str) -> tuple[tuple[str, float], ...]:
     """``"tent=3.1,sar=5"`` → (("tent", 3.1), ("sar", 5.0)). Raises UserError."""
     found: dict[str, float] = {}
@@ -153,39 +124,49 @@ def pace_ratios(text: str) -> tuple[tuple[str, float], ...]:
     return tuple(found.items())
 
 
-def _corruptions_and_stream(options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """``--stream mixed`` is another way to write ``--corruptions mixed``. Raises UserError."""
-    corruptions, stream = corruption_names(str(options["corruptions"])), str(options["stream"]).strip()
-    if stream != "mixed":
-        return corruptions, stream
-    if corruptions not in (CORRUPTIONS, ("mixed",)):
-        raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
-    return ("mixed",), ""
+CONVERT: dict[str, Callable[[Any], Any]] = {
+    "methods": lambda value: tuple(in_groups(split_list(str(value)))),
+    "archs": lambda value: split_list(str(value)),
+    "datasets": lambda value: split_list(str(value)),
+    "corruptions": lambda value: corruption_names(str(value)),
+    "severities": lambda value: whole_numbers(str(value), "--severities"),
+    "seeds": lambda value: whole_numbers(str(value), "--seeds"),
+    "held_out": lambda value: share(value, "--held-out"),
+    "batch_size": lambda value: count(value, "--batch-size"),
+    "epochs": lambda value: count(value, "--epochs"),
+    "limit": lambda value: count(value, "--limit"),
+    "stream": lambda value: str(value).strip(),
+    "pace": lambda value: share(value, "--pace"),
+    "pace_ratio": lambda value: pace_ratios(str(value)),
+    "set": tuple,
+}
+
+
+def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a :class:`Grid` that some options give; lists may be texts. Raises UserError.
+
+    ``--stream mixed`` is another way to write ``--corruptions mixed``.
+    """
+    measured = [name for name in options if name in OPTIONS and OPTIONS[name].scope != "run"]
+    found = {
+        "settings" if name == "set" else name: CONVERT.get(name, str)(options[name]) for name in measured
+    }
+    if found.get("stream") == "mixed":
+        if found.get("corruptions", CORRUPTIONS) not in (CORRUPTIONS, ("mixed",)):
+            raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
+        found |= {"corruptions": ("mixed",), "stream": ""}
+    return found
 
 
 def make_grid(options: Mapping[str, Any]) -> Grid:
-    """A :class:`Grid` from options as :data:`DEFAULTS` has them; lists may be texts. Raises UserError."""
-    corruptions, stream = _corruptions_and_stream(options)
+    """A :class:`Grid` from options as :data:`DEFAULTS` has them, and rules as sweep files have them.
+
+    Raises UserError.
+    """
     return Grid(
-        methods=tuple(in_groups(split_list(str(options["methods"])))),
-        archs=split_list(str(options["archs"])),
-        datasets=split_list(str(options["datasets"])),
-        corruptions=corruptions,
-        severities=whole_numbers(str(options["severities"]), "--severities"),
-        seeds=whole_numbers(str(options["seeds"]), "--seeds"),
-        settings=tuple(options["set"]),
-        mode=str(options["mode"]),
-        reset=str(options["reset"]),
-        order=str(options["order"]),
-        contamination=str(options["contamination"]),
-        held_out=share(options["held_out"], "--held-out"),
-        batch_size=count(options["batch_size"], "--batch-size"),
-        epochs=count(options["epochs"], "--epochs"),
-        limit=count(options["limit"], "--limit"),
-        precision=str(options["precision"]),
-        stream=stream,
-        pace=share(options["pace"], "--pace"),
-        pace_ratio=pace_ratios(str(options["pace_ratio"])),
-        checkpoint=str(options["checkpoint"]),
-        normalize=str(options["normalize"]),
+        **grid_fields(options),
+        include=tuple(grid_fields(rule) for rule in options.get("include", ())),
+        exclude=tuple(grid_fields(rule) for rule in options.get("exclude", ())),
+        per_method={name: grid_fields(rule) for name, rule in options.get("per_method", {}).items()},
+        per_dataset={name: grid_fields(rule) for name, rule in options.get("per_dataset", {}).items()},
     )

@@ -15,7 +15,7 @@ from ttabench.method_settings import label, make_config
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol, StreamSpec
-from ttabench.sweep.grid import Grid
+from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.resolve import (
     BASELINE,
     OFFLINE,
@@ -25,6 +25,7 @@ from ttabench.sweep.resolve import (
     severities_of,
     stream_corruptions,
 )
+from ttabench.sweep.rules import excludes, is_excluded, of_method
 
 RatioOf = Callable[[Cell], float]
 """The compute ratio of a cell's method on its classifier, for a protocol with a pace."""
@@ -88,19 +89,49 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
 def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cell: 1.0) -> list[Planned]:
     """All cells of a sweep, ordered so that one classifier's cells stay together.
 
+    sources    of the models of the sweep, in their order.
     ratio_of   asked once per method and classifier, if the sweep has a pace. Source has ratio 1.
     """
     planned: list[Planned] = []
     seen: set[str] = set()
-    for source, choice in itertools.product(sources, sweep.methods):
-        template, unmet = _template(sweep.grid, source, choice)
-        if sweep.grid.pace and not unmet and choice.cls.name != BASELINE:
-            template = _paced(template, ratio_of)
-        for cell in _cells(sweep.grid, source, template):
-            if cell.cell_id not in seen:  # tent and tent[norms=all] are the same on a transformer
-                seen.add(cell.cell_id)
-                planned.append(Planned(cell, unmet))
+    for model, source in zip(sweep.models, sources, strict=True):
+        for part in sweep.parts:
+            if not any(model is one for one in part.models):
+                continue
+            for choice in part.methods:
+                for item in _of_method(part.grid, source, choice, ratio_of):
+                    if item.cell.cell_id not in seen:  # tent is tent[norms=all] on a transformer
+                        seen.add(item.cell.cell_id)
+                        planned.append(item)
+    if len(sweep.parts) > 1:
+        _check_sequences(planned)
     return planned
+
+
+def _check_sequences(planned: Sequence[Planned]) -> None:
+    """Raises UserError if two rules give one method two different continual runs over the same images."""
+    seen: set[tuple[str, str, str, int, int, int]] = set()
+    for cell in (item.cell for item in planned):
+        if cell.protocol.reset != "continual" or cell.protocol.stream:
+            continue
+        at = (cell.label, cell.arch, cell.dataset, cell.severity, cell.seed, len(cell.history))
+        if at in seen:
+            raise UserError(
+                f"{cell} is in two continual runs of this sweep that differ in their corruptions; "
+                "name all corruptions of a continual run in one place."
+            )
+        seen.add(at)
+
+
+def _of_method(grid: Grid, source: Source, choice: MethodChoice, ratio_of: RatioOf) -> Iterator[Planned]:
+    """The cells of a method on a source classifier."""
+    grid = of_method(grid, choice.cls.name)
+    template, unmet = _template(grid, source, choice)
+    if grid.pace and not unmet and choice.cls.name != BASELINE:
+        template = _paced(template, ratio_of)
+    rules = excludes(grid, choice.cls.name, choice.given, source.name, source.dataset)
+    for cell in _cells(grid, source, template, rules):
+        yield Planned(cell, unmet)
 
 
 def _template(grid: Grid, source: Source, choice: MethodChoice) -> tuple[Cell, str]:
@@ -127,18 +158,21 @@ def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
     return replace(template, protocol=replace(template.protocol, pace_ratio=ratio))
 
 
-def _cells(grid: Grid, source: Source, template: Cell) -> Iterator[Cell]:
+def _cells(grid: Grid, source: Source, template: Cell, rules: Sequence[Rule]) -> Iterator[Cell]:
+    """The cells of a template that no exclude rule leaves out."""
     if grid.stream:
         kind = template.protocol.spec.kind
-        for seed, severity in itertools.product(
-            grid.seeds, grid.severities if kind == "recurring" else (NO_SEVERITY,)
-        ):
-            yield replace(template, corruption=kind, severity=severity, seed=seed)
+        severities = grid.severities if kind == "recurring" else (NO_SEVERITY,)
+        for seed, severity in itertools.product(grid.seeds, severities):
+            if not is_excluded(rules, kind, severity, seed):
+                yield replace(template, corruption=kind, severity=severity, seed=seed)
         return
     corruptions = corruptions_of(source.corruptions, grid.corruptions)
     for seed, severity in itertools.product(grid.seeds, severities_of(corruptions, grid.severities)):
         history: tuple[str, ...] = ()
         for corruption in corruptions:
+            if is_excluded(rules, corruption, severity, seed):
+                continue
             yield replace(template, corruption=corruption, severity=severity, seed=seed, history=history)
             if grid.reset == "continual":
                 history = (*history, f"{corruption}-{severity}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ttabench.models.resolve import resolve_model
 from ttabench.protocol import Protocol, StreamSpec, parse_call
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.rules import of_method, plain_grids
 
 BASELINE = "source"
 OFFLINE = "an offline method sees all images before the first is scored"
@@ -36,28 +37,57 @@ class MethodChoice:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """A grid whose names are resolved. `models` holds every architecture on every dataset."""
+class Part:
+    """A part of a sweep without gaps: `methods` × `models`, measured as the plain `grid` says."""
 
     grid: Grid
     methods: tuple[MethodChoice, ...]
     models: tuple[Model, ...]
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """A grid whose names are resolved. `models` are those of all parts, each once."""
+
+    parts: tuple[Part, ...]
+    models: tuple[Model, ...]
+
+
 def resolve(grid: Grid) -> Sweep:
     """Look up every name and check every setting; nothing is fetched or trained. Raises UserError."""
-    _check_protocol(grid)
+    known: dict[tuple[str, ...], Model] = {}
+    parts = tuple(_part(plain, known) for plain in plain_grids(grid))
+    return Sweep(parts, tuple(known.values()))
+
+
+def _part(grid: Grid, known: dict[tuple[str, ...], Model]) -> Part:
+    """A plain grid with its names resolved; `known` models are used again, and new ones are added."""
     methods = tuple(choose_methods(grid))
     for choice in methods:
+        _check_protocol(of_method(grid, choice.cls.name))
         make_config(choice.cls, choice.given, {})
     _check_mode(grid, methods)
-    datasets = [_checked(open_dataset(name), grid) for name in grid.datasets]
+    datasets = {name: _checked(open_dataset(name), grid) for name in grid.datasets}
     checkpoint = Path(grid.checkpoint) if grid.checkpoint else None
-    models = tuple(
-        resolve_model(arch, data, checkpoint=checkpoint, normalize=grid.normalize)
-        for data, arch in itertools.product(datasets, grid.archs)
-    )
-    return Sweep(grid, methods, models)
+    models = []
+    for (name, data), arch in itertools.product(datasets.items(), grid.archs):
+        key = (name, arch, grid.checkpoint, grid.normalize)
+        if key not in known:
+            known[key] = resolve_model(arch, data, checkpoint=checkpoint, normalize=grid.normalize)
+        models.append(known[key])
+    return Part(_with_dataset_names(grid, datasets), methods, tuple(models))
+
+
+def _with_dataset_names(grid: Grid, datasets: Mapping[str, Dataset]) -> Grid:
+    """`grid` with exclude rules that name datasets as results do; the user may have given a path."""
+    names = {given: data.name for given, data in datasets.items()}
+    rules = [
+        {**rule, "datasets": tuple(names.get(name, name) for name in rule["datasets"])}
+        if "datasets" in rule
+        else rule
+        for rule in grid.exclude
+    ]
+    return replace(grid, exclude=tuple(rules))
 
 
 def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
@@ -119,7 +149,8 @@ def _check_stream(grid: Grid) -> None:
 
 
 def _check_mode(grid: Grid, methods: tuple[MethodChoice, ...]) -> None:
-    modes = {choice.cls.mode if grid.mode == "native" else grid.mode for choice in methods}
+    grids = [(of_method(grid, choice.cls.name), choice.cls.mode) for choice in methods]
+    modes = {own if grid.mode == "native" else grid.mode for grid, own in grids}
     if grid.epochs and "offline" not in modes:
         raise UserError(
             f"--epochs {grid.epochs}: no method of this sweep runs offline, and online every image is seen "

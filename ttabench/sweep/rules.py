@@ -1,0 +1,111 @@
+"""Rules of a sweep file: what is added to a grid, left out of it, or different for a method or a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ttabench.errors import UserError
+from ttabench.method_texts import parse_method
+from ttabench.sweep.grid import Grid
+
+
+def plain_grids(grid: Grid) -> list[Grid]:
+    """A grid as several without `include` and `per_dataset`: the grid itself, then one for each include rule.
+
+    A grid with datasets of its own rules is one grid per dataset. What an include rule names itself wins over
+    `per_dataset`. Raises UserError.
+    """
+    plain: list[Grid] = []
+    for number, rule in enumerate(({}, *grid.include)):
+        try:
+            plain += _by_dataset(changed(replace(grid, include=(), per_dataset={}), rule), grid, rule)
+        except UserError as problem:
+            raise UserError(f"include rule {number}: {problem}" if number else str(problem)) from None
+    used = {name for part in plain for name in method_names(part.methods)}
+    return [_own(part, used) for part in plain]
+
+
+def _own(part: Grid, used: set[str]) -> Grid:
+    """`part` without settings and compute ratios of methods that only other parts use.
+
+    Those of methods that no part uses stay: they are mistakes, and named later.
+    """
+    others = used - set(method_names(part.methods))
+    return replace(
+        part,
+        settings=tuple(text for text in part.settings if text.partition(".")[0].strip() not in others),
+        pace_ratio=tuple(pair for pair in part.pace_ratio if parse_method(pair[0])[0] not in others),
+    )
+
+
+def _by_dataset(part: Grid, grid: Grid, rule: Mapping[str, Any]) -> list[Grid]:
+    """One grid for each dataset that has rules of its own, and one for each run of others."""
+    grids: list[Grid] = []
+    shared: list[str] = []
+    for name in part.datasets:
+        if name not in grid.per_dataset:
+            shared.append(name)
+            continue
+        if shared:
+            grids.append(replace(part, datasets=tuple(shared)))
+            shared = []
+        own = {key: value for key, value in grid.per_dataset[name].items() if key not in rule}
+        grids.append(changed(replace(part, datasets=(name,)), own))
+    return [*grids, replace(part, datasets=tuple(shared))] if shared else grids
+
+
+def changed(grid: Grid, values: Mapping[str, Any]) -> Grid:
+    """`grid` with other values; settings are added to its own, and win over those of the same name."""
+    values = dict(values)
+    if "settings" in values:
+        values["settings"] = joined_settings(grid.settings, values["settings"])
+    return replace(grid, **values)
+
+
+def joined_settings(held: Iterable[str], more: Sequence[str]) -> tuple[str, ...]:
+    """``method.key=value`` texts; one of `more` replaces one of `held` with the same method and key."""
+    replaced = {setting_name(text) for text in more}
+    return (*(text for text in held if setting_name(text) not in replaced), *more)
+
+
+def setting_name(text: str) -> str:
+    """``tent.lr=0.1,0.2`` → ``tent.lr``"""
+    return text.partition("=")[0].strip()
+
+
+def method_names(methods: Iterable[str]) -> list[str]:
+    """``tent[norms=all]`` → ``tent``"""
+    return [parse_method(text)[0] for text in methods]
+
+
+def of_method(grid: Grid, name: str) -> Grid:
+    """`grid` with the values that it has for one method."""
+    return replace(grid, **grid.per_method[name]) if name in grid.per_method else grid
+
+
+def excludes(
+    grid: Grid, method: str, given: Mapping[str, str], arch: str, dataset: str
+) -> list[Mapping[str, Any]]:
+    """The exclude rules that speak of a method with its `given` settings, a model and a dataset."""
+
+    def names(rule: Mapping[str, Any]) -> bool:
+        methods = [parse_method(text) for text in rule.get("methods", ())]
+        return (
+            arch in rule.get("archs", (arch,))
+            and dataset in rule.get("datasets", (dataset,))
+            and ("methods" not in rule or any(m == method and s.items() <= given.items() for m, s in methods))
+        )
+
+    return [rule for rule in grid.exclude if names(rule)]
+
+
+def is_excluded(rules: Iterable[Mapping[str, Any]], corruption: str, severity: int, seed: int) -> bool:
+    """Whether one of these rules leaves out a cell, see :func:`excludes`."""
+    return any(
+        corruption in rule.get("corruptions", (corruption,))
+        and severity in rule.get("severities", (severity,))
+        and seed in rule.get("seeds", (seed,))
+        for rule in rules
+    )

@@ -1,0 +1,209 @@
+"""Sweep files: read ``sweep.toml``, put flags over it, and keep the resolved one with the results."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ttabench.errors import UserError, unknown
+from ttabench.files import replace_file
+from ttabench.method_texts import split_list
+from ttabench.registry import in_groups
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.option_table import DEFAULTS, OPTIONS
+from ttabench.sweep.rules import joined_settings, method_names, setting_name
+
+__all__ = ["RULE_OPTIONS", "keep", "overridden", "read_sweep_file", "to_toml", "with_flags"]
+
+MEASURED = tuple(name for name, option in OPTIONS.items() if option.scope != "run")
+RULE_OPTIONS: dict[str, tuple[str, ...]] = {
+    "include": MEASURED,
+    "exclude": tuple(name for name, option in OPTIONS.items() if option.scope == "axis"),
+    "per_method": tuple(name for name, option in OPTIONS.items() if option.scope == "method"),
+    "per_dataset": tuple(name for name in MEASURED if name != "datasets"),
+}
+"""The rules of a sweep file, and the options that each may have."""
+KEPT = "sweep.toml"
+
+
+def read_sweep_file(path: Path) -> dict[str, Any]:
+    """The options in a TOML file, as texts, and its rules as tables of options. Raises UserError."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise UserError(f"--config {path} cannot be read ({problem.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"--config {path} is not valid TOML: {problem}.") from None
+    if isinstance(data.get("sweep"), Mapping):
+        raise UserError(f"{path} has a table [sweep]; its options belong to the top of the file.")
+    try:
+        config = _options(
+            {k: v for k, v in data.items() if k not in RULE_OPTIONS}, (*OPTIONS, *RULE_OPTIONS), "option"
+        )
+        for name in RULE_OPTIONS.keys() & data.keys():
+            config[name] = _rules(name, data[name])
+        _check_names(config)
+    except UserError as problem:
+        raise UserError(f"{path.name}: {problem}") from None
+    return config
+
+
+def _options(data: Mapping[str, Any], allowed: Iterable[str], kind: str) -> dict[str, Any]:
+    """Options by name, as :data:`DEFAULTS` has them. Raises UserError for unknown keys and bad values."""
+    options: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in allowed:
+            raise unknown(kind, key, allowed, "`ttabench sweep --help`")
+        OPTIONS[key].kind.check(value, key)
+        options[key] = _settings(value) if key == "set" else _text(value)
+    return options
+
+
+def _rules(name: str, data: Any) -> Any:
+    """The rules of one name: a list of tables for include and exclude, a table of tables for the others."""
+    kind = f"option of [{name}]"
+    if name in ("include", "exclude"):
+        if not isinstance(data, list) or not all(isinstance(rule, Mapping) and rule for rule in data):
+            raise UserError(f"{name}: expected tables with at least one option, each under [[{name}]].")
+        return [_options(rule, RULE_OPTIONS[name], kind) for rule in data]
+    example = "tent" if name == "per_method" else "cifar10-c"
+    if not isinstance(data, Mapping) or not all(isinstance(rule, Mapping) for rule in data.values()):
+        raise UserError(f"{name}: expected a table for each name, e.g. [{name}.{example}].")
+    return {key: _options(rule, RULE_OPTIONS[name], kind) for key, rule in data.items()}
+
+
+def _settings(value: Any) -> list[str]:
+    """``{"tent": {"lr": [0.1, 0.2]}}`` → ``["tent.lr=0.1,0.2"]``"""
+    if isinstance(value, list):
+        return value
+    return [f"{method}.{key}={_text(v)}" for method, keys in value.items() for key, v in keys.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _named(config: Mapping[str, Any], axis: str) -> list[str]:
+    """All names that a sweep file has on an axis; [] where it leaves the axis to flags and defaults."""
+    if axis not in config:
+        return []
+    tables = [config, *config.get("include", ()), *config.get("per_dataset", {}).values()]
+    names = [name for table in tables if axis in table for name in split_list(table[axis])]
+    return in_groups(names) if axis == "methods" else names
+
+
+def _check_names(config: Mapping[str, Any]) -> None:
+    """Raises UserError for a rule about a method, architecture or dataset that is not in the file."""
+    rules: list[Mapping[str, Any]] = [{"methods": name} for name in config.get("per_method", ())]
+    rules += [{"methods": text.partition(".")[0]} for text in config.get("set", ())]
+    rules += [{"datasets": name} for name in config.get("per_dataset", ())]
+    rules += config.get("exclude", ())
+    for axis in ("methods", "archs", "datasets"):
+        given = [name for rule in rules if axis in rule for name in split_list(rule[axis])]
+        valid = _named(config, axis) if given else []
+        if axis == "methods":
+            given, valid = method_names(given), method_names([*valid, "source"] if valid else [])
+        if valid and (wrong := next((name for name in given if name not in valid), "")):
+            raise unknown(f"{axis.removesuffix('s')} in a rule", wrong, valid)
+
+
+def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a sweep file and of the command line. A flag replaces its option in the whole file.
+
+    That is at the top, in include rules, and in the rules of methods and datasets. ``--set`` replaces the
+    settings that it names. With ``--methods``, what the file says of other methods has no effect.
+    """
+    options = {**DEFAULTS, **config, **flags}
+    replaced = flags.keys() - {"set"}
+
+    def rest(rule: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in rule.items() if name not in replaced}
+        if "set" in kept:
+            kept["set"] = _not_given(kept["set"], flags.get("set", ()))
+        return kept
+
+    options["include"] = [kept for rule in config.get("include", ()) if (kept := rest(rule))]
+    for name in ("per_method", "per_dataset"):
+        options[name] = {key: rest(rule) for key, rule in config.get(name, {}).items()}
+    held = config.get("set", ())
+    if "methods" in flags:
+        chosen = {"source", *method_names(in_groups(split_list(str(flags["methods"]))))}
+        held = [text for text in held if text.partition(".")[0] in chosen]
+    options["set"] = list(joined_settings(held, list(flags.get("set", ()))))
+    return options
+
+
+def _not_given(settings: Iterable[str], given: Iterable[str]) -> list[str]:
+    names = {setting_name(text) for text in given}
+    return [text for text in settings if setting_name(text) not in names]
+
+
+def overridden(config: Mapping[str, Any], flags: Mapping[str, Any]) -> list[str]:
+    """What flags replace in a sweep file, one sentence each: ``--limit 9 replaces limit = 60.``"""
+    tables = {"": config}
+    tables |= {f"[[include]] {n}: ": rule for n, rule in enumerate(config.get("include", ()), start=1)}
+    for kind in ("per_method", "per_dataset"):
+        tables |= {f"[{kind}.{key}] ": rule for key, rule in config.get(kind, {}).items()}
+    said = []
+    for name, value in flags.items():
+        places = []
+        for place, table in tables.items():
+            if name == "set":
+                held = table.get("set", ())
+                kept = [*_not_given(held, value), *value]
+                places += [place + text for text in held if text not in kept]
+            elif name in table and str(table[name]) != str(value):
+                places.append(f"{place}{name} = {table[name]}")
+        if places:
+            given = " ".join(value) if name == "set" else value
+            said.append(f"{OPTIONS[name].flag} {given} replaces {'; '.join(places)}.")
+    return said
+
+
+def to_toml(grid: Grid) -> str:
+    """A sweep file of what a grid measures: every option with its value, names of groups resolved."""
+    values = grid.to_json(whole=True)
+    values["set"] = values.pop("settings")
+    values["pace_ratio"] = ",".join(f"{name}={ratio:g}" for name, ratio in values["pace_ratio"])
+    lines = ["# What this sweep measures, with every value. Run it again: ttabench sweep --config FILE"]
+    lines += [f"{name} = {_toml(values[name])}" for name in MEASURED if name in values]
+    for name in ("include", "exclude"):
+        for rule in values[name]:
+            lines += ["", f"[[{name}]]", *_lines(rule)]
+    for name in ("per_method", "per_dataset"):
+        for key, rule in values[name].items():
+            lines += ["", f"[{name}.{_toml(key)}]", *_lines(rule)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(rule: Mapping[str, Any]) -> list[str]:
+    return [f"{'set' if name == 'settings' else name} = {_toml(value)}" for name, value in rule.items()]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)  # texts and numbers are spelled alike in JSON and in TOML
+
+
+def keep(grid: Grid, folder: Path) -> Path:
+    """Write the sweep file of a grid into a results folder; of a second sweep there, ``sweep-2.toml``.
+
+    Raises UserError if the folder cannot be written.
+    """
+    text = to_toml(grid)
+    number = 1
+    while (path := folder / (KEPT if number == 1 else f"sweep-{number}.toml")).exists():
+        if path.read_text() == text:
+            return path
+        number += 1
+    try:
+        replace_file(path, text.encode())
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
+    return path
