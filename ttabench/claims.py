@@ -23,8 +23,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from ttabench.errors import UserError
 FOLDER = "running"
 BEAT = 3.0  # seconds between two versions of a lease
 SILENT = 90.0  # seconds without a new version after which a process of another machine is dead
+ID = 64  # characters of the id of a cell; other keys are those of `Claims.alone`
 TRIES = 8  # how often two processes step back from the same cell before both leave it for later
 
 
@@ -80,6 +81,7 @@ class Watch:
 
     def __init__(self, root: Path) -> None:
         self.folder = root / FOLDER
+        self.name = ""
         self._seen: dict[str, tuple[bytes, float]] = {}  # name → lease, and when this version came up
 
     def leases(self) -> list[Lease]:
@@ -111,9 +113,12 @@ class Watch:
             self._seen[name] = text, now
         return now - self._seen[name][1] < SILENT
 
-    def holders(self, key: str) -> list[str]:
-        """The names of living processes with a claim on `key`."""
-        return [name for name in self._claimants(key) if self.alive(name)]
+    def others(self, role: str) -> list[Lease]:
+        """Other living processes with this role."""
+        return [
+            lease for lease in self.leases()
+            if lease.told.get("role") == role and lease.name != self.name and self.alive(lease.name)
+        ]  # fmt: skip
 
     def _claimants(self, key: str) -> list[str]:
         start = f"{key}@"
@@ -168,6 +173,7 @@ class Claims(Watch):
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.sweep_up()  # after workers that were killed
         self.close()
 
     def take(self, key: str) -> bool:
@@ -184,6 +190,24 @@ class Claims(Watch):
         except OSError as problem:
             raise self._unwritable(problem) from None
         return False
+
+    def is_free(self, key: str) -> bool:
+        """Whether no other living process has a claim on a cell; claims of dead ones are removed."""
+        return not self._others(key)
+
+    def where(self, key: str) -> list[str]:
+        """Where the processes with a claim on a cell are, as ``host:pid``."""
+        return [found[0].where for name in self._claimants(key) if (found := self._read(name))]
+
+    @contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """A block that processes run one after the other."""
+        while not self.take(key):
+            time.sleep(0.2)
+        try:
+            yield
+        finally:
+            self.release(key)
 
     def release(self, key: str) -> None:
         """Give up a claim; there need not be one."""
@@ -295,7 +319,7 @@ def running(root: Path) -> list[Running]:
     found = []
     for claim in watch.claims():
         lease = claim.lease
-        if lease.here and not watch.alive(lease.name):
+        if len(claim.key) != ID or (lease.here and not watch.alive(lease.name)):
             continue
         silent = 0.0
         if not lease.here:

@@ -36,4 +36,24 @@ class Done:
         return tuple(result.cell.cell_id for result in self.results)
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A chain that was left out: another process computes it, or has stored it. `cells` are its ids."""
+
+    cells: tuple[str, ...]
+
+    @property
+    def finished(self) -> tuple[str, ...]:
+        """The same: this worker has nothing more to do with them."""
+        return self.cells
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """All other cells are done; so many are computed by processes at these places (``host:pid``)."""
+
+    cells: int
+    where: tuple[str, ...]
+
+
 Emit = Callable[[Any], None]

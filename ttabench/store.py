@@ -324,15 +324,25 @@ class Writer:
 
     def append(self, result: Result) -> None:
         """Append a result; it is on disk when this returns. Raises UserError on a full disk."""
-        if self._file is None:
-            self._open()
-        cell = result.cell
-        modules = current_modules(cell.method, cell.dataset, cell.corruption)
-        source = combined(modules)
-        if source and source not in self._known:
-            self._write({"kind": "code", "source": source, "modules": dict(modules)})
-            self._known.add(source)
-        self._write({"kind": "result", "written": time.time(), "source": source, **result.to_json()})
+        self.extend([result])
+
+    def extend(self, results: Iterable[Result]) -> None:
+        """Append results, all or none of them. Raises UserError on a full disk."""
+        lines, known = [], set(self._known)
+        for result in results:
+            cell = result.cell
+            modules = current_modules(cell.method, cell.dataset, cell.corruption)
+            source = combined(modules)
+            if source and source not in known:
+                lines.append(encode({"kind": "code", "source": source, "modules": dict(modules)}))
+                known.add(source)
+            record = {"kind": "result", "written": time.time(), "source": source, **result.to_json()}
+            lines.append(encode(record))
+        if lines:
+            if self._file is None:
+                self._open()
+            self._write(b"".join(lines))
+            self._known = known
 
     def _open(self) -> None:
         folder = self.path.parent
@@ -343,17 +353,17 @@ class Writer:
             raise UserError(
                 f"{folder} cannot be written ({problem.strerror}); choose another folder with --out."
             ) from None
-        self._write({"kind": "environment", "generation": generation, **environment(self._device)})
+        about = {"kind": "environment", "generation": generation, **environment(self._device)}
+        self._write(encode(about))
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, lines: bytes) -> None:
         assert self._file is not None
-        line = encode(record)
         state = os.fstat(self._file)
         if not state.st_nlink:
             raise UserError(f"{self.path} was deleted while the sweep ran; run the same command again.")
         before = state.st_size
         try:
-            if os.write(self._file, line) != len(line):
+            if os.write(self._file, lines) != len(lines):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file)
         except OSError as problem:

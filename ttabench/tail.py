@@ -26,10 +26,10 @@ class Tail:
     def __init__(self, root: Path, start: Mapping[str, int]) -> None:
         self._cells = root / "cells"
         self._read = dict(start)
-        self.stored: set[str] = set()
+        self.stored: dict[str, tuple[Path, int, int]] = {}  # id → file, start and length of its last line
 
     def look(self) -> Iterator[tuple[str, bytes]]:
-        """(id of the cell, line without newline) of each new result; `stored` then has these ids."""
+        """(id of the cell, line without newline) of each new result; `stored` then has them."""
         for path in sorted(self._cells.glob("*.jsonl")):
             start = self._read.get(path.name, 0)
             if path.stat().st_size <= start:
@@ -41,16 +41,19 @@ class Tail:
             self._read[path.name] = start + len(whole)
             for line in whole.splitlines():
                 if found := RESULT.search(line):
-                    self.stored.add(found[1].decode())
+                    self.stored[found[1].decode()] = path, start, len(line)
                     yield found[1].decode(), line
+                start += len(line) + 1
 
     def has(self, *ids: str) -> bool:
         """Whether all these cells have been stored by now."""
         for _ in self.look():
             pass
-        return self.stored.issuperset(ids)
+        return self.stored.keys() >= set(ids)
 
-
-def result_in(line: bytes) -> Result:
-    """The result of a line that :meth:`Tail.look` gave. Raises ValueError where it is damaged."""
-    return Result.from_json(decode(line))
+    def result(self, key: str) -> Result:
+        """The last result of a cell in `stored`. Raises ValueError where it is damaged."""
+        path, start, length = self.stored[key]
+        with path.open("rb") as file:
+            file.seek(start)
+            return Result.from_json(decode(file.read(length)))

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ttabench.cell import Cell, Result
-from ttabench.events import Done, Emit
+from ttabench.events import Done, Elsewhere, Emit
+from ttabench.sharing import Share
 from ttabench.worker_state import WorkerState
 
 Chain = tuple[Cell, ...]
@@ -24,6 +25,7 @@ class Unit:
     device_memory  bytes of the GPU that the worker may use; 0 = all.
     seconds        limit for all its cells, preparation of methods included; 0 = none.
     scores         the label-free scores of its cells, "cheap" or "all".
+    start          sizes of the files of results when the cells were planned, see :mod:`ttabench.tail`.
     """
 
     chains: tuple[Chain, ...]
@@ -32,6 +34,7 @@ class Unit:
     device_memory: int = 0
     seconds: float = 0.0
     scores: str = "cheap"
+    start: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -43,10 +46,17 @@ class Unit:
         def stored(result: Result) -> None:
             emit(Done((result,)))
 
-        worker = Worker(state, self.results, self.device, emit, self.scores)
+        share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
+        worker = Worker(state, self.results, self.device, share.telling(emit), self.scores)
         limit_device_memory(self.device, self.device_memory)
         for chain in self.chains:
-            worker.run(chain, stored)
+            if not share.take(chain):
+                emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
+                continue
+            try:
+                worker.run(chain, stored)
+            finally:
+                share.release(chain)
         return Done()
 
     def split(self, finished: Collection[str]) -> tuple[Unit | None, Unit | None]:

@@ -90,7 +90,7 @@ LAYERS = (
     ("models", "source_cache", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
     ("source", "scoring", "store", "tail"),
     ("streams",),
-    ("workbench", "conformance", "worker"),
+    ("workbench", "conformance", "worker", "sharing"),
     ("unit", "executors"),
     ("sweep",),
     ("verify",),

@@ -19,7 +19,7 @@ from ttabench.claims import Claims
 from ttabench.cli._progress_of import Progress, seconds_left
 from ttabench.errors import UserError
 from ttabench.store import Store
-from ttabench.tail import Tail, result_in, sizes
+from ttabench.tail import Tail, sizes
 
 Run = Callable[..., Said]
 
@@ -161,9 +161,9 @@ def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seed
     assert list(tail.look()) == []
     writer = store.writer()
     writer.append(seeds[3])
-    ((key, line),) = tail.look()
+    ((key, _),) = tail.look()
     assert key == seeds[3].cell.cell_id
-    assert result_in(line) == seeds[3]
+    assert tail.result(key) == seeds[3]
     whole = writer.path.read_bytes()
     writer.append(seeds[4])
     more = writer.path.read_bytes()[len(whole) :]
@@ -174,4 +174,6 @@ def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seed
     writer.path.write_bytes(whole + more)
     assert tail.has(seeds[3].cell.cell_id, seeds[4].cell.cell_id)
     assert not tail.has(seeds[0].cell.cell_id)  # stored before
-    assert Tail(store.root, {}).has(*(one.cell.cell_id for one in seeds[:2]))
+    every = Tail(store.root, {})
+    assert every.has(*(one.cell.cell_id for one in seeds[:2]))
+    assert every.result(seeds[4].cell.cell_id) == seeds[4]

@@ -141,6 +141,10 @@ class Display:
             count = f" {at}/{of}" if of else ""
             self.console.print(f"  … {name}:{count} {note}".rstrip(), soft_wrap=True, markup=False)
 
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(printable(text), soft_wrap=True, markup=False)
+
     def finished(self, name: str, note: str, *, seconds: float = 0.0, keep: bool = False) -> None:
         """An item is done; on a terminal only what is worth keeping (`keep`) leaves a line.
 

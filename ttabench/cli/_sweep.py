@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Any
 from rich.console import Console
 
 from ttabench.cell import Cell, Result
+from ttabench.claims import Claims
 from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
 from ttabench.env import pick_device
 from ttabench.errors import UserError, printable
-from ttabench.events import CellProgress
+from ttabench.events import CellProgress, Waiting
 from ttabench.executors import NO_LIMITS, open_engine
 from ttabench.models.model import Model
 from ttabench.registry import view
@@ -40,6 +41,8 @@ from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
 from ttabench.sweep.sweep_file import keep
 from ttabench.sweep.train_sources import TrainJob
+from ttabench.tail import sizes
+from ttabench.unit import Unit
 
 
 def show_plan(grid: Grid, options: Mapping[str, Any]) -> None:
@@ -110,42 +113,66 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     keep(grid, out)
-    agenda = make_agenda(planned, store, overwrite, scores)
-    if agenda.todo and missing:
-        console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
-        trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
-        train = [TrainJob(model.name, model.dataset.name, engine.device) for model in missing]
-        train_all(train, trainer.run, trainer.workers)
-        planned = whole = _plan(sweep, here, ratios)
-        agenda = make_agenda(planned, store, overwrite, scores)
-    ratios.write()
-    store.write_plan(plan_rows(whole), extend=extend)
-    record_not_applicable(agenda.not_applicable, store)
-    console.print(_counts(agenda))
-    units = make_units(
-        agenda.todo, planned, store, engine.device, engine.workers,
-        device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores,
-    )  # fmt: skip
-    failed = list(agenda.failed)
-    try:
-        kinds = [(str(cell), kind(cell)) for unit in units for cell in unit.cells]
-        with (
-            Display(len(kinds), "cells", kinds=kinds, workers=engine.workers) as display,
-            closing(run(units, store, engine.run, engine.workers, fail_fast=fail_fast)) as events,
-        ):
-            for event in events:
-                if isinstance(event, CellProgress):
-                    _show(display, event)
-                else:
-                    _tell(display, event)
-                    failed += [event.cell] if event.status == "failed" else []
-    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
-        console.print(
-            f"\nInterrupted. What is finished is stored in {printable(str(out))}; "
-            "the same command goes on from there."
-        )
-        raise
+    with Claims(store.root, "sweep") as claims:
+        _greet(claims, console)
+        start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
+        if agenda.todo and missing:
+            console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
+            with claims.alone("training"):  # another sweep in this folder may just have done it
+                trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
+                train = [TrainJob(m.name, m.dataset.name, engine.device) for m in untrained(sweep)]
+                train_all(train, trainer.run, trainer.workers)
+            planned = whole = _plan(sweep, here, ratios)
+            start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
+        ratios.write()
+        with claims.alone("plan"):
+            store.write_plan(plan_rows(whole), extend=extend)
+            record_not_applicable(agenda.not_applicable, store)
+        console.print(_counts(agenda))
+        units = make_units(
+            agenda.todo, planned, store, engine.device, engine.workers,
+            device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores,
+            begun=start,
+        )  # fmt: skip
+        try:
+            with closing(
+                run(units, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast)
+            ) as events:
+                failed = agenda.failed + _follow(events, units, engine.workers)
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
+            console.print(
+                f"\nInterrupted. What is finished is stored in {printable(str(out))}; "
+                "the same command goes on from there."
+            )
+            raise
     return Finished(store, frozenset(item.cell.cell_id for item in planned), failed)
+
+
+def _greet(claims: Claims, console: Console) -> None:
+    """Clear away what killed processes left, and name other sweeps that run in the folder."""
+    claims.sweep_up()
+    if others := claims.others("sweep"):
+        where = ", ".join(lease.where for lease in others)
+        console.print(f"Another sweep runs in this folder ({where}). This one takes cells that are free.")
+
+
+def _follow(
+    events: Iterable[Result | CellProgress | Waiting], units: Sequence[Unit], workers: int
+) -> list[Cell]:
+    """Show what happens in a sweep; returns the cells that fail."""
+    failed: list[Cell] = []
+    kinds = [(str(cell), kind(cell)) for unit in units for cell in unit.cells]
+    with Display(len(kinds), "cells", kinds=kinds, workers=workers) as display:
+        for event in events:
+            if isinstance(event, CellProgress):
+                _show(display, event)
+            elif isinstance(event, Waiting):
+                where = ", ".join(event.where)
+                display.say(f"Waiting for {event.cells} cells that other processes compute: {where}.")
+            else:
+                _tell(display, event)
+                failed += [event.cell] if event.status == "failed" else []
+    return failed
 
 
 def _console() -> Console:

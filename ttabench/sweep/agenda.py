@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,20 +40,20 @@ def make_agenda(
 
     With all `scores`, a result without the dear ones is computed again where a stale one would be.
     """
-    held = {} if store is None or overwrite == "always" else store.latest()
+    held = {} if store is None or overwrite == "always" else store.latest(quick=True)
     agenda = Agenda()
     for item in planned:
         record = held.get(item.cell.cell_id) if item.cell.checkpoint else None
         if item.unmet:
             agenda.not_applicable.append(item)
-        elif record is None or record.result.status == "n/a":
+        elif record is None or record.data["status"] == "n/a":
             agenda.todo.append(item.cell)
         elif overwrite == "stale" and record.changes:
             agenda.todo.append(item.cell)
             agenda.stale.setdefault(item.cell.method, set()).update(record.changes)
         elif overwrite == "stale" and scores == "all" and lacks_scores(record):
             agenda.todo.append(item.cell)
-        elif record.result.status == "ok":
+        elif record.data["status"] == "ok":
             agenda.done.append(item.cell)
         elif overwrite in ("failed", "stale"):
             agenda.todo.append(item.cell)
@@ -78,18 +78,20 @@ def make_units(
     device_memory: int = 0,
     cell_seconds: float = 0.0,
     scores: str = "cheap",
+    begun: Mapping[str, int] | None = None,
 ) -> list[Unit]:
     """Units of cells of one classifier and dataset; the first ones are large, the last ones single cells.
 
     A unit takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
     and Kuck, 1987), so that all workers have work until the end whatever a cell takes. Its needs are
-    `device_memory` in bytes and `cell_seconds` for each of its cells; 0 = no limit.
+    `device_memory` in bytes and `cell_seconds` for each of its cells; 0 = no limit. `begun` is the results
+    folder before `todo` was made from it, see :func:`ttabench.tail.sizes`.
     """
     groups: dict[tuple[str, ...], list[Chain]] = {}
     for chain in make_chains(todo, planned):
         groups.setdefault((chain[0].arch, chain[0].checkpoint, chain[0].dataset), []).append(chain)
     left = sum(len(chain) for chains in groups.values() for chain in chains)
-    results = store.root.absolute()
+    results, sizes = store.root.absolute(), tuple((begun or {}).items())
     units: list[Unit] = []
     for chains in groups.values():
         start = 0
@@ -100,7 +102,7 @@ def make_units(
                 count += len(chains[end])
                 end += 1
             part, start, left = tuple(chains[start:end]), end, left - count
-            units.append(Unit(part, results, device, device_memory, cell_seconds * count, scores))
+            units.append(Unit(part, results, device, device_memory, cell_seconds * count, scores, sizes))
     return units
 
 
@@ -127,11 +129,13 @@ def plan_rows(planned: Iterable[Planned]) -> Iterator[dict[str, Any]]:
 
 def record_not_applicable(items: Sequence[Planned], store: Store) -> None:
     """Store each cell that cannot be run with its reason, once."""
-    held = store.latest()
+    held = store.latest(quick=True) if items else {}
     writer = store.writer()
-    for item in items:
-        if item.cell.cell_id not in held:
-            writer.append(Result(cell=item.cell, status="n/a", reason=item.unmet))
+    writer.extend(
+        Result(cell=item.cell, status="n/a", reason=item.unmet)
+        for item in items
+        if item.cell.cell_id not in held
+    )
     writer.close()
 
 

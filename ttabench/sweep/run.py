@@ -2,47 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 
 from ttabench.cell import Result
-from ttabench.events import CellProgress, Done
+from ttabench.claims import Claims
+from ttabench.events import CellProgress, Done, Elsewhere, Waiting
 from ttabench.executors import Died, Executor
 from ttabench.store import Store
+from ttabench.sweep.others import Others
 from ttabench.unit import Unit
 
 
 def run(
-    todo: Sequence[Unit], store: Store, executor: Executor, workers: int, *, fail_fast: bool = False
-) -> Generator[Result | CellProgress]:
-    """Run units, and yield progress and stored results. With `fail_fast`, stop at the first failure."""
+    todo: Sequence[Unit],
+    store: Store,
+    executor: Executor,
+    workers: int,
+    *,
+    claims: Claims,
+    start: Mapping[str, int],
+    fail_fast: bool = False,
+) -> Generator[Result | CellProgress | Waiting]:
+    """Run units, and yield progress and stored results, also those that other processes store meanwhile.
+
+    claims, start   see :class:`Others`.
+    fail_fast       stop at the first failure.
+    """
     stored: set[str] = set()  # a sequence that was begun twice reports some cells twice
-    with closing(executor(todo, workers)) as events:
-        for event in events:
-            if isinstance(event, CellProgress):
-                yield event
-                continue
-            results = event.results if isinstance(event, Done) else _died(event, store, stored)
-            new = [result for result in results if result.cell.cell_id not in stored]
-            stored.update(result.cell.cell_id for result in new)
-            yield from new
-            if fail_fast and any(r.status == "failed" for r in new):
-                return
+    others = Others(todo, store, claims, start)
+    for event in _events(todo, executor, workers, others):
+        if isinstance(event, CellProgress | Waiting):
+            yield event
+            continue
+        results = _died(event, store, stored, others) if isinstance(event, Died) else event
+        new = [result for result in results if result.cell.cell_id not in stored]
+        stored.update(result.cell.cell_id for result in new)
+        yield from new
+        if fail_fast and any(r.status == "failed" for r in new):
+            return
 
 
-def _died(event: Died, store: Store, stored: Collection[str]) -> tuple[Result, ...]:
+def _events(
+    todo: Sequence[Unit], executor: Executor, workers: int, others: Others
+) -> Generator[CellProgress | Waiting | Died | Sequence[Result]]:
+    """What the executor yields, with results in place of `Done`; then those of other processes."""
+    while todo:
+        with closing(executor(todo, workers)) as events:
+            for event in events:
+                if isinstance(event, Elsewhere):
+                    yield list(others.note(event))
+                else:
+                    yield event.results if isinstance(event, Done) else event
+        waiting = others.wait()
+        try:
+            while True:
+                event = next(waiting)
+                yield event if isinstance(event, Waiting) else [event]
+        except StopIteration as end:
+            todo = end.value
+
+
+def _died(event: Died, store: Store, stored: Collection[str], others: Others) -> list[Result]:
     """Record the cells that a unit lost with its worker: the one that ran, and those that go on from it."""
-    results: list[Result] = []
-    for cell in event.job.cells:
-        if cell.cell_id in stored:
+    left = [cell for cell in event.job.cells if cell.cell_id not in stored]
+    results = others.stored([cell.cell_id for cell in left])  # the worker died before it could say so
+    known = {result.cell.cell_id for result in results}
+    lost: list[Result] = []
+    for cell in left:
+        if cell.cell_id in known:
             continue
         reason = event.reason
-        if results:
-            at = results[0].cell
+        if lost:
+            at = lost[0].cell
             reason = f"{at.corruption}-{at.severity}, earlier in this continual run, failed"
-        results.append(Result(cell=cell, status="failed", reason=reason))
+        lost.append(Result(cell=cell, status="failed", reason=reason))
     writer = store.writer()
-    for result in results:
-        writer.append(result)
+    writer.extend(lost)
     writer.close()
-    return tuple(results)
+    return [*results, *lost]

@@ -1,0 +1,150 @@
+"""Two sweeps on one results folder: each cell is computed once, and what a killed sweep had is taken over."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Said
+from tests.unit.test_cli_sweep import wait_for
+from ttabench.claims import Claims
+from ttabench.store import Store, load_frame
+
+Run = Callable[..., Said]
+
+NET = """
+import multiprocessing, os, time, torch
+class Net(torch.nn.Sequential):
+    def forward(self, x):
+        if multiprocessing.parent_process():
+            time.sleep(float(os.environ.get("PAUSE", "0.02")))
+        return super().forward(x)
+def build(num_classes):
+    torch.manual_seed(0)
+    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]
+    return Net(*pool, torch.nn.Linear(48, num_classes))
+"""
+GRID = ("--archs", "net:build", "--methods", "bn_stats", "--limit", "40", "--batch-size", "10")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path / "results"
+
+
+def start(out: Path, *options: str, pause: float = 0.02) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *options]
+    folder = str(out.parent)
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([folder, *sys.path]), "PAUSE": str(pause),
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*command, "--out", str(out)], cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def records(out: Path) -> Counter[str]:
+    """How many results each cell has."""
+    return Counter(record.cell_id for record in Store.at(out).records())
+
+
+def claimed(out: Path) -> int:
+    return len(list((out / "running").glob("*@*")))
+
+
+def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> None:
+    one = start(out, "--workers", "2")
+    wait_for(lambda: claimed(out) >= 1)
+    two = start(out, "--workers", "1")
+    for process in (one, two):
+        _, err = process.communicate(timeout=200)
+        assert process.returncode == 0, err
+        assert "30 cells in" in err
+    assert "Another sweep runs in this folder" in err
+    assert set(records(out).values()) == {1}
+    assert len(records(out)) == 30
+    assert os.listdir(out / "running") == []
+
+
+def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(out: Path) -> None:
+    slow = start(out, "--workers", "1", "--corruptions", "fog", pause=30)
+    wait_for(lambda: claimed(out) >= 1)
+    quick = start(out, "--workers", "1", "--corruptions", "fog")
+    assert quick.stderr
+    lines: list[str] = []
+    while "Waiting for 1 cells" not in (line := quick.stderr.readline()):
+        lines.append(line)
+        assert quick.poll() is None, lines
+    assert re.search(r"other processes compute: \S+:\d+\.", line)
+    assert len(records(out)) == 1
+    slow.send_signal(signal.SIGKILL)
+    slow.communicate()
+    _, err = quick.communicate(timeout=200)
+    assert quick.returncode == 0, err
+    assert set(records(out).values()) == {1}
+    assert set(load_frame(out)["status"]) == {"ok"}
+
+
+def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    usual = ("sweep", *GRID, "--corruptions", "fog,snow", "--workers", "0", "--out")
+    assert ttabench(*usual, out.parent / "alone").code == 0
+    alone = Store.at(out.parent / "alone").latest()
+    key, record = next(iter(alone.items()))
+    Store.create(out, Store.at(out.parent / "alone").sweep())
+    with Claims(out) as other:
+        assert other.take(key)
+        real, waited = time.sleep, []
+
+        def stores_meanwhile(seconds: float) -> None:
+            if seconds == 0.5 and not waited:  # the sweep waits
+                waited.append(len(records(out)))
+                writer = Store.at(out).writer()
+                writer.append(record.result)
+                writer.close()
+                other.release(key)
+            real(seconds)
+
+        monkeypatch.setattr("ttabench.sweep.others.time.sleep", stores_meanwhile)
+        said = ttabench(*usual, out)
+    assert said.code == 0, said.err
+    assert waited == [3]
+    assert records(out) == Counter(dict.fromkeys(alone, 1))
+    assert "[4/4]" in said.err
+
+
+@pytest.mark.parametrize("reset", ["per_corruption", "continual"])
+def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
+    out: Path, reset: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import multiprocessing, os, pathlib, signal, sys\n"
+        "if 'from multiprocessing' in ' '.join(sys.orig_argv):\n"
+        "    def hook(event, arguments):\n"
+        "        once = pathlib.Path('once')\n"
+        "        if event == 'os.remove' and '@' in str(arguments[0]) and not once.exists():\n"
+        "            once.touch()\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    sys.addaudithook(hook)\n"
+    )
+    process = start(out, "--workers", "1", "--corruptions", "fog,snow", "--reset", reset)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert (tmp_path / "once").exists()
+    assert set(records(out).values()) == {1}
+    assert len(records(out)) == 4

@@ -1,0 +1,70 @@
+"""The cells of a sweep that other processes compute, as the sweep sees them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ttabench.cell import Result
+from ttabench.claims import Claims
+from ttabench.events import Elsewhere, Waiting
+from ttabench.store import Store
+from ttabench.tail import Tail
+from ttabench.unit import Chain, Unit
+
+POLL = 0.5  # seconds between two looks
+
+
+class Others:
+    """Chains of cells that another process claimed, or has stored.
+
+    claims   of this sweep.
+    start    the results folder when its cells were planned, see :func:`ttabench.tail.sizes`.
+    """
+
+    def __init__(self, units: Sequence[Unit], store: Store, claims: Claims, start: Mapping[str, int]) -> None:
+        self._of = {chain[0].cell_id: (unit, chain) for unit in units for chain in unit.chains}
+        self._claims, self._tail = claims, Tail(store.root, start)
+        self._chains: dict[str, Chain] = {}
+
+    def note(self, event: Elsewhere) -> Iterator[Result]:
+        """Keep in mind what a worker did not take; the results of it that are already stored."""
+        self._chains[event.cells[0]] = self._of[event.cells[0]][1]
+        return self._stored()
+
+    def stored(self, cells: Collection[str]) -> list[Result]:
+        """The results of these cells that were stored since the start, by whatever process."""
+        self._tail.has()
+        return [self._tail.result(key) for key in cells if key in self._tail.stored]
+
+    def wait(self) -> Generator[Result | Waiting, None, list[Unit]]:
+        """Wait until nothing is left elsewhere, or something became free again, because its process died.
+
+        Yields results as they are stored, and who is waited for. Returns what became free.
+        """
+        told: tuple[str, ...] = ()
+        while self._chains:
+            # First the claims, then the store: what was stored before its claim ended is seen.
+            free = [key for key in self._chains if self._claims.is_free(key)]
+            yield from self._stored()
+            if free := [key for key in free if key in self._chains]:
+                return [self._unit(self._chains.pop(key)) for key in free]
+            where = tuple(sorted({place for key in self._chains for place in self._claims.where(key)}))
+            if self._chains and where and where != told:
+                told = where
+                yield Waiting(sum(map(len, self._chains.values())), where)
+            if self._chains:
+                time.sleep(POLL)
+        return []
+
+    def _stored(self) -> Iterator[Result]:
+        """The results of chains that are complete; these are no longer waited for."""
+        for key, chain in list(self._chains.items()):
+            if self._tail.has(*(cell.cell_id for cell in chain)):
+                del self._chains[key]
+                yield from (self._tail.result(cell.cell_id) for cell in chain)
+
+    def _unit(self, chain: Chain) -> Unit:
+        unit = self._of[chain[0].cell_id][0]
+        return replace(unit, chains=(chain,), seconds=unit.seconds * len(chain) / len(unit.cells))
