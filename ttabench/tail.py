@@ -56,4 +56,9 @@ class Tail:
         path, start, length = self.stored[key]
         with path.open("rb") as file:
             file.seek(start)
-            return Result.from_json(decode(file.read(length)))
+            return result_in(file.read(length))
+
+
+def result_in(line: bytes) -> Result:
+    """The result of a line that :meth:`Tail.look` gave. Raises ValueError where it is damaged."""
+    return Result.from_json(decode(line))
