@@ -11,6 +11,7 @@ from ttabench_reports.files import write_text
 from ttabench_reports.page import cards, details, figures, gaps, overview, per_corruption, render
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.report import Report
+from ttabench_reports.sheets import words
 
 NAME = "results.html"
 
@@ -42,6 +43,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         filters=overview.filters(lines),
         several=overview.several(lines),
         lines=lines,
+        how=words.join(words.ranking(report.tables), words.GIVEN),
         sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
         figures=pictures,
         left_out=left_out,

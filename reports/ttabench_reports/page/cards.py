@@ -16,6 +16,7 @@ from ttabench.protocol import Protocol
 from ttabench_reports import naming
 from ttabench_reports.frames import PROTOCOL
 from ttabench_reports.given import Given, given
+from ttabench_reports.notes import Notes
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.shape import Row, Table
 
@@ -86,8 +87,8 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         "Predictions among": used["scored_classes"],
         "Between batches": ["" if text == "nothing" else f"restores {text}" for text in used["restores"]],
         "Source data": ok["source_used"] if ok["source_used"].any() else [given(row.about).source],
-        "Stale because": used["stale_because"],
-        "Alarms": used["alarm"],
+        "Stale because": ranges(used["stale_because"]),
+        "Alarms": ranges(used["alarm"]),
         "Severities": [str(s) for s in sorted(set(used["severity"])) if s],
         "Seeds": [", ".join(map(str, sorted(set(used["seed"]))))],
         "Seconds": [f"{used['seconds'].sum():,.0f} in {len(used):,} cells"],
@@ -112,6 +113,13 @@ def machines(cells: pd.DataFrame) -> list[str]:
         "; ".join(filter(None, (device, f"{n} thread{'s' * (n != 1)}" if n else "", versions)))
         for device, n, versions in columns
     ]
+
+
+def ranges(texts: Iterable[str]) -> list[str]:
+    """Texts that differ in their numbers only, as one with their range: ``uses 1.9 to 5.0 classes``."""
+    notes = Notes()
+    letters = [notes.letter(text) for text in dict.fromkeys(texts) if text]
+    return [notes.text(letter) for letter in dict.fromkeys(letters)]
 
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ import pandas as pd
 
 from ttabench.store import MISSING
 from ttabench_reports import naming
-from ttabench_reports.notes import Notes, kind
+from ttabench_reports.notes import kind
+from ttabench_reports.page import cards
 
 KINDS = ("missing", "failed", "stale", "n/a", "alarm", "warning")
 
@@ -63,14 +64,13 @@ def _group(name: str, cells: pd.DataFrame, column: str) -> list[Gap]:
     for (arch, _), group in cells.assign(_kind=cells[column].map(kind)).groupby(
         ["arch", "_kind"], sort=False
     ):
-        notes = Notes()
-        letters = [notes.letter(text) for text in group[column].unique()]  # one: they are of one kind
         places = group[["dataset", "severity"]].drop_duplicates().itertuples(index=False)
         methods = sorted({naming.method(label) for label in group["method"]}, key=str.casefold)
         found.append(Gap(
             name, tuple(methods), naming.arch(str(arch)),
             tuple(naming.where(naming.dataset(dataset), severity) for dataset, severity in places),
-            _titles(group["corruption"].unique()), len(group), notes.text(letters[0]) or "no reason stored",
+            _titles(group["corruption"].unique()), len(group),
+            "; ".join(cards.ranges(group[column])) or "no reason stored",
         ))  # fmt: skip
     return found
 

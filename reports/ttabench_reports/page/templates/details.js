@@ -38,7 +38,7 @@ function target(element) {
   return at < 0 ? null : { cell, row, column: table.dataset.columns.split(" ")[at] };
 }
 
-function describe({ row, column }) {
+function describe({ cell, row, column }) {
   const { rows, texts, columns } = known();
   const about = rows[Number(row.dataset.r)];
   const fact = (name) => texts[about.facts[name]];
@@ -46,8 +46,8 @@ function describe({ row, column }) {
   panel.replaceChildren(make("h4", texts[about.name]));
   panel.append(make("p", `${texts[about.arch]} · ${texts[about.table]} · ${columns[column] ?? column}`, "where"));
   if (column in about.values) panel.append(...mean(about, column));
-  for (const cell of cells) panel.append(...measured(cell, cells.length > 1, texts));
-  if (about.sd[column] != null) panel.append(pairs([["sd over seeds", `±${fixed(about.sd[column], 2)}`]]));
+  if (cells.length === 1) panel.append(...measured(cells[0], texts));
+  if (cells.length > 1) panel.append(...seeds(cells, about.sd[column], Number(cell.dataset.v || NaN), texts));
   panel.append(make("hr"), pairs([
     ["Protocol", fact("protocol")],
     ["Settings", settings(fact("config"))],
@@ -75,18 +75,34 @@ function mean(about, column) {
   ])];
 }
 
-function measured([seed, accuracy, low, high, seconds, id, when, machine, code, why], several, texts) {
-  const big = make("div", accuracy == null ? "no number" : `${fixed(accuracy, 2)} %`, "big");
-  if (accuracy != null) big.append(make("small", `  95 % [${fixed(low, 2)}, ${fixed(high, 2)}]${several ? `, seed ${seed}` : ""}`));
+const percent = (accuracy) => (accuracy == null ? "no number" : `${fixed(accuracy, 2)} %`);
+const between = (low, high) => (low == null ? "" : `[${fixed(low, 2)}, ${fixed(high, 2)}]`);
+
+function measured([seed, accuracy, low, high, seconds, id, when, machine, code, why], texts) {
+  const big = make("div", percent(accuracy), "big");
+  if (accuracy != null) big.append(make("small", `  95 % ${between(low, high)}`));
   return [big, pairs([
-    ["Why", texts[why], "why"],
-    ["Seed", several ? "" : String(seed)],
+    [accuracy == null ? "Why" : "Note", texts[why], "why"],
+    ["Seed", String(seed)],
     ["Seconds", fixed(seconds, 2)],
     ["Stored", day(when)],
     ["Cell", id, "hash"],
     ["Code", texts[code], "hash"],
     ["Machine", texts[machine]],
   ])];
+}
+
+// Several seeds: their mean, a line for each, and once what they have in common.
+function seeds(cells, sd, mean, texts) {
+  const big = make("div", Number.isNaN(mean) ? "no number" : percent(mean), "big");
+  if (sd != null) big.append(make("small", `  ± ${fixed(sd, 2)} over seeds`));
+  const distinct = (at) => [...new Set(cells.map((cell) => texts[cell[at]]))].join(" / ");
+  const lines = cells.flatMap(([seed, accuracy, low, high, seconds, id, when, , , why]) => [
+    [`Seed ${seed}`, `${percent(accuracy)} ${between(low, high)}, ${fixed(seconds, 2)} s, ${day(when)}`],
+    ["", id, "hash"],
+    ["", texts[why], "why"],
+  ]);
+  return [big, pairs([...lines, ["Code", distinct(8), "hash"], ["Machine", distinct(7)]])];
 }
 
 function settings(text) {

@@ -123,7 +123,7 @@ theme.addEventListener("click", () => {
   root.dataset.theme = dark ? "light" : "dark";
 });
 
-// ---- a card that is linked to opens; printed, all are open
+// ---- a card that is linked to opens
 
 function openTarget() {
   const card = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
@@ -135,4 +135,3 @@ function openTarget() {
 }
 addEventListener("hashchange", openTarget);
 openTarget();
-addEventListener("beforeprint", () => all("details").forEach((each) => (each.open = true)));
