@@ -33,10 +33,10 @@ from ttabench_methods import extractor, references
 class ActMADConfig:
     """Official defaults. lr: CIFAR-100's; CIFAR-10 and ImageNet have others. source_images: 0 = all."""
 
-    lr: NonNegative = 1e-3
-    momentum: Annotated[float, Range(above=0, below=1)] = 0.9
-    weight_decay: NonNegative = 5e-4
-    source_images: Natural = 10_000
+    lr: NonNegative = 1e-3  # learning rate; CIFAR-100's, others have their own
+    momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # of Nesterov SGD
+    weight_decay: NonNegative = 5e-4  # of Nesterov SGD
+    source_images: Natural = 10_000  # images for the source's statistics; 0 = all
 
 
 class Moments(torch.autograd.Function):

@@ -32,10 +32,10 @@ from ttabench_methods import references
 class ActMADViTConfig:
     """weight, momentum: the port's. lr: unverified for this method."""
 
-    lr: NonNegative = 5e-3
-    momentum: Momentum = 0.9
-    weight: NonNegative = 30.0
-    source_images: Annotated[int, Range(least=2)] = 768
+    lr: NonNegative = 5e-3  # learning rate; unverified for this method
+    momentum: Momentum = 0.9  # of SGD; the port's
+    weight: NonNegative = 30.0  # weight of the distance in the loss; the port's
+    source_images: Annotated[int, Range(least=2)] = 768  # images for the source's statistics; the port's
 
 
 def norms_after_blocks(model: tta.Classifier) -> list[str]:

@@ -41,9 +41,9 @@ CHUNK = 1 << 17  # values processed together on a CPU, so that they fit into its
 class AQRConfig:
     """Defaults: our choice. source_images: 0 = all."""
 
-    cells: Annotated[int, Range(least=2)] = 128
-    samples: Count = 2048
-    source_images: Natural = 5_000
+    cells: Annotated[int, Range(least=2)] = 128  # pieces of the piecewise linear map of a channel; our choice
+    samples: Count = 2048  # values per channel and batch that its quantiles come from; our choice
+    source_images: Natural = 5_000  # images for the source's quantiles; 0 = all; our choice
 
 
 def levels() -> tuple[float, ...]:

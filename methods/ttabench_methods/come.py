@@ -62,22 +62,22 @@ class COMEConfig:
     K  None: the number of classes. `official_quirks` sets it to 1000 and overrides another value.
     """
 
-    host: Literal["tent", "eata", "sar"] = "tent"
+    host: Literal["tent", "eata", "sar"] = "tent"  # the method whose entropy is replaced
     K: Positive | None = None
-    norms: Literal["batch", "all"] | None = None
-    statistics: Literal["batch", "median"] | None = None
-    optimizer: Literal["adam", "adamw", "sgd", "nesterov"] | None = None
-    lr: NonNegative | None = None
-    momentum: Momentum | None = None
-    steps: Count | None = None
-    e0_factor: NonNegative | None = None
-    d_margin: NonNegative | None = None
-    fisher_alpha: NonNegative | None = None
-    fisher_images: Natural | None = None
-    fisher_batch_size: Count | None = None
-    rho: NonNegative | None = None
-    reset_constant: NonNegative | None = None
-    official_quirks: bool = False
+    norms: Literal["batch", "all"] | None = None  # None: the host's; which norm layers are adapted
+    statistics: Literal["batch", "median"] | None = None  # None: the host's; what batch norm normalises with
+    optimizer: Literal["adam", "adamw", "sgd", "nesterov"] | None = None  # None: the host's
+    lr: NonNegative | None = None  # None: the host's; learning rate
+    momentum: Momentum | None = None  # None: the host's; of SGD; β₁ of Adam
+    steps: Count | None = None  # None: the host's; TENT: updates per batch
+    e0_factor: NonNegative | None = None  # None: the host's; EATA, SAR: entropy limit, over ln C
+    d_margin: NonNegative | None = None  # None: the host's; EATA: limit of |cos| with the average prediction
+    fisher_alpha: NonNegative | None = None  # None: the host's; EATA: weight of the Fisher penalty
+    fisher_images: Natural | None = None  # None: the host's; EATA: images for the Fisher information, 0 = all
+    fisher_batch_size: Count | None = None  # None: the host's; EATA: images per batch of them
+    rho: NonNegative | None = None  # None: the host's; SAR: radius of the sharpness-aware step
+    reset_constant: NonNegative | None = None  # None: the host's; SAR: average loss below which it resets
+    official_quirks: bool = False  # K = 1000, 1e-7 added to every mass, and SAR's own quirks
 
     def __post_init__(self) -> None:
         if self.official_quirks:

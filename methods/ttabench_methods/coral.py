@@ -37,10 +37,10 @@ from ttabench_methods import extractor, references
 class CORALConfig:
     """Defaults: official, CIFAR-10; lr a tenth, so that small nets do not diverge. source_images: 0 = all."""
 
-    lr: NonNegative = 1e-3
-    momentum: Momentum = 0.9
-    scale: NonNegative = 0.05
-    source_images: Natural = 10_000
+    lr: NonNegative = 1e-3  # learning rate; a tenth of the official one
+    momentum: Momentum = 0.9  # of SGD
+    scale: NonNegative = 0.05  # weight of the loss
+    source_images: Natural = 10_000  # images for the source's moments; 0 = all
 
 
 def coral(source: Tensor, target: Tensor) -> Tensor:

@@ -39,15 +39,15 @@ from ttabench_methods.views import View, random_view
 class CoTTAConfig:
     """Defaults: the official CIFAR-10-C configuration (batch size 200)."""
 
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: NonNegative = 1e-3
-    momentum: Momentum = 0.9
+    optimizer: Literal["adam", "sgd"] = "adam"  # of the student; official for ImageNet: sgd
+    lr: NonNegative = 1e-3  # learning rate
+    momentum: Momentum = 0.9  # of SGD; β₁ of Adam
     smoothing: UnitInterval = 0.999
     restore: UnitInterval = 0.01
-    threshold: NonNegative = 0.92  # above 1: always
+    threshold: NonNegative = 0.92  # of the anchor's confidence: below, views are averaged; above 1: always
     views: Count = 32
-    symmetric: bool = False
-    official_quirks: bool = False
+    symmetric: bool = False  # symmetric cross-entropy, official for ImageNet; the paper has no such form
+    official_quirks: bool = False  # views are drawn for every batch, also where they are not used
 
 
 class CoTTA(Method[CoTTAConfig]):

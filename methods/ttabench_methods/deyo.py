@@ -47,13 +47,13 @@ class DeYOConfig(tta.NormSettings):
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "sgd"] = "sgd"
     lr: NonNegative = 2.5e-4
-    entropy_factor: NonNegative = 0.5
+    entropy_factor: NonNegative = 0.5  # τ_Ent over ln C: images of higher entropy are left out
     plpd_limit: Annotated[float, Range(least=-1, most=1)] = 0.2
-    e0_factor: NonNegative = 0.4
-    entropy_weight: NonNegative = 1.0
-    plpd_weight: NonNegative = 1.0
-    patches: Count = 4
-    official_quirks: bool = False
+    e0_factor: NonNegative = 0.4  # Ent₀ over ln C, in the weight of an image
+    entropy_weight: NonNegative = 1.0  # factor of exp(Ent₀ − Ent) in the weight; 0 = off
+    plpd_weight: NonNegative = 1.0  # factor of exp(PLPD) in the weight; 0 = off
+    patches: Count = 4  # parts per side into which an image is cut
+    official_quirks: bool = False  # top layers are found by their names
 
 
 def random_orders(count: int, patches: int, device: torch.device) -> Tensor:

@@ -43,11 +43,11 @@ class EATAConfig(tta.NormSettings):
 
     optimizer: Literal["adam", "sgd"] = "sgd"
     lr: NonNegative = 5e-3
-    e0_factor: NonNegative = 0.4
-    d_margin: NonNegative = 0.4
+    e0_factor: NonNegative = 0.4  # E₀ over ln C: samples of higher entropy are unreliable
+    d_margin: NonNegative = 0.4  # ε: samples whose |cos| with the average prediction reaches it are redundant
     fisher_alpha: NonNegative = 1.0
-    fisher_images: Natural = 2000  # 0: all there are
-    fisher_batch_size: Count = 64
+    fisher_images: Natural = 2000  # clean images for the Fisher information; 0 = all
+    fisher_batch_size: Count = 64  # images per batch of the Fisher information
 
 
 class EATA(tta.NormAdapter[EATAConfig]):

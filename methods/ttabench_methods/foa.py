@@ -53,10 +53,10 @@ class FOAConfig:
     population: Annotated[int, Range(least=2, also=0)] = 0
     sigma: Positive = 1.0
     weight: NonNegative = 0.4
-    alpha: UnitInterval = 0.1
+    alpha: UnitInterval = 0.1  # α: weight of a new batch in the average feature
     step: NonNegative = 1.0
-    source_images: Annotated[int, Range(least=2)] = 32
-    official_quirks: bool = False
+    source_images: Annotated[int, Range(least=2)] = 32  # N: source images for the statistics
+    official_quirks: bool = False  # squared norms in the fitness, and no batch at hand in the average
 
 
 def moments(summaries: list[Tensor]) -> list[tuple[Tensor, Tensor]]:

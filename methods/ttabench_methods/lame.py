@@ -40,10 +40,10 @@ class LAMEConfig:
     """Defaults: the official code's. neighbours: k. iterations: at most."""
 
     affinity: Literal["knn", "rbf", "linear"] = "rbf"
-    neighbours: Count = 5
-    symmetric: bool = False
+    neighbours: Count = 5  # k: neighbours of an image
+    symmetric: bool = False  # affinities (W + Wᵀ)/2; official: not
     bound: NonNegative = 1.0
-    iterations: Count = 100
+    iterations: Count = 100  # at most
 
 
 def affinities(features: Tensor, kind: str, neighbours: int, symmetric: bool = False) -> Tensor:

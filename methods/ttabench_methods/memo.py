@@ -48,11 +48,11 @@ class MEMOConfig:
 
     views: Count = 32
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    lr: NonNegative = 5e-3
-    weight_decay: NonNegative = 0.0
-    steps: Count = 1
+    lr: NonNegative = 5e-3  # η: learning rate
+    weight_decay: NonNegative = 0.0  # of the optimiser; official: 0.01 with AdamW
+    steps: Count = 1  # updates per image
     prior: NonNegative = 16.0
-    official_quirks: bool = False
+    official_quirks: bool = False  # the optimiser keeps its state from image to image
 
 
 def marginal_entropy(logits: Tensor) -> Tensor:

@@ -54,14 +54,14 @@ class POEMConfig(tta.NormSettings):
 
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "adamw", "sgd", "nesterov"] = "sgd"
-    weighted: bool = True
-    e0_factor: NonNegative = 0.4
-    gamma: NonNegative = 1 / (8 * math.sqrt(3))
-    eps_clip: Annotated[float, Range(above=0, below=2)] = 1.8
-    delayed_start: Natural = 100
-    temperature: Positive = 1.0
-    source_images: Natural = 2500
-    official_quirks: bool = False
+    weighted: bool = True  # weight images by their entropy, and leave out those from E₀ on
+    e0_factor: NonNegative = 0.4  # E₀ over ln C
+    gamma: NonNegative = 1 / (8 * math.sqrt(3))  # learning rate of the bettor
+    eps_clip: Annotated[float, Range(above=0, below=2)] = 1.8  # limit of the bet ε
+    delayed_start: Natural = 100  # images that the bettor sees before the first update
+    temperature: Positive = 1.0  # of the softmax
+    source_images: Natural = 2500  # images for the source's entropies; 0 = all; a quarter of the test set
+    official_quirks: bool = False  # the weight is squared, and momentum moves weights without a loss, too
 
 
 class POEM(tta.NormAdapter[POEMConfig]):

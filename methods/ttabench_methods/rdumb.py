@@ -37,7 +37,7 @@ class RDumbConfig(ETAConfig):
     """ETA's, and T from the paper. `official_quirks` overrides ε and the learning rate."""
 
     reset_every: Count = 1000
-    official_quirks: bool = False
+    official_quirks: bool = False  # E₀, ε and the learning rate of ImageNet
 
     def __post_init__(self) -> None:
         if self.official_quirks:

@@ -43,13 +43,13 @@ class ROIDConfig(tta.NormSettings):
     """Defaults: the official CIFAR configuration (batch size 200)."""
 
     norms: Literal["batch", "all"] = "all"
-    average_momentum: UnitInterval = 0.9
-    temperature: Positive = 1 / 3
-    clip: Annotated[float, Range(above=0, below=1)] = 0.99
+    average_momentum: UnitInterval = 0.9  # of the average prediction ȳ
+    temperature: Positive = 1 / 3  # τ, in the weight of an image
+    clip: Annotated[float, Range(above=0, below=1)] = 0.99  # largest ŷ in the soft likelihood ratio
     ensemble: UnitInterval = 0.99
-    consistency: bool = True
-    prior_correction: bool = True
-    official_quirks: bool = False
+    consistency: bool = True  # add the cross-entropy with a view of the image
+    prior_correction: bool = True  # multiply predictions by the smoothed prior
+    official_quirks: bool = False  # the prior multiplies logits; short batches count less
 
 
 def slr(p: Tensor, clip: float) -> Tensor:

@@ -37,13 +37,13 @@ from ttabench_methods.views import View, random_view
 class RoTTAConfig:
     """Defaults: the official configuration for CIFAR-10-C and CIFAR-100-C (batch size 64)."""
 
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: NonNegative = 1e-3
-    momentum: Momentum = 0.9
+    optimizer: Literal["adam", "sgd"] = "adam"  # of the student
+    lr: NonNegative = 1e-3  # learning rate
+    momentum: Momentum = 0.9  # of SGD; β₁ of Adam
     alpha: UnitInterval = 0.05
     nu: UnitInterval = 0.001
     capacity: Count = 64
-    update_every: Count = 64
+    update_every: Count = 64  # images of the stream between two updates
     lambda_t: NonNegative = 1.0
     lambda_u: NonNegative = 1.0
 

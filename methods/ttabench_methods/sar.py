@@ -42,9 +42,9 @@ class SARConfig(tta.NormSettings):
     optimizer: Literal["adam", "sgd"] = "sgd"
     lr: NonNegative = 2.5e-4
     rho: NonNegative = 0.05
-    e0_factor: NonNegative = 0.4
+    e0_factor: NonNegative = 0.4  # E₀ over ln C: samples of higher entropy are unreliable
     reset_constant: NonNegative = 0.2
-    official_quirks: bool = False
+    official_quirks: bool = False  # average loss and optimiser outlive a reset; top layers by name
 
 
 class SAR(tta.NormAdapter[SARConfig]):

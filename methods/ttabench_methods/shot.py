@@ -63,14 +63,14 @@ class SHOTConfig:
 
     statistics: Literal["batch", "source"] = "batch"
     optimizer: Literal["adam", "sgd", "nesterov"] = "nesterov"
-    lr: NonNegative = 1e-3
-    momentum: Annotated[float, Range(above=0, below=1)] = 0.9
-    weight_decay: NonNegative = 1e-3
-    information_weight: NonNegative = 1.0
+    lr: NonNegative = 1e-3  # learning rate
+    momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # of SGD; β₁ of Adam
+    weight_decay: NonNegative = 1e-3  # of the optimiser
+    information_weight: NonNegative = 1.0  # weight of L_ent + L_div
     label_weight: NonNegative = 0.3
-    threshold: UnitInterval = 0.9
+    threshold: UnitInterval = 0.9  # online: least probability of a pseudo-label
     steps: Count = 1
-    epochs: Count = 15
+    epochs: Count = 15  # offline: passes over the images
     labellings: Natural = 0
     class_images: Natural = 0
 

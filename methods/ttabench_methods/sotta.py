@@ -44,13 +44,13 @@ class SoTTAConfig(tta.NormSettings):
     norms: Literal["batch", "all"] = "all"
     threshold: UnitInterval = 0.99
     capacity: Count = 64
-    update_every: Count = 64
+    update_every: Count = 64  # images of the stream between two updates
     epochs: Count = 1
-    step_size: Count = 64
+    step_size: Count = 64  # images per mini-batch of the memory
     rho: NonNegative = 0.05
     bn_momentum: UnitInterval = 0.2
     weight_decay: NonNegative = 0.0
-    official_quirks: bool = False
+    official_quirks: bool = False  # both passes of a step update running statistics; top layers by name
 
 
 class SoTTA(tta.NormAdapter[SoTTAConfig]):

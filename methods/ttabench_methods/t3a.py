@@ -35,7 +35,7 @@ class T3AConfig:
     """filter_k: M; the paper chooses among 1, 5, 20, 50, 100 by validation on the source."""
 
     filter_k: Count = 100
-    official_quirks: bool = False
+    official_quirks: bool = False  # prototypes of length 1, first labels by the last layer
 
 
 def most_certain(labels: Tensor, entropies: Tensor, count: int) -> Tensor:

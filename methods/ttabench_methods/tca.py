@@ -33,9 +33,9 @@ from ttabench_methods import references
 class TCAConfig:
     """Defaults: official, CIFAR."""
 
-    filter_k: Count = 20
-    steps: Count = 20
-    lr: NonNegative = 1e-3
+    filter_k: Count = 20  # supports per class: the features of least entropy
+    steps: Count = 20  # of Adam, for the map W
+    lr: NonNegative = 1e-3  # of Adam
 
 
 def most_certain(labels: Tensor, entropies: Tensor, sizes: Tensor) -> Tensor:

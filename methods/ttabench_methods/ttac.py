@@ -53,17 +53,17 @@ Gaussian = tuple[float, Tensor, Tensor]  # features so far, mean (k,), covarianc
 class TTACConfig:
     """Defaults: official, CIFAR-10. source_images: 0 = all, as in the paper."""
 
-    lr: NonNegative = 1e-3
-    momentum: Momentum = 0.9
-    scale: NonNegative = 0.05
-    threshold: UnitInterval = 0.9
-    length: Count = 1280
-    class_length: Count = 128
-    class_min: Count = 16
-    bias_divisor: Positive = 30.0
-    classes: bool = True
-    source_images: Natural = 10_000
-    official_quirks: bool = False
+    lr: NonNegative = 1e-3  # learning rate of SGD
+    momentum: Momentum = 0.9  # of SGD
+    scale: NonNegative = 0.05  # weight of the loss
+    threshold: UnitInterval = 0.9  # least probability with which an image counts for a class
+    length: Count = 1280  # features that the running Gaussian of all averages over
+    class_length: Count = 128  # the same for one class
+    class_min: Count = 16  # features of a class before it counts in the loss
+    bias_divisor: Positive = 30.0  # c is the largest entry of Σ_s over this
+    classes: bool = True  # align classes too
+    source_images: Natural = 10_000  # images for the source's Gaussians; 0 = all
+    official_quirks: bool = False  # a batch above `length` gets a larger weight
 
 
 def absorb(z: Tensor, running: Gaussian, length: int, official: bool = False) -> Gaussian:

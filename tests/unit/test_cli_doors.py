@@ -260,7 +260,20 @@ def test_settings_tell_range_meaning_and_where_they_are_from(
     rows = {s["name"]: s["meaning"] for s in _facts.method("quantile")["settings"]}
     assert rows["minibatch"] == "images per update; chosen (paper: 128 to 512, for 10,000 images)"
     assert rows["start"].endswith("where that has the lower quantile loss; the paper: identity")
+    rows |= {s["name"]: s["meaning"] for s in _facts.method("lame")["settings"]}
+    assert rows["affinity"].endswith('"linear": φ(x_i)·φ(x_j). d_ij = ‖φ(x_i) − φ(x_j)‖')  # over three lines
     assert rows["bank"].startswith("The bank. Its mean is re-based with every update (step)")
+
+
+def test_every_setting_of_every_method_has_a_meaning() -> None:
+    facts = {fact["name"]: fact for fact in _facts.methods()}
+    assert {"come", "quantile", "tent", "ttac"} <= facts.keys()
+    silent = [
+        f"{name}.{s['name']}" for name, fact in facts.items() for s in fact["settings"] if not s["meaning"]
+    ]
+    assert not silent, "say in the Config what these settings are"
+    unnamed = [name for name, fact in facts.items() if fact["settings"] and not fact["about_settings"]]
+    assert not unnamed, "say in the Config's docstring where its values are from"
 
 
 def test_facts_are_plain_data() -> None:

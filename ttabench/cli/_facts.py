@@ -228,13 +228,19 @@ def _meanings(config: type[Any]) -> dict[str, str]:
 
 
 def _symbols(text: str) -> dict[str, str]:
-    """Rows ``| symbol | name | meaning |`` of a method file's table."""
+    """Rows ``| symbol | name | meaning |`` of a method file's table; a row with a meaning alone goes on."""
     found: dict[str, str] = {}
+    names: list[str] = []
     for line in text.splitlines():
-        cells = [cell.strip().strip("`") for cell in line.strip("| ").split("|")]
-        if len(cells) == 3 and cells[1] and cells[2]:
-            symbol = f"{cells[0]}: " if cells[0] else ""
-            found |= {name.strip("` "): symbol + cells[2] for name in cells[1].split(",")}
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")] if line.startswith("|") else []
+        if cells[:-1] == [""] * (len(cells) - 1) and cells and names:
+            found |= {name: f"{found[name]} {cells[-1]}" for name in names}
+        elif len(cells) == 3 and cells[1] and cells[2]:
+            symbol = f"{cells[0]}: " if cells[0] not in ("", "–") else ""
+            names = [name.strip("` ") for name in cells[1].split(",")]
+            found |= dict.fromkeys(names, symbol + cells[2])
+        else:
+            names = []
     return found
 
 

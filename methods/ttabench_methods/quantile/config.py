@@ -26,7 +26,7 @@ class QuantileConfig:
     patience: Natural = 0  # epochs without a lower loss before stopping early, 0 = never
 
     # The decorruptor and what keeps it in bounds
-    size: Literal["small", "medium", "paper"] = "small"  # chosen; paper: 6.2 M parameters
+    size: Literal["small", "medium", "paper"] = "small"  # of the decorruptor; chosen; paper: 6.2 M parameters
     regulariser: NonNegative = 1.0  # weight of the channel means and standard deviations (Section 5); chosen
     proximity: NonNegative = 4.0  # weight of the mean of (T(x) − x)²; 0 in the paper; chosen
 
@@ -38,19 +38,17 @@ class QuantileConfig:
     batch_norm: Literal["source", "target"] = "source"
 
     # The loss
-    quantiles_per_class: Count = 100  # paper: 1,000 points
+    quantiles_per_class: Count = 100  # points per class whose indices are matched; paper: 1,000 points in all
     confident: Annotated[float, Range(above=0, most=1)] = 0.5  # part of each class that points are from
     standardise: bool = True  # features in units of the source's standard deviation; False in the paper
-    source_features: Annotated[int, Range(least=2)] = 10_000  # paper, runtime and memory analysis
-    per_class: NonNegative = (
-        1.0  # offline: weight of the indices within each predicted class; paper: 0; chosen
-    )
+    source_features: Annotated[int, Range(least=2)] = 10_000  # source images; as in the paper
+    per_class: NonNegative = 1.0  # offline: weight of the indices in each predicted class; paper: 0; chosen
     information: NonNegative = 0.1  # weight of information maximisation (SHOT's); 0 in the paper; chosen
 
     # The bank. Its mean is re-based with every update (step), or at an epoch's end as in the paper (epoch;
     # optimal: and with β* of the appendix). none: no bank, the crude estimator.
     bank: Literal["step", "epoch", "optimal", "none"] = "step"
-    bank_on_cpu: bool = False  # paper: on the CPU
+    bank_on_cpu: bool = False  # keep the bank in host memory, as the paper does
 
     # Offline, predictions are means over views of the decorrupted image: a pixel off in four directions, and
     # mirrored where that is a symmetry; the paper: the image alone; chosen

@@ -18,12 +18,12 @@ __all__ = ["QuantilePaper", "QuantilePaperConfig"]
 class QuantilePaperConfig(QuantileConfig):
     """The paper's settings. What it leaves open is ours; of that only `lr` was varied, see below."""
 
-    epochs: Count = 10  # N of Algorithm 1; as `quantile` once had it
-    minibatch: Count = 128  # the paper's runtime analysis; its tables: 512, for 10,000 images
-    lr: Positive = 3e-3  # Gaussian blur, ResNet20, one seed: 70.4; 1e-3: 60.9; 1e-2: 36.0 (Source: 40.1)
-    warmup: UnitInterval = 0.2  # as `quantile`
-    regulariser: NonNegative = 1.0  # the paper has this term and leaves its weight open
-    size: Literal["small", "medium", "paper"] = "paper"  # 6.2 M parameters
+    epochs: Count = 10  # N of Algorithm 1; open in the paper, as `quantile` once had it
+    minibatch: Count = 128  # images per update; the paper's runtime analysis; its tables: 512, for 10,000
+    lr: Positive = 3e-3  # of Adam; open in the paper. Gaussian blur, ResNet20: 70.4; 1e-3: 60.9; 1e-2: 36.0
+    warmup: UnitInterval = 0.2  # part of the updates in which lr rises; open in the paper, as `quantile`
+    regulariser: NonNegative = 1.0  # weight of the channel means and deviations; open in the paper
+    size: Literal["small", "medium", "paper"] = "paper"  # of the decorruptor: 6.2 M parameters
     start: Literal["identity", "auto"] = "identity"
     proximity: NonNegative = 0.0
     standardise: bool = False
