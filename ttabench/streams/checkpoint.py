@@ -71,7 +71,7 @@ class Checkpoint:
     file      ``….npz``: arrays, and JSON data in one of them. It is replaced as a whole.
     identity  what has to be the same for a state to be used: cell, code, versions, device, threads.
     beside    further objects whose values belong to the state, by name.
-    seconds   see :data:`SECONDS`.
+    seconds   see :data:`SECONDS`; 0 = after every batch.
     """
 
     file: Path
@@ -100,7 +100,7 @@ class Checkpoint:
         except OSError as problem:
             self._stop(f"{self.file.parent} cannot take the state of a stream ({problem.strerror})")
         self._last = time.monotonic()
-        self._pause = 10 * (self._last - started)
+        self._pause = 10 * (self._last - started) if self.seconds else 0.0
 
     def _stop(self, text: str) -> None:
         self._usable = False

@@ -68,7 +68,8 @@ def check(method: Any) -> None:
     """Raise NotStorable unless the state of a method, stored and put into a fresh one, is the same state."""
     node, arrays = store(method)
     fresh = object.__new__(type(method))
-    fresh.__dict__ = copy.deepcopy(method._prepared)
+    fresh.counts = Counter()
+    copy.deepcopy(method._prepared).restore(fresh)
     restore(fresh, node, arrays)
     node_again, arrays_again = store(fresh)
     same = node == node_again and arrays.keys() == arrays_again.keys()
@@ -257,18 +258,16 @@ class _Decoder:
             name: self.decode(part, before.get(name), f"{path}.{name}")
             for name, part in node["parts"].items()
         }
-        for name in before.keys() - after.keys():
-            if name in inside:
-                del inside[name]
-            else:
-                object.__delattr__(thing, name)
-        for name, value in after.items():
-            if name in before and before[name] is value:
-                continue
-            if name in inside or (hasattr(thing, "__dict__") and name not in set(_slots(type(thing)))):
-                inside[name] = value
-            else:
-                object.__setattr__(thing, name, value)
+        slots = set(_slots(type(thing)))
+        for name in (before.keys() - after.keys()) & slots:
+            object.__delattr__(thing, name)
+        for name in after.keys() & slots:
+            if name not in before or before[name] is not after[name]:
+                object.__setattr__(thing, name, after[name])
+        if hasattr(thing, "__dict__"):  # refilled in the order in which it was stored
+            kept = {name: inside[name] for name in SKIPPED if name in inside}
+            inside.clear()
+            inside.update({name: value for name, value in after.items() if name not in slots}, **kept)
         return thing
 
     def _object(self, node: Node, fresh: Any, path: str) -> Any:

@@ -63,7 +63,9 @@ def make_agenda(
 
 
 def lacks_scores(record: Record) -> bool:
-    """Whether a result was stored without the dear label-free scores."""
+    """Whether a result was stored without the dear label-free scores, which long streams do not have."""
+    if record.result.cell.protocol.stream:
+        return False
     stored = record.result.details.get("unlabelled", {})
     return record.result.status == "ok" and not stored.keys() >= set(DEAR_SCORES)
 

@@ -1,0 +1,49 @@
+"""The state of every method can be stored, and a fresh method with it goes on bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+
+from tests.conformance.test_all_methods import LIGHTER, imported
+from ttabench.conformance import Case, Run, nets
+from ttabench.conformance.nets import CLASSES
+from ttabench.conformance.state import difference, snapshot
+from ttabench.method_settings import make_config
+from ttabench.registry import method_names
+from ttabench.streams import method_state
+
+
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
+@pytest.mark.parametrize("name", method_names())
+def test_a_method_with_a_stored_state_goes_on_as_the_one_it_was_stored_from(name: str) -> None:
+    cls = imported(name)
+    for net, classifier in nets().items():
+        arch = classifier.architecture()
+        usual = {**cls.for_dataset("conformance", CLASSES), **cls.for_architecture(arch)}
+        config = make_config(cls, LIGHTER.get(name, {}), usual)
+        if cls.needs_of(config).unmet(arch):
+            continue
+        case = Case(cls, config, net, classifier)
+        method = case.fresh()
+        Run(method, case.stream[:2])
+        method_state.check(method)
+        node, arrays = method_state.store(method)
+        node = json.loads(json.dumps(node))
+        arrays = {key: array.copy() for key, array in arrays.items()}
+        before = snapshot(method)
+
+        resumed = case.fresh()
+        resumed.reset()
+        method_state.restore(resumed, node, arrays)
+        assert difference(before, snapshot(resumed)) == "", net
+
+        goes_on = [Run(m, copy.deepcopy(case.stream[2:]), seed=8) for m in (method, resumed)]
+        for expected, found in zip(goes_on[0].logits, goes_on[1].logits, strict=True):
+            assert torch.equal(expected, found), net
+        assert difference(snapshot(method), snapshot(resumed)) == "", net
+        resumed.reset()
+        assert difference(snapshot(case.fresh(), ("_prepared", "counts")), snapshot(resumed)) == "", net
