@@ -27,6 +27,7 @@ from torch import Tensor
 from ttabench import nn as tta
 from ttabench.method import Method, Natural, Needs, NonNegative, Range, SourceData
 from ttabench_methods import extractor, references
+from ttabench_methods.batch_moments import batch_moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,35 +40,12 @@ class ActMADConfig:
     source_images: Natural = 10_000  # images for the source's statistics; 0 = all
 
 
-class Moments(torch.autograd.Function):
-    """:func:`moments` with a gradient in one pass, from saved copies: networks may overwrite `out` later."""
-
-    @staticmethod
-    def forward(ctx: Any, out: Tensor) -> tuple[Tensor, Tensor]:
-        mean = out.mean(dim=0)
-        deviations = out - mean
-        ctx.save_for_backward(deviations)
-        return mean, deviations.square().sum(dim=0) / (len(out) - 1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (deviations,) = ctx.saved_tensors
-        to_mean, to_variance = gradients
-        return torch.addcmul(to_mean / len(deviations), deviations, to_variance * (2 / (len(deviations) - 1)))
-
-
-def moments(out: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and unbiased variance over the batch: (B, …) → (…), (…)."""
-    mean_and_variance: tuple[Tensor, Tensor] = Moments.apply(out)  # type: ignore[no-untyped-call]
-    return mean_and_variance
-
-
 def distance(out: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """mean |μ − μ̂| + mean |σ² − σ̂²| of outputs (B, …) and a source's statistics (…), (…)."""
     out = tta.widen(out)
     if len(out) == 1:
         return (out[0] - mean).abs().mean()
-    m, v = moments(out)
+    m, v = batch_moments(out)
     return (m - mean).abs().mean() + (v - variance).abs().mean()
 
 

@@ -34,6 +34,7 @@ from torch import Tensor
 from ttabench import nn as tta
 from ttabench.method import Count, Method, Needs, NonNegative, Positive, Range, SourceData, UnitInterval
 from ttabench_methods import references
+from ttabench_methods.batch_moments import batch_moments
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.prompts import Prompted
 
@@ -59,11 +60,6 @@ class FOAConfig:
     official_quirks: bool = False  # squared norms in the fitness, and no batch at hand in the average
 
 
-def moments(summaries: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """μ_i, σ_i over the batch, block by block: (B, d) → (d,), (d,); σ_i is 0 for a single image."""
-    return [(x.mean(dim=0), x.std(dim=0, correction=min(1, len(x) - 1))) for x in summaries]
-
-
 class FOA(Method[FOAConfig]):
     """Prompts found by CMA-ES: they make outputs certain and keep activations like the source's."""
 
@@ -85,7 +81,7 @@ class FOA(Method[FOAConfig]):
         images = torch.cat(list(tta.source_batches(source, cfg.source_images, cfg.source_images)))
         with Prompted(self.model) as seen:
             self.source_mean = tta.widen(self.model.features(images)).mean(dim=0)
-        self.source = moments(seen.summaries)
+        self.source = self.moments(seen.summaries)
         self.average: Tensor | None = None
         width = seen.tokens.shape[2]
         start = torch.zeros(cfg.prompts * width, dtype=torch.double, device=images.device)
@@ -126,10 +122,14 @@ class FOA(Method[FOAConfig]):
     def fitness(self, logits: Tensor, summaries: list[Tensor]) -> Tensor:
         """Eq. 5 of logits (B, C) and the blocks' summaries (B, d): summed entropy + λ · B/64 · distance."""
         power = 2 if self.config.official_quirks else 1
-        pairs = zip(moments(summaries), self.source, strict=True)
+        pairs = zip(self.moments(summaries), self.source, strict=True)
         distances = [(m - m0).norm() ** power + (s - s0).norm() ** power for (m, s), (m0, s0) in pairs]
         weight = self.config.weight * len(logits) / 64
         return tta.entropy(logits).sum() + weight * torch.stack(distances).sum()
+
+    def moments(self, summaries: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """μ_i, σ_i over the batch, block by block: (B, d) → (d,), (d,)."""
+        return [(mean, variance.sqrt()) for mean, variance in map(batch_moments, summaries)]
 
     def shifted(self, z: Tensor) -> Tensor:
         """Logits (B, C) of features (B, k) moved by γ d_t (Eqs. 7, 8)."""

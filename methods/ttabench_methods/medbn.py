@@ -4,7 +4,7 @@ Park et al., CVPR 2024, https://arxiv.org/abs/2403.19326
 
 | symbol | name    |                                                                           |
 | ------ | ------- | ------------------------------------------------------------------------- |
-| η      | centre  | lower median over batch, height and width, per channel (`nn.moments`)     |
+| η      | centre  | lower median over batch, height and width, per channel (`nn.channel_moments`) |
 | ρ²     | spread  | mean of (x − η)² over the same                                            |
 
 y = γ (x − η)/√(ρ² + ε) + β. Alone it learns nothing and keeps nothing from batch to batch. Other

@@ -16,8 +16,9 @@ from ttabench.conformance.nets import images, nets
 from ttabench.method import Architecture
 from ttabench.nn import by_channel, norm_modules, on_output
 from ttabench_methods import aqr
-from ttabench_methods.actmad import ActMAD, ActMADConfig, Moments, distance
+from ttabench_methods.actmad import ActMAD, ActMADConfig, distance
 from ttabench_methods.actmad_vit import ActMADViT
+from ttabench_methods.batch_moments import batch_moments
 from ttabench_methods.coral import CORAL, CORALConfig, coral, noise
 from ttabench_methods.neo import NEO, NEOConfig
 from ttabench_methods.tca import TCA, TCAConfig, align, most_certain
@@ -104,9 +105,22 @@ def test_actmad_lowers_its_loss_and_leaves_head_and_stored_statistics(
 
 def test_actmad_moments_have_the_right_values_and_gradients() -> None:
     out = torch.randn(7, 3, 2, dtype=torch.double, requires_grad=True)
-    for found, expected in zip(Moments.apply(out), (out.mean(0), out.var(0)), strict=True):
+    for found, expected in zip(batch_moments(out), (out.mean(0), out.var(0)), strict=True):
         torch.testing.assert_close(found, expected)
-    assert torch.autograd.gradcheck(Moments.apply, (out,))
+    assert torch.autograd.gradcheck(batch_moments, (out,))
+
+
+@pytest.mark.parametrize("chunk", [1, 10, 1 << 17])
+def test_moments_do_not_depend_on_how_many_values_are_processed_together(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = torch.randn(4, 5, 3)
+    expected = [moment.clone() for moment in batch_moments(out)]
+    monkeypatch.setattr("ttabench_methods.batch_moments.CHUNK", chunk)
+    assert all(map(torch.equal, batch_moments(out), expected))
+    mean, variance = batch_moments(out[:1])
+    assert torch.equal(mean, out[0])
+    assert not variance.any()
 
 
 def test_actmad_networks_may_go_on_in_place(tiny: dict[str, Classifier]) -> None:

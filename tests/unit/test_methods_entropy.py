@@ -116,7 +116,9 @@ def test_a_minority_moves_medbn_a_bounded_way_and_bn_stats_as_far_as_it_likes(
         method = usual(cls, bn)
         layer = next(module for _, module in tta.norm_modules(method.model))
         centres: list[Tensor] = []
-        layer.register_forward_pre_hook(lambda m, i, c=centres: c.append(tta.moments(i[0], m.statistics)[0]))
+        layer.register_forward_pre_hook(
+            lambda m, i, c=centres: c.append(tta.channel_moments(i[0], m.statistics)[0])
+        )
         for brightness in (0, 1e3, 1e4):
             bad = x.clone()
             bad[:8] += brightness

@@ -79,7 +79,7 @@ def test_a_single_value_per_channel_leaves_the_bias(statistics: str) -> None:
 def test_a_mixture_is_linear_in_the_moments(statistics: str, how: dict[str, float]) -> None:
     source, x = trained(), some(6, 3, 4, 4)
     w = how.get("weight", 6 / (6 + 14))  # prior N: n / (N + n)
-    m, v = tta.moments(x, statistics)
+    m, v = tta.channel_moments(x, statistics)
     expected = F.batch_norm(
         x,
         (1 - w) * source.running_mean + w * m,
@@ -105,7 +105,7 @@ def test_tracked_statistics_move_in_train_mode_only_and_carry_gradient(statistic
     layer = replaced(source, statistics=statistics, weight=0.2, track=True)
     torch.testing.assert_close(layer(x), source(x))
     assert torch.equal(layer.running_mean, source.running_mean)
-    m, v = tta.moments(x, statistics)
+    m, v = tta.channel_moments(x, statistics)
     out = layer.train()(x)
     mean, var = 0.8 * source.running_mean + 0.2 * m, 0.8 * source.running_var + 0.2 * v
     torch.testing.assert_close(layer.running_mean, mean)
@@ -128,7 +128,7 @@ def test_tracked_statistics_move_in_train_mode_only_and_carry_gradient(statistic
 def test_a_minority_cannot_move_the_median_out_of_the_rest(clean: list[float], bad: list[float]) -> None:
     bad = bad[: (len(clean) - 1) // 2] if len(clean) > 1 else []
     x = torch.tensor(clean + bad, dtype=torch.float64).view(-1, 1)
-    centre, spread = tta.moments(x, "median")
+    centre, spread = tta.channel_moments(x, "median")
     assert min(clean) <= centre.item() <= max(clean)
     assert centre.item() == sorted(clean + bad)[(len(x) - 1) // 2]  # the lower one of two
     torch.testing.assert_close(spread.item(), ((x - centre) ** 2).mean().item())
@@ -136,7 +136,7 @@ def test_a_minority_cannot_move_the_median_out_of_the_rest(clean: list[float], b
 
 def test_moments_of_unknown_statistics() -> None:
     with pytest.raises(UserError, match="batch or median"):
-        tta.moments(some(2, 3), "mode")
+        tta.channel_moments(some(2, 3), "mode")
 
 
 def test_a_layer_without_stored_statistics_cannot_be_mixed() -> None:

@@ -15,7 +15,7 @@ from ttabench.errors import UserError
 from ttabench.nn.objectives import widen
 
 
-def moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
+def channel_moments(x: Tensor, statistics: str = "batch") -> tuple[Tensor, Tensor]:
     """Centre and spread of each channel, over images and locations: (B, C, …) → (C,), (C,).
 
     "batch": mean and biased variance. "unbiased": mean and unbiased variance (0 for a single value).
@@ -38,8 +38,8 @@ PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
 class AdaptiveBatchNorm(_BatchNorm):
     """A batch-norm layer that normalises with statistics of the test data, alone or mixed with stored ones.
 
-    (μ, σ²) = (1 − w)·(stored mean, stored variance) + w·(m, v), with (m, v) the :func:`moments` of the
-    input; gradients flow through m and v, unless `gradient` is false.
+    (μ, σ²) = (1 − w)·(stored mean, stored variance) + w·(m, v), with (m, v) the :func:`channel_moments` of
+    the input; gradients flow through m and v, unless `gradient` is false.
 
     statistics  "batch", "unbiased" or "median".
     weight      w in [0, 1]. With w = 1, stored statistics are not used.
@@ -101,7 +101,7 @@ class AdaptiveBatchNorm(_BatchNorm):
         return torch.batch_norm(x, self.weight, self.bias, *stored, batch_statistics, 0.0, self.eps, cudnn)
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mean, var = moments(widen(x if self.gradient else x.detach()), self.statistics)
+        mean, var = channel_moments(widen(x if self.gradient else x.detach()), self.statistics)
         if self.running_mean is None or self.running_var is None:
             return mean, var
         w = len(x) / (self.prior + len(x)) if self.prior else self.mix
@@ -142,7 +142,7 @@ def adapt_batch_norm(
 def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:
     """Make every batch-norm layer normalise with the statistics of its input, in train and eval mode.
 
-    "batch": mean and biased variance; "median": see :func:`moments`. No other layer changes.
+    "batch": mean and biased variance; "median": see :func:`channel_moments`. No other layer changes.
     """
     adapt_batch_norm(model, statistics)
 
