@@ -191,7 +191,7 @@ class Meter:
         Returns `images`; `ms_per_image`; `forward` and `backward`, see :class:`Passes`; `compute_ratio`, time
         over the time of Source's forward pass of these images; `adapted_parameters`; and memory in MB (10⁶
         bytes), as far as the system tells: `device_mb`, the peak that torch had allocated on a GPU, and
-        `host_mb`, how far the peak of resident memory was above what was resident before the first batch.
+        `host_mb`, see :func:`measured`.
         """
         return {
             "images": images,
@@ -205,10 +205,16 @@ class Meter:
 
 
 @contextmanager
-def measured(device: str) -> Iterator[Meter]:
-    """Measure passes, time and memory of what runs inside the block."""
+def measured(device: str, host: dict[str, float] | None = None) -> Iterator[Meter]:
+    """Measure passes, time and memory of what runs inside the block.
+
+    host   what an earlier cell with the same method, classifier and protocol found of the memory of the host.
+           It is measured and added where there is nothing yet: how far the peak of resident memory is above
+           what was resident before. This takes time, since freed memory goes back to the system first.
+    """
     cuda = device.startswith("cuda")
-    resident = _reset_peak()
+    host = {} if host is None else host
+    resident = None if host else _reset_peak()
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
     with count_passes() as passes:
@@ -221,7 +227,8 @@ def measured(device: str) -> Iterator[Meter]:
             if cuda:
                 meter.memory["device_mb"] = round(torch.cuda.max_memory_allocated(device) / 1e6, 1)
             if resident is not None:
-                meter.memory["host_mb"] = round((_resident("VmHWM") - resident) / 1e6, 1)
+                host["host_mb"] = round((_resident("VmHWM") - resident) / 1e6, 1)
+            meter.memory |= host
 
 
 def clock(device: str) -> float:
@@ -365,9 +372,9 @@ def _reset_peak() -> int | None:
         return None
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     try:
-        if trim is not None:
-            trim(0)
         with open("/proc/self/clear_refs", "w") as file:
+            if trim is not None:
+                trim(0)
             file.write("5")
         return _resident("VmRSS")
     except (OSError, StopIteration):

@@ -35,7 +35,7 @@ from ttabench.store import Store, Writer
 from ttabench.streams.cell import checkpoint_of, stream_of
 from ttabench.streams.images import LongStream
 from ttabench.streams.score import evaluate_stream
-from ttabench.unlabelled import Collected, consistency, sample, source_accuracy
+from ttabench.unlabelled import DEAR, Collected, consistency, sample, source_accuracy
 from ttabench.worker_state import WorkerState
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
@@ -111,7 +111,9 @@ class Worker:
 
         collected = Collected()
         source_seconds = self.source_seconds(cell, data.images)
-        with watched_imports() as reached, measured(self.device) as meter:
+        same = (cell.method, cell.config, *self._place(cell), cell.protocol)
+        host: dict[str, float] = self.state.keep("memory", same, dict, limit=256)
+        with watched_imports() as reached, measured(self.device, host) as meter:
             seen = (
                 self.follow(stream, cell, method, report, dataset.scored_classes, collected, meter)
                 if stream
@@ -129,8 +131,8 @@ class Worker:
         check_unchanged(dataset, cell)
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         unlabelled = collected.scores()
-        if self.scores == "all" and not stream:
-            unlabelled |= self.dear_scores(cell, method, data.images)
+        if self.scores == "all":
+            unlabelled |= dict.fromkeys(DEAR) if stream else self.dear_scores(cell, method, data.images)
         source = self.classifier(cell)
         reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
         alarm = "; ".join(filter(None, (reach, seen.alarm, settings_alarm, str(alarms.pop("alarm", "")))))

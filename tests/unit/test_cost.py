@@ -207,6 +207,10 @@ def test_host_memory_is_the_peak_above_what_was_resident() -> None:
     with measured("cpu") as meter:
         held.sum()
     assert meter.memory["host_mb"] < 40
+    known = {"host_mb": 7.0}
+    with measured("cpu", known) as meter:
+        torch.ones(50_000_000).sum()
+    assert meter.memory == known == {"host_mb": 7.0}
 
 
 def test_the_compute_ratio_by_passes_is_exact_and_the_method_is_reset() -> None:

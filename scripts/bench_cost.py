@@ -1,0 +1,95 @@
+"""The cost of measuring costs and label-free scores: a cell with them over the same cell without, in one run.
+
+    measured  passes and time are measured, and the cheap scores are collected, as in every cell
+    first     the memory of the host too, as in the first cell of a method, a classifier and a protocol
+    scored    the dear scores too, as with `ttabench sweep --scores all`
+
+Untrained classifiers and random images. The four take turns and swap places each time; a ratio is the median
+over the turns. One CPU thread, timed in CPU seconds. The memory that is freed is kept, as in a worker.
+
+Usage: python scripts/bench_cost.py [--arch resnet18] [--methods source,tent,eata] [--width 16]
+           [--images 600] [--repeats 9]
+
+The last line has the largest ratios: measured=<x> first=<y> scored=<z>.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from functools import partial
+
+import numpy as np
+import torch
+from bench_methods import CLASSES, SIZE, SOURCE_IMAGES, Timer, classifier, images, take_turns
+
+from ttabench.cost import measured
+from ttabench.data.dataset import Labelled
+from ttabench.malloc import keep_freed_memory
+from ttabench.method import Method
+from ttabench.protocol import Protocol
+from ttabench.registry import method as find_method
+from ttabench.scoring import evaluate
+from ttabench.source import SourceTensors
+from ttabench.unlabelled import Collected, consistency, sample, source_accuracy
+
+
+def bare(method: Method, data: Labelled, protocol: Protocol) -> None:
+    method.reset()
+    evaluate(method, data, protocol, 0)
+
+
+def as_in_a_cell(
+    method: Method, data: Labelled, protocol: Protocol, host: dict[str, float] | None, *, dear: bool
+) -> None:
+    method.reset()
+    collected = Collected()
+    with measured("cpu", host) as meter:
+        seen = evaluate(method, data, protocol, 0, on_logits=collected.add)
+    collected.scores()
+    if dear:
+        target = data.images[sample(len(data), 0)]
+        consistency(method, target, protocol.batch_size, "cpu", "float32", 0)
+        source_accuracy(method, data, protocol.batch_size, "cpu", "float32")
+    meter.cost(method, len(data), seen.seconds, 1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="resnet18")
+    parser.add_argument("--methods", default="source,tent,eata")
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--images", type=int, default=600)
+    parser.add_argument("--repeats", type=int, default=9)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(0, 256, (options.images, SIZE, SIZE, 3), np.uint8)
+    data = Labelled(pixels, draw.integers(0, CLASSES, options.images))
+    network = classifier(options.arch, width=options.width)
+    largest = [0.0, 0.0, 0.0]
+    print(f"{'method':12} {'cell, s':>8} {'measured':>9} {'first':>9} {'scored':>9}")
+    for name in options.methods.split(","):
+        cls = find_method(name)
+        method = cls(network, cls.Config())
+        method.prepare(SourceTensors([images(SOURCE_IMAGES)], cls.needs_of(method.config)))
+        protocol = Protocol(mode=cls.mode, batch_size=cls.native_batch_size(CLASSES, cls.mode))
+        works = [
+            partial(bare, method, data, protocol),
+            partial(as_in_a_cell, method, data, protocol, {}, dear=False),  # the first call fills it
+            partial(as_in_a_cell, method, data, protocol, None, dear=False),
+            partial(as_in_a_cell, method, data, protocol, {}, dear=True),
+        ]
+        rows = take_turns(works, Timer("cpu", 1), options.repeats, 0)
+        ratios = [statistics.median(row[k] / row[0] for row in rows) for k in (1, 2, 3)]
+        seconds = statistics.median(row[0] for row in rows)
+        print(f"{name:12} {seconds:8.3f} " + " ".join(f"{ratio:9.3f}" for ratio in ratios), flush=True)
+        largest = [max(pair) for pair in zip(largest, ratios, strict=True)]
+    print(f"measured={largest[0]:.3f} first={largest[1]:.3f} scored={largest[2]:.3f}")
+
+
+if __name__ == "__main__":
+    main()
