@@ -87,5 +87,5 @@ def test_it_lists_its_methods(python: Path, tmp_path: Path) -> None:
 def test_it_runs_a_tiny_sweep(python: Path, tmp_path: Path) -> None:
     options = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
     ttabench(python, tmp_path, "sweep", *options, "--workers", "0", "--out", tmp_path / "results")
-    ttabench(python, tmp_path, "report", tmp_path / "results", "--format", "csv")
+    ttabench(python, tmp_path, "report", tmp_path / "results", "--format", "csv,html")
     assert "tent" in "".join(table.read_text() for table in tmp_path.rglob("*.csv"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +11,8 @@ from ttabench_reports.page import cards, details, figures, gaps, overview, per_c
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.report import Report
 from ttabench_reports.sheets import words
+
+__all__ = ["NAME", "html", "write"]
 
 NAME = "results.html"
 
@@ -52,6 +53,3 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         data=details.details(chosen),
         scripts=("tables.js", "details.js"),
     )
-
-
-__all__: Sequence[str] = ("NAME", "html", "write")

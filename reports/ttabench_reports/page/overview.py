@@ -15,7 +15,7 @@ from ttabench_reports.naming import MEAN
 from ttabench_reports.page import cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.shape import LABEL, Row, Table
+from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 
 NO_SOURCE = "none"
@@ -110,11 +110,6 @@ def _state(row: Row, table: Table) -> tuple[str, ...]:
     return tuple(said)
 
 
-def reason(row: Row) -> str:
-    """Why a row has no number, or what is remarked of it as a whole."""
-    return "; ".join([*row.remarks.get(LABEL, ()), *row.remarks.get(MEAN, ())])
-
-
 def title(tables: Sequence[Table]) -> str:
     """The datasets, as papers write them."""
     return ", ".join(dict.fromkeys(naming.dataset(table.key["dataset"]) for table in tables))
@@ -150,9 +145,11 @@ def counts(cells: pd.DataFrame, troubles: Sequence[Gap]) -> list[tuple[int, str,
     for gap in troubles:
         by_kind[gap.kind] = by_kind.get(gap.kind, 0) + gap.cells
     found = [(int(cells["accuracy"].notna().sum()), "cells measured", "#means")]
-    found += [
-        (by_kind[kind], kind, "#gaps")
-        for kind in ("missing", "failed", "stale", "n/a", "alarm")
-        if kind in by_kind
-    ]
-    return found
+    said = {
+        "missing": "missing",
+        "failed": "failed",
+        "stale": "stale",
+        "n/a": "n/a",
+        "alarm": "with an alarm",
+    }
+    return found + [(by_kind[kind], text, "#gaps") for kind, text in said.items() if kind in by_kind]
