@@ -95,14 +95,16 @@ class Worker:
         self.tell(cell, "making or reading images")
         dataset = self.dataset(cell.dataset)
         if cell.protocol.stream:
-            data = dataset.test()
-        elif cell.corruption == MIXED:
-            data = mixed(dataset, cell.severity, cell.seed)
+            what: LongStream | Labelled = self.stream(cell, dataset)
         else:
-            data = dataset.corrupted(cell.corruption, cell.severity)
+            what = self.test_set(cell, dataset)
+        if isinstance(what, LongStream):
+            total = streamed = what.total
+            images = what.read(0, min(cell.protocol.batch_size, total)).images
+        else:
+            total = streamed = min(cell.protocol.limit or len(what), len(what))
+            images = what.images
         check_unchanged(dataset, cell)
-        stream = self.stream(cell, dataset)
-        total = streamed = stream.total if stream else min(cell.protocol.limit or len(data), len(data))
 
         def report(seen: int, scored: int, right: int) -> None:
             nonlocal streamed
@@ -110,16 +112,17 @@ class Worker:
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
         collected = Collected()
-        source_seconds = self.source_seconds(cell, data.images)
+        source_seconds = self.source_seconds(cell, images)
         same = (cell.method, cell.config, *self._place(cell), cell.protocol)
         host: dict[str, float] = self.state.keep("memory", same, dict, limit=256)
         with watched_imports() as reached, measured(self.device, host) as meter:
-            seen = (
-                self.follow(stream, cell, method, report, dataset.scored_classes, collected, meter)
-                if stream
-                else evaluate(
+            if isinstance(what, LongStream):
+                seen = self.follow(what, cell, method, report, dataset.scored_classes, collected, meter)
+                check_unchanged(dataset, cell)
+            else:
+                seen = evaluate(
                     method,
-                    data,
+                    what,
                     cell.protocol,
                     cell.seed,
                     self.device,
@@ -127,12 +130,11 @@ class Worker:
                     dataset.scored_classes,
                     collected.add,
                 )
-            )
-        check_unchanged(dataset, cell)
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         unlabelled = collected.scores()
         if self.scores == "all":
-            unlabelled |= dict.fromkeys(DEAR) if stream else self.dear_scores(cell, method, data.images)
+            stream = bool(cell.protocol.stream)
+            unlabelled |= dict.fromkeys(DEAR) if stream else self.dear_scores(cell, method, images)
         source = self.classifier(cell)
         reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
         alarm = "; ".join(filter(None, (reach, seen.alarm, settings_alarm, str(alarms.pop("alarm", "")))))
@@ -161,10 +163,14 @@ class Worker:
             },
         )
 
-    def stream(self, cell: Cell, dataset: Dataset) -> LongStream | None:
-        """The images of a cell that is a long stream; None for one test set."""
-        if not cell.protocol.stream:
-            return None
+    def test_set(self, cell: Cell, dataset: Dataset) -> Labelled:
+        """The images of a cell that is not a long stream."""
+        if cell.corruption == MIXED:
+            return mixed(dataset, cell.severity, cell.seed)
+        return dataset.corrupted(cell.corruption, cell.severity)
+
+    def stream(self, cell: Cell, dataset: Dataset) -> LongStream:
+        """The images of a cell that is a long stream."""
         return stream_of(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
 
     def follow(

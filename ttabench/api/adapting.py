@@ -126,6 +126,8 @@ def evaluate(
         chosen = Protocol(**fields)
     except (TypeError, ValueError) as problem:
         raise UserError(f"{problem}.") from None
+    if chosen.stream:
+        raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
     data = Labelled(_array(images, np.uint8), _array(labels, np.int64))
     method.reset()
     return score_cell(method, data, chosen, seed, _device(method.model))

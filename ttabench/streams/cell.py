@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.env import versions
 from ttabench.files import replace_file
 from ttabench.provenance import combined, current_modules
+from ttabench.streams import checkpoint
 from ttabench.streams.checkpoint import Checkpoint
 from ttabench.streams.images import LongStream, PathStream, Point, corrupted_parts
 from ttabench.streams.path import Path as StreamPath
@@ -47,7 +49,7 @@ def checkpoint_of(cell: Cell, results: Path, device: str) -> Checkpoint | None:
         "cell": cell.cell_id, "code": combined(modules), "device": device,
         "threads": torch.get_num_threads(), "versions": versions(),
     }  # fmt: skip
-    return Checkpoint(results / FOLDER / f"{cell.cell_id}.npz", identity)
+    return Checkpoint(results / FOLDER / f"{cell.cell_id}.npz", identity, checkpoint.SECONDS)
 
 
 class _StoredPath:
@@ -61,8 +63,9 @@ class _StoredPath:
         point = self._path(step)
         known = self._path.to_json()
         if self._file is not None and (size := len(known["legs"])) > self._size:
-            replace_file(self._file, json.dumps(known).encode())
             self._size = size
+            with suppress(OSError):  # it can be computed again
+                replace_file(self._file, json.dumps(known).encode())
         return point
 
 
