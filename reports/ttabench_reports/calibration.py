@@ -48,21 +48,25 @@ def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:
     frame  cells with `row`, `corruption`, `accuracy` and :data:`frames.DETAILS`.
     """
     ok = frame[frame["accuracy"].notna()]
-    stored = [one.get("calibration") if isinstance(one, Mapping) else None for one in ok[DETAILS]]
-    has = np.array([bool(one) for one in stored], bool)
-    if not has.any():
+    details = ok[DETAILS].to_numpy().tolist()
+    stored = [one.get("calibration") if isinstance(one, Mapping) else None for one in details]
+    if not any(stored):
         return {}
     bins = np.array([[one[key] for key in KEYS] for one in stored if one], float)  # (cells, 3, BINS)
     errors = 100 * np.abs(bins[:, 1] - bins[:, 2]).sum(axis=1) / bins[:, 0].sum(axis=1)
-    lacking = set(zip(ok["row"][~has], ok["corruption"][~has], strict=True))
-    cells: dict[tuple[int, str], list[int]] = {}
-    for position, place in enumerate(zip(ok["row"][has], ok["corruption"][has], strict=True)):
-        cells.setdefault(place, []).append(position)
+    places = list(zip(ok["row"].tolist(), ok["corruption"].to_numpy().tolist(), strict=True))
+    numbers: dict[tuple[int, str], int] = {}
+    whole = [place for place, one in zip(places, stored, strict=True) if one]
+    of_cell = np.array([numbers.setdefault(place, len(numbers)) for place in whole])
+    order = np.argsort(of_cell, kind="stable")
+    starts = np.flatnonzero(np.diff(of_cell[order], prepend=-1))
+    sums = np.add.reduceat(bins[order], starts, axis=0)
+    means = np.add.reduceat(errors[order], starts) / np.diff(starts, append=len(order))
+    lacking = {place for place, one in zip(places, stored, strict=True) if not one}
     found: dict[int, dict[str, Reliability]] = {}
-    for (row, corruption), own in cells.items():
+    for (row, corruption), number in numbers.items():
         if (row, corruption) not in lacking:
-            made = Reliability(bins[own].sum(axis=0), float(errors[own].mean()))
-            found.setdefault(row, {})[corruption] = made
+            found.setdefault(row, {})[corruption] = Reliability(sums[number], float(means[number]))
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -58,10 +60,15 @@ def read_one(path: Path | str) -> pd.DataFrame:
 
 def cells_of(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each record, with :data:`CORRECT` and :data:`DETAILS`."""
-    rows = [
-        {**row(record), CORRECT: record.result.correct, DETAILS: record.result.details} for record in records
-    ]
-    return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT, DETAILS])
+    names = (*COLUMNS, CORRECT, DETAILS)
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for record in records:
+        stored = row(record)
+        stored[CORRECT] = base64.b64decode(record.data.get("correct", ""), validate=True)
+        stored[DETAILS] = record.data.get("details", {})
+        for name, values in columns.items():
+            values.append(stored[name])
+    return pd.DataFrame(columns)
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -34,7 +34,8 @@ def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
     frame  cells with `row`, `corruption` and :data:`frames.DETAILS`.
     """
     stored: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
-    for row, corruption, details in zip(frame["row"], frame["corruption"], frame[DETAILS], strict=True):
+    columns = (frame[name].to_numpy().tolist() for name in ("row", "corruption", DETAILS))
+    for row, corruption, details in zip(*columns, strict=True):
         if isinstance(details, Mapping) and (own := details.get("windows")):
             stored.setdefault((row, corruption), []).append(own)
     found: dict[int, dict[str, Windows]] = {}

@@ -40,10 +40,11 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
         compute_ratio=("compute_ratio", "median"), ms_per_image=("ms_per_image", "median"),
-        **{name: (name, "max") for name in SAID},
     ).reset_index()  # fmt: skip
     telling = ("checkpoint", "mode", "batch_size", "epochs", "config")
     rows["row"] = range(len(rows))
+    for name in SAID:
+        rows[name] = _said(frame, name, len(rows))
     rows["apart"] = differences(rows, [*TABLE, "arch", "method"], telling)
     keys = rows[list(TABLE)].drop_duplicates()
     keys["apart"] = differences(keys, ["dataset", "severity"], TABLE[2:])
@@ -57,16 +58,23 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         apart = record.pop("apart")
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
-        absent = _absent(key, cells.attrs.get(ASKED, ()), frame)
+        absent = _absent(key, cells.attrs.get(ASKED, ()), rows)
         built.append(_build(key, apart, members, numbers, twins, absent, published))
     return built
 
 
-def _absent(key: Mapping[str, Any], asked: Sequence[Mapping[str, Any]], frame: pd.DataFrame) -> str:
-    """The methods that a sweep was asked for and that have no cell in a table, as a sentence; or ""."""
-    here = frame[(frame["dataset"] == key["dataset"]) & (frame["severity"] == key["severity"])]
+def _said(frame: pd.DataFrame, name: str, rows: int) -> list[str]:
+    """What the cells of each row say in column `name`; of several texts the last in the alphabet."""
+    pairs = frame[["row", name]].drop_duplicates().sort_values(name)
+    texts = dict(zip(pairs["row"].tolist(), pairs[name].to_numpy().tolist(), strict=True))
+    return [texts[row] for row in range(rows)]
+
+
+def _absent(key: Mapping[str, Any], asked: Sequence[Mapping[str, Any]], rows: pd.DataFrame) -> str:
+    """The methods that a sweep was asked for and that have no row in a table, as a sentence; or ""."""
+    here = rows[(rows["dataset"] == key["dataset"]) & (rows["severity"] == key["severity"])]
     there = set(zip(here["base"], here["arch"], strict=True))
-    known = set(frame["arch"])  # other names may be spelled otherwise than they are stored
+    known = set(rows["arch"])  # other names may be spelled otherwise than they are stored
     found: dict[str, list[str]] = {}
     for sweep in asked:
         if key["dataset"] in sweep.get("datasets", ()) and key["severity"] in sweep.get("severities", ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "#": r"\#", "$": r"\$", "%": r"\%", "&": r"\&",
@@ -30,6 +31,7 @@ SPECIAL |= {
 SPECIAL |= dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))  # Greek that looks Latin
 
 
+@lru_cache(maxsize=50_000)
 def escape(text: str) -> str:
     """`text` so that LaTeX prints it: specials escaped, Greek and signs as formulas, accents left out.
 

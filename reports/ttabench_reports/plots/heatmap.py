@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 from ttabench_reports import naming
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.plots.captions import marks, protocol
+from ttabench_reports.plots.numbers import Number, Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, Placed, Stack, parts, stack
-from ttabench_reports.plots.style import GREY, INK, PALE, SIZE, ink_on, text_width
+from ttabench_reports.plots.style import GREY, PALE, SIZE, ink_on, text_width
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Table
 
@@ -49,10 +51,14 @@ def _heatmap(table: Table, columns: Sequence[str], panels: Sequence[Panel], top:
     low = min(10 * math.floor(min(numbers, default=0) / 10), 90)
     best = table.best()
     _squares(made, columns, left, right, low)
-    for placed in made.lines:
-        for x, column in zip((left + right) / 2, columns, strict=True):
-            _number(made, placed, x, column, low, (id(placed.row), column) in best)
-    for x, column in zip((left + right) / 2, columns, strict=True):
+    middles = ((left + right) / 2).tolist()
+    Numbers(axes, [
+        _number(placed, x, column, low, (id(placed.row), column) in best)
+        for placed in made.lines
+        for x, column in zip(middles, columns, strict=True)
+    ])  # fmt: skip
+    _dots(made, columns, middles, low)
+    for x, column in zip(middles, columns, strict=True):
         axes.annotate(
             naming.title(column), (x, 1), xytext=(0, 2), xycoords=axes.get_xaxis_transform(),
             textcoords="offset points", rotation=90, ha="center", va="bottom",
@@ -92,23 +98,34 @@ def _squares(made: Stack, columns: Sequence[str], left: Edges, right: Edges, low
     made.axes.add_collection(squares, autolim=False)
 
 
+@lru_cache(maxsize=10_000)
 def _shade(value: float, low: float) -> tuple[float, ...] | str:
     return PALE if math.isnan(value) else SHADES(0.03 + 0.82 * max(value - low, 0) / (100 - low))
 
 
-def _number(made: Stack, placed: Placed, x: float, column: str, low: float, best: bool) -> None:
-    row, y = placed.row, placed.middle
-    value = row.value(column)
+def _ink(value: float, low: float) -> str:
+    face = _shade(value, low)
+    return GREY if isinstance(face, str) else ink_on(face)
+
+
+def _number(placed: Placed, x: float, column: str, low: float, best: bool) -> Number:
+    value = placed.row.value(column)
+    mean = column in (MEAN, MEAN_EXTRA)
     if math.isnan(value):
-        word = row.words.get(column, "")
-        text, ink = "fail" if word == "failed" else word, GREY
+        word = placed.row.words.get(column, "")
+        text = "fail" if word == "failed" else word
     else:
-        face = _shade(value, low)
-        ink = ink_on(face) if not isinstance(face, str) else INK
-        text = naming.number(value) if column in (MEAN, MEAN_EXTRA) else f"{value:.0f}"
-    made.axes.text(
-        x, y, text, ha="center", va="center_baseline", color=ink, weight="bold" if best else "normal",
-        size=SIZE - 0.5 if len(text) < 4 or column in (MEAN, MEAN_EXTRA) else SIZE - 1.5,
-    )  # fmt: skip
-    if row.letters.get(column) and not math.isnan(value):
-        made.axes.plot(x, y + 0.047, ".", color=ink, markersize=1.2)
+        text = naming.number(value) if mean else f"{value:.0f}"
+    size = SIZE - 0.5 if len(text) < 4 or mean else SIZE - 1.5
+    return Number(x, placed.middle, text, _ink(value, low), size, best)
+
+
+def _dots(made: Stack, columns: Sequence[str], middles: Sequence[float], low: float) -> None:
+    """A dot below each number that has a footnote."""
+    places: dict[str, list[tuple[float, float]]] = {}
+    for placed in made.lines:
+        for x, column in zip(middles, columns, strict=True):
+            if placed.row.letters.get(column) and not math.isnan(value := placed.row.value(column)):
+                places.setdefault(_ink(value, low), []).append((x, placed.middle + 0.047))
+    for ink, dots in places.items():
+        made.axes.plot(*zip(*dots, strict=True), ".", color=ink, markersize=1.2)
