@@ -32,6 +32,7 @@ ALONE = ("ttabench.worker",)
 # label-free scores, and opening data by name (the data have a fingerprint; the modules that read them are in
 # `READERS`).
 NEUTRAL = (
+    "ttabench.calibration",
     "ttabench.cell",
     "ttabench.collapse",
     "ttabench.cores",
@@ -46,6 +47,7 @@ NEUTRAL = (
     "ttabench.figure",
     "ttabench.files",
     "ttabench.progress",
+    "ttabench.provenance",
     "ttabench.ranges",
     "ttabench.registry",
     "ttabench.unit",
