@@ -90,6 +90,18 @@ def test_ranks_are_given_within_one_protocol_and_ties_share_them(tmp_path: Path)
     assert set(table[table["method"] == "source"]["protocol"]) == set(table["protocol"])
 
 
+def test_methods_of_one_pace_are_ranked_together_whatever_their_compute_ratio(tmp_path: Path) -> None:
+    paced = [
+        results({method: share}, protocol=Protocol(pace=1, pace_ratio=ratio))
+        for method, share, ratio in (("source", 0.5, 1.0), ("tent", 0.7, 2.5), ("memo", 0.6, 40.0))
+    ]
+    table = built(tmp_path / "site", folder(tmp_path / "a", *paced)).set_index("method")
+    assert (table.loc["tent", "rank"], table.loc["memo", "rank"]) == (1, 2)
+    assert table["protocol"].nunique() == 1
+    assert table.loc["tent", "protocol"].endswith("pace 1, each method at its own compute ratio")
+    assert "at compute ratio 2.5" in (tmp_path / "site" / "a.html").read_text()
+
+
 def test_accuracies_are_those_of_the_stored_images(tmp_path: Path) -> None:
     shares = {"source": 0.5, "tent": 0.7}
     table = built(tmp_path / "site", folder(tmp_path / "a", results(shares)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -55,7 +55,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Group:
-    """Methods that may be compared: the same images, weights and protocol. Source stands beside them."""
+    """Methods that may be compared: the same images, weights and protocol. Source stands beside them.
+
+    The compute ratio of a paced stream is measured for each method, so it tells no protocols apart.
+    """
 
     table: Table
     arch: str
@@ -66,6 +69,14 @@ class Group:
     @property
     def heading(self) -> str:
         return f"{self.table.heading} · {naming.arch(self.arch)}"
+
+    @property
+    def caption(self) -> str:
+        """The protocol in words."""
+        text = self.protocol.caption()
+        if not self.protocol.pace:
+            return text
+        return f"{text.partition(' at compute ratio')[0]}, each method at its own compute ratio"
 
 
 def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
@@ -81,7 +92,8 @@ def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
             of_protocol: dict[tuple[str, Protocol], list[Row]] = {}
             for row in within:
                 if row.kind == "method":
-                    key = (str(row.about["checkpoint"]), cards.protocol(table, row))
+                    common = replace(cards.protocol(table, row), pace_ratio=Protocol().pace_ratio)
+                    key = (str(row.about["checkpoint"]), common)
                     of_protocol.setdefault(key, []).append(row)
             made = [
                 _group(chosen, table, arch, *key, members, lines, pages)
@@ -155,7 +167,7 @@ def filters(found: Sequence[Group]) -> list[dict[str, Any]]:
     choices: dict[str, tuple[str, dict[str, str]]] = {
         "table": ("Dataset", {g.table.title: g.table.heading for g in found}),
         "arch": ("Architecture", {g.arch: naming.arch(g.arch) for g in found}),
-        "protocol": ("Protocol", {g.protocol.caption(): g.protocol.caption() for g in found}),
+        "protocol": ("Protocol", {g.caption: g.caption for g in found}),
         "source": ("Source data", {e.line.source: e.line.source for _, e in listed}),
     }
     return [
@@ -171,7 +183,7 @@ def table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
             row, about = entry.row, entry.row.about
             yield {
                 **{name: group.table.key[name] for name in ("dataset", "severity")}, "arch": group.arch,
-                "checkpoint": group.checkpoint, "protocol": group.protocol.caption(), "rank": entry.rank,
+                "checkpoint": group.checkpoint, "protocol": group.caption, "rank": entry.rank,
                 "of": entry.of, "method": row.method, "accuracy": row.value(MEAN),
                 "low": entry.line.finding.interval[0], "high": entry.line.finding.interval[1],
                 "sd": row.sd[MEAN], "increase": entry.line.increase, "source_data": given(about).source,
