@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, NATURAL
 from ttabench.method import Architecture
 from ttabench.models.model import Model
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.plan import plan as plan_cells
 from ttabench.sweep.resolve import Part, Sweep, choose_methods
+from ttabench.sweep.shifts import shifts_of
+
+HAS = {"cifar10-c-bar": BAR_CORRUPTIONS, "cifar10.1": (NATURAL,)}
+"""The corruptions of datasets; of all others the nineteen."""
 
 
 def plan(asked: Grid, sources: Sequence[Source]) -> list[Planned]:
     """The cells of a grid on these sources; a grid with rules needs those that `resolve` finds."""
+    methods = tuple(choose_methods(asked))
     models = tuple(cast("Model", object()) for _ in sources)
-    return plan_cells(Sweep((Part(asked, tuple(choose_methods(asked)), models),), models), sources)
+    parts = tuple(
+        Part(methods, (model,), shifts_of(HAS.get(source.dataset, ALL_CORRUPTIONS), asked))
+        for model, source in zip(models, sources, strict=True)
+    )
+    return plan_cells(Sweep(parts, models), sources)
 
 
 def source_of(model: Model) -> Source:
@@ -25,5 +35,4 @@ def source_of(model: Model) -> Source:
     return Source(
         name=model.name, dataset=data.name, num_classes=data.num_classes, fingerprint="f", checkpoint="",
         architecture=Architecture(norm_layers=("batch",), num_classes=data.num_classes),
-        corruptions=data.corruptions,
     )  # fmt: skip

@@ -257,6 +257,13 @@ def test_values_for_a_method_a_dataset_and_all(made: Make) -> None:
     assert {c[0] for c in cells(grid(made(content)))} == {"source", "tent[lr=0.5]"}
 
 
+def test_epochs_of_a_method_that_runs_online_are_refused(made: Make) -> None:
+    with pytest.raises(UserError, match=r"per_method\.tent: epochs belong to offline mode"):
+        resolve(grid(made(SMALL + "[per_method.tent]\nepochs = 3")))
+    both = protocols(grid(made(SMALL + "[per_method.tent]\nepochs = 3\nmode = 'offline'")))
+    assert (both["tent"].epochs, both["source"].mode) == (3, "online")
+
+
 def test_an_include_rule_wins_over_its_dataset(made: Make) -> None:
     rules = "[per_dataset.digits-c]\nseverities = [1]\n[[include]]\nseverities = [2]\n"
     assert {c[3] for c in cells(grid(made(SMALL + rules)))} == {1, 2}

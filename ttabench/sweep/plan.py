@@ -9,23 +9,14 @@ from dataclasses import asdict, dataclass, replace
 
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
-from ttabench.corruptions.names import CORRUPTIONS, NO_SEVERITY
 from ttabench.errors import UserError
 from ttabench.method_settings import label, make_config
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
-from ttabench.protocol import Protocol, StreamSpec
-from ttabench.sweep.grid import Grid, Rule
-from ttabench.sweep.resolve import (
-    BASELINE,
-    OFFLINE,
-    MethodChoice,
-    Sweep,
-    corruptions_of,
-    severities_of,
-    stream_corruptions,
-)
-from ttabench.sweep.rules import excludes, is_excluded, of_method
+from ttabench.protocol import Protocol
+from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
+from ttabench.sweep.rules import is_excluded
+from ttabench.sweep.shifts import Shifts
 
 RatioOf = Callable[[Cell], float]
 """The compute ratio of a cell's method on its classifier, for a protocol with a pace."""
@@ -38,7 +29,6 @@ class Source:
     name         of the model.
     fingerprint  SHA-256 of what the dataset is made from.
     checkpoint   SHA-256 of the weights, "" before training.
-    corruptions  the corruptions of the dataset.
     """
 
     name: str
@@ -47,7 +37,6 @@ class Source:
     fingerprint: str
     architecture: Architecture
     checkpoint: str
-    corruptions: tuple[str, ...] = CORRUPTIONS
 
 
 @dataclass(frozen=True)
@@ -80,7 +69,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             Source(
                 name=model.name, dataset=data.name, num_classes=data.num_classes,
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
-                checkpoint=checkpoint, corruptions=data.corruptions,
+                checkpoint=checkpoint,
             )
         )  # fmt: skip
     return sources
@@ -99,7 +88,7 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
             if not any(model is one for one in part.models):
                 continue
             for choice in part.methods:
-                for item in _of_method(part.grid, source, choice, ratio_of):
+                for item in _of_method(source, part, choice, ratio_of):
                     if item.cell.cell_id not in seen:  # tent is tent[norms=all] on a transformer
                         seen.add(item.cell.cell_id)
                         planned.append(item)
@@ -123,18 +112,23 @@ def _check_sequences(planned: Sequence[Planned]) -> None:
         seen.add(at)
 
 
-def _of_method(grid: Grid, source: Source, choice: MethodChoice, ratio_of: RatioOf) -> Iterator[Planned]:
-    """The cells of a method on a source classifier."""
-    grid = of_method(grid, choice.cls.name)
-    template, unmet = _template(grid, source, choice)
-    if grid.pace and not unmet and choice.cls.name != BASELINE:
+def _of_method(source: Source, part: Part, choice: MethodChoice, ratio_of: RatioOf) -> Iterator[Planned]:
+    """The cells of a method on a source classifier, without those that an exclude rule leaves out."""
+    template, unmet = _template(source, choice, part.shifts)
+    if choice.grid.pace and not unmet and choice.cls.name != BASELINE:
         template = _paced(template, ratio_of)
-    rules = excludes(grid, choice.cls.name, choice.given, source.name, source.dataset)
-    for cell in _cells(grid, source, template, rules):
-        yield Planned(cell, unmet)
+    for seed, severity in itertools.product(choice.grid.seeds, part.shifts.severities):
+        history: tuple[str, ...] = ()
+        for corruption in part.shifts.cells:
+            cell = replace(template, corruption=corruption, severity=severity, seed=seed, history=history)
+            if is_excluded(part.exclude, cell, choice.given):
+                continue
+            yield Planned(cell, unmet)
+            if choice.grid.reset == "continual":
+                history = (*history, f"{corruption}-{severity}")
 
 
-def _template(grid: Grid, source: Source, choice: MethodChoice) -> tuple[Cell, str]:
+def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
     cls = choice.cls
     of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
@@ -145,10 +139,10 @@ def _template(grid: Grid, source: Source, choice: MethodChoice) -> tuple[Cell, s
         label=label(cls.name, config, make_config(cls, {}, of_dataset)),
         arch=source.name, checkpoint=source.checkpoint,
         dataset=source.dataset, fingerprint=source.fingerprint,
-        corruption="", severity=1, seed=0, protocol=_protocol(grid, choice, source),
+        corruption="", severity=1, seed=0, protocol=_protocol(choice, source.num_classes, shifts),
     )  # fmt: skip
     unmet = cls.needs_of(config).unmet(source.architecture)
-    if cell.protocol.mode == "offline" and (grid.stream or grid.pace):
+    if cell.protocol.mode == "offline" and (shifts.stream or choice.grid.pace):
         unmet = unmet or OFFLINE
     return cell, unmet
 
@@ -158,41 +152,13 @@ def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
     return replace(template, protocol=replace(template.protocol, pace_ratio=ratio))
 
 
-def _cells(grid: Grid, source: Source, template: Cell, rules: Sequence[Rule]) -> Iterator[Cell]:
-    """The cells of a template that no exclude rule leaves out."""
-    if grid.stream:
-        kind = template.protocol.spec.kind
-        severities = grid.severities if kind == "recurring" else (NO_SEVERITY,)
-        for seed, severity in itertools.product(grid.seeds, severities):
-            if not is_excluded(rules, kind, severity, seed):
-                yield replace(template, corruption=kind, severity=severity, seed=seed)
-        return
-    corruptions = corruptions_of(source.corruptions, grid.corruptions)
-    for seed, severity in itertools.product(grid.seeds, severities_of(corruptions, grid.severities)):
-        history: tuple[str, ...] = ()
-        for corruption in corruptions:
-            if is_excluded(rules, corruption, severity, seed):
-                continue
-            yield replace(template, corruption=corruption, severity=severity, seed=seed, history=history)
-            if grid.reset == "continual":
-                history = (*history, f"{corruption}-{severity}")
-
-
-def _stream(grid: Grid, source: Source) -> str:
-    """The stream of a protocol. It names its corruptions, if they are not the fifteen."""
-    if not grid.stream:
-        return ""
-    corruptions = stream_corruptions(source.corruptions, grid)
-    named = () if corruptions == CORRUPTIONS else corruptions
-    return str(replace(StreamSpec.parse(grid.stream), corruptions=named))
-
-
-def _protocol(grid: Grid, choice: MethodChoice, source: Source) -> Protocol:
+def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protocol:
+    grid = choice.grid
     mode = choice.cls.mode if grid.mode == "native" else grid.mode
     try:
         return Protocol(
             mode=mode,
-            batch_size=grid.batch_size or choice.cls.native_batch_size(source.num_classes, mode),
+            batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
             reset=grid.reset,
@@ -200,7 +166,7 @@ def _protocol(grid: Grid, choice: MethodChoice, source: Source) -> Protocol:
             held_out=grid.held_out,
             limit=grid.limit,
             precision=grid.precision,
-            stream=_stream(grid, source),
+            stream=str(shifts.stream or ""),
             pace=grid.pace,
         )
     except ValueError as problem:

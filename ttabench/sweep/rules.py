@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from ttabench.cell import Cell
 from ttabench.errors import UserError
 from ttabench.method_texts import parse_method
-from ttabench.sweep.grid import Grid
+from ttabench.sweep.grid import Grid, Rule
 
 
 def plain_grids(grid: Grid) -> list[Grid]:
@@ -40,7 +40,7 @@ def _own(part: Grid, used: set[str]) -> Grid:
     )
 
 
-def _by_dataset(part: Grid, grid: Grid, rule: Mapping[str, Any]) -> list[Grid]:
+def _by_dataset(part: Grid, grid: Grid, rule: Rule) -> list[Grid]:
     """One grid for each dataset that has rules of its own, and one for each run of others."""
     grids: list[Grid] = []
     shared: list[str] = []
@@ -56,7 +56,7 @@ def _by_dataset(part: Grid, grid: Grid, rule: Mapping[str, Any]) -> list[Grid]:
     return [*grids, replace(part, datasets=tuple(shared))] if shared else grids
 
 
-def changed(grid: Grid, values: Mapping[str, Any]) -> Grid:
+def changed(grid: Grid, values: Rule) -> Grid:
     """`grid` with other values; settings are added to its own, and win over those of the same name."""
     values = dict(values)
     if "settings" in values:
@@ -85,27 +85,17 @@ def of_method(grid: Grid, name: str) -> Grid:
     return replace(grid, **grid.per_method[name]) if name in grid.per_method else grid
 
 
-def excludes(
-    grid: Grid, method: str, given: Mapping[str, str], arch: str, dataset: str
-) -> list[Mapping[str, Any]]:
-    """The exclude rules that speak of a method with its `given` settings, a model and a dataset."""
+def is_excluded(rules: Iterable[Rule], cell: Cell, given: Mapping[str, str]) -> bool:
+    """Whether one of these exclude rules of its dataset names a cell of a method with `given` settings."""
+    at = {
+        "archs": cell.arch, "corruptions": cell.corruption, "severities": cell.severity, "seeds": cell.seed,
+    }  # fmt: skip
 
-    def names(rule: Mapping[str, Any]) -> bool:
+    def names(rule: Rule) -> bool:
         methods = [parse_method(text) for text in rule.get("methods", ())]
-        return (
-            arch in rule.get("archs", (arch,))
-            and dataset in rule.get("datasets", (dataset,))
-            and ("methods" not in rule or any(m == method and s.items() <= given.items() for m, s in methods))
+        return all(value in rule.get(axis, (value,)) for axis, value in at.items()) and (
+            "methods" not in rule
+            or any(name == cell.method and own.items() <= given.items() for name, own in methods)
         )
 
-    return [rule for rule in grid.exclude if names(rule)]
-
-
-def is_excluded(rules: Iterable[Mapping[str, Any]], corruption: str, severity: int, seed: int) -> bool:
-    """Whether one of these rules leaves out a cell, see :func:`excludes`."""
-    return any(
-        corruption in rule.get("corruptions", (corruption,))
-        and severity in rule.get("severities", (severity,))
-        and seed in rule.get("seeds", (seed,))
-        for rule in rules
-    )
+    return any(map(names, rules))

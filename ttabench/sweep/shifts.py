@@ -1,0 +1,109 @@
+"""What a sweep measures on one dataset: corruptions at severities, or one long stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ttabench.contamination import foreign_images
+from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench.data.dataset import Dataset
+from ttabench.data.mixed import MIXED
+from ttabench.errors import UserError, unknown
+from ttabench.protocol import StreamSpec
+from ttabench.sweep.grid import Grid
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """The shifted test sets of a dataset: `corruptions` × `severities`, or one long `stream` of them.
+
+    severities   `NO_SEVERITY` alone where they have none.
+    stream       it names its corruptions, if they are not the fifteen.
+    """
+
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
+    stream: StreamSpec | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What cells call their corruption: that of each, or the kind of the stream."""
+        return (self.stream.kind,) if self.stream else self.corruptions
+
+
+def find_shifts(data: Dataset, grid: Grid) -> Shifts:
+    """What a grid measures on a dataset. Raises UserError if it lacks corruptions or images for that."""
+    if grid.stream:
+        _check_stream(StreamSpec.parse(grid.stream), grid)
+    shifts = shifts_of(data.corruptions, grid)
+    if shifts.stream:
+        _check_stream_of(data, shifts.stream, shifts.corruptions)
+    else:
+        _check_corruptions(data, shifts.corruptions)
+    if grid.limit and grid.limit > (count := data.shifted_count()):
+        raise UserError(
+            f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
+        )
+    if grid.contamination:
+        foreign_images(grid.contamination, data.test().images[:0], seed=0)
+    return shifts
+
+
+def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
+    """What a grid measures on a dataset that `has` these corruptions.
+
+    The corruptions are those of the grid. If these are the default, the fifteen, and the dataset has none of
+    them, all of its corruptions are used. A natural shift has no severities.
+    """
+    corruptions = grid.corruptions
+    if corruptions == CORRUPTIONS and not set(has) & set(CORRUPTIONS):
+        corruptions = tuple(has)
+    if not grid.stream:
+        return Shifts(corruptions, (NO_SEVERITY,) if corruptions == (NATURAL,) else grid.severities)
+    spec = StreamSpec.parse(grid.stream)
+    corruptions = spec.corruptions or corruptions
+    named = replace(spec, corruptions=() if corruptions == CORRUPTIONS else corruptions)
+    return Shifts(corruptions, grid.severities if spec.kind == "recurring" else (NO_SEVERITY,), named)
+
+
+def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
+    for corruption in corruptions:
+        if corruption == MIXED and (missing := [c for c in CORRUPTIONS if c not in data.corruptions]):
+            raise UserError(
+                f"mixed interleaves the fifteen corruptions, and {data.name} has no {missing[0]}; "
+                "leave out the dataset, or mixed."
+            )
+        if corruption not in (*data.corruptions, MIXED):
+            raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
+
+
+def _check_stream(spec: StreamSpec, grid: Grid) -> None:
+    """Raises UserError if a long stream does not go with the rest of a grid."""
+    for name in spec.corruptions:
+        if name not in KNOWN_CORRUPTIONS:
+            raise unknown("corruption of --stream", name, KNOWN_CORRUPTIONS)
+    if spec.corruptions and grid.corruptions != CORRUPTIONS:
+        raise UserError("--stream and --corruptions both name corruptions; keep one.")
+    if MIXED in grid.corruptions or NATURAL in grid.corruptions:
+        raise UserError(f"--stream {spec.kind} needs corruptions by name; leave out {MIXED} and {NATURAL}.")
+    if spec.kind == "ccc" and len(spec.corruptions or grid.corruptions) < 2:
+        raise UserError("--stream ccc puts two corruptions on each image; name at least two.")
+    if spec.kind != "recurring" and grid.severities != (5,):
+        raise UserError(f"--stream {spec.kind} goes through all severities; leave --severities out.")
+
+
+def _check_stream_of(data: Dataset, spec: StreamSpec, corruptions: tuple[str, ...]) -> None:
+    """Raises UserError if a dataset cannot have a long stream of these corruptions."""
+    if corruptions == (NATURAL,):
+        raise UserError(f"--stream {spec.kind}: {data.name} is a natural shift and has no corruptions.")
+    if spec.kind == "ccc":
+        if data.image_size not in IMAGE_SIZES:
+            sizes = " or ".join(map(str, IMAGE_SIZES))
+            raise UserError(
+                f"--stream ccc needs images of {sizes} pixels; those of {data.name} have {data.image_size}."
+            )
+        return
+    for corruption in corruptions:
+        if corruption not in data.corruptions:
+            raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
