@@ -30,6 +30,31 @@ def test_ranks_within_an_array_divide_its_tasks() -> None:
     assert both == [(i, 6) for i in range(6)]
 
 
+def step(rank: int, ranks: int) -> dict[str, str]:
+    return {"SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": str(ranks)}
+
+
+def test_ranks_of_srun_divide_the_cells_and_those_of_torchrun_count_first() -> None:
+    assert [pick_shard("auto", step(rank, 3)) for rank in range(3)] == [(0, 3), (1, 3), (2, 3)]
+    both = [
+        pick_shard("auto", {**slurm(task, 0, 1, 2), **step(rank, 2)}) for task in (0, 1) for rank in (0, 1)
+    ]
+    assert both == [(i, 4) for i in range(4)]
+    nodes = {
+        **step(1, 2),
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+    }  # torchrun, started on each of two machines by srun
+    assert pick_shard("auto", nodes) == (5, 8)
+
+
+def test_a_batch_script_is_one_process_however_many_tasks_it_has() -> None:
+    script = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+    assert pick_shard("auto", {**script, **slurm(1, 0, 1, 2)}) == (1, 2)
+    with pytest.raises(UserError, match="a step of srun"):
+        pick_shard("auto", script)
+
+
 @pytest.mark.parametrize(
     ("variables", "message"),
     [

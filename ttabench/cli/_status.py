@@ -16,6 +16,7 @@ from ttabench.cli._progress_of import OPEN, STATES, Progress, Row, State, second
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import printable
+from ttabench.executors.slurm import LOGS
 
 EVERY = 2.0  # seconds between two looks
 PLAIN = 20.0  # seconds between two lines without a terminal
@@ -63,6 +64,9 @@ def _asked(progress: Progress) -> Iterator[Text]:
     for key, value in asked.items():
         if value not in ("", 0, []):
             yield _line(key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    logs = progress.store.root / LOGS
+    if count := sum(1 for _ in logs.glob("*_log.err")):
+        yield _line("logs", f"{logs}, {count} of tasks of Slurm")
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for cell in progress.cells():
         found[cell.place[2]][cell.corruption] = None

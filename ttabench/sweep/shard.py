@@ -31,7 +31,10 @@ def pick_shard(text: str, variables: Mapping[str, str] = os.environ) -> Shard:
 
 
 def _from_variables(variables: Mapping[str, str]) -> Shard:
-    """The task of a Slurm array, then the rank in a torchrun; both where both are there."""
+    """The task of a Slurm array, then the rank in it: of torchrun, or of a step that srun started.
+
+    A batch script has SLURM_PROCID and SLURM_NTASKS too, and is one process; only a step has SLURM_STEP_ID.
+    """
     index, count = WHOLE
     found = False
     try:
@@ -46,18 +49,23 @@ def _from_variables(variables: Mapping[str, str]) -> Shard:
                     "--shard auto: the indices of this Slurm array have gaps; "
                     "use an array without gaps, or --shard i/n."
                 )
-        if "RANK" in variables and "WORLD_SIZE" in variables:
-            found = True
-            size = int(variables["WORLD_SIZE"])
-            index, count = index * size + int(variables["RANK"]), count * size
+        for name, rank, ranks in (
+            ("WORLD_SIZE", "RANK", "WORLD_SIZE"),
+            ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        ):
+            if name in variables and rank in variables:
+                found = True
+                size = int(variables[ranks])
+                index, count = index * size + int(variables[rank]), count * size
+                break
     except (KeyError, ValueError, ZeroDivisionError) as problem:
         raise UserError(
             f"--shard auto: the variables of Slurm or torchrun are incomplete ({problem})."
         ) from None
     if not found or not 0 <= index < count:
         raise UserError(
-            "--shard auto: expected SLURM_ARRAY_TASK_ID or RANK and WORLD_SIZE in the environment; "
-            "outside of Slurm and torchrun use --shard i/n."
+            "--shard auto: expected SLURM_ARRAY_TASK_ID, RANK and WORLD_SIZE, or a step of srun in the "
+            "environment; outside of Slurm and torchrun use --shard i/n."
         )
     return index, count
 

@@ -1,0 +1,365 @@
+"""Jobs on a Slurm cluster, through submitit: tasks of a job array, each with worker processes of its own.
+
+A task runs its jobs as ``--executor local`` does, so limits, deaths and numbers are the same. What it has
+done is read from the results folder, and whether it is still there from squeue: sacct, from which submitit
+learns of cancelled jobs, does not exist on every cluster.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ttabench.errors import UserError
+from ttabench.executors import Died, Engine, Job, Limits, Setup, local, take_options
+from ttabench.executors.retry import Attempt, Stored, after_loss, cells_of
+
+OPTIONS = {
+    "time": "", "mem": "", "partition": "", "account": "", "qos": "", "constraint": "", "exclude": "",
+    "nodelist": "", "gres": "", "setup": "",
+}  # fmt: skip
+LOGS = "slurm"  # folder in the results folder
+AUTO = 32  # tasks at once, unless --workers says more or fewer
+TASKS = 4  # tasks for each one that runs at a time, so that all places have work until the end
+HOURS = 4.0  # the time limit of a task whose cells have none
+MARGIN = 600.0  # seconds in a time limit for what is not a cell: starting, loading
+POLL = 2.0  # seconds between two looks
+GONE = 15.0  # seconds after which a task that is not in the queue and has left no result is lost
+LATE = 120.0  # seconds that a network folder may need to show the result of a task that has ended well
+
+
+def engine(setup: Setup) -> Engine:
+    """``--executor slurm``: a job array, of which each task has one GPU, or one core per worker."""
+    options = take_options(setup, "slurm", OPTIONS)
+    check_available()
+    device = setup.device
+    if device == "auto":
+        device = "cuda" if "gpu" in options["gres"] or "gpu" in _resources(options["partition"]) else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise UserError(
+            f"--device {device}: with --executor slurm, Slurm chooses the GPU; use cuda, cpu or auto."
+        )
+    each = setup.per_gpu if device == "cuda" else 1
+    workers = AUTO * each
+    if setup.workers != "auto":
+        if not setup.workers.isdecimal() or not int(setup.workers):
+            raise UserError(f"--workers {setup.workers}: with --executor slurm expected auto or 1 or more.")
+        workers = int(setup.workers)
+    parameters = sbatch_parameters(options, device, each)
+    runs = partial(run, each=each, parameters=parameters, limits=setup.limits, folder=setup.folder)
+    return Engine(runs, workers, device)
+
+
+def check_available() -> None:
+    """Raises UserError where submitit or Slurm is missing."""
+    try:
+        import submitit  # noqa: F401
+    except ImportError as problem:
+        raise UserError(
+            f"--executor slurm needs the package submitit ({problem}); "
+            "install it with pip install 'ttabench[slurm]'."
+        ) from None
+    if missing := [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]:
+        raise UserError(f"--executor slurm needs the commands of Slurm here; {missing[0]} is missing.")
+    if _call("sinfo", "--noheader") is None:
+        raise UserError("--executor slurm: Slurm does not answer here; see what sinfo says.")
+
+
+def sbatch_parameters(options: Mapping[str, str], device: str, each: int) -> dict[str, Any]:
+    """What submitit is to ask for; the time limit is added when it is known. Raises UserError."""
+    parameters: dict[str, Any] = {"job_name": "ttabench", "cpus_per_task": each, "setup": []}
+    for name in ("partition", "account", "qos", "constraint", "exclude", "nodelist", "gres"):
+        if options[name]:
+            parameters[name] = options[name]
+    if device == "cuda" and not options["gres"]:
+        parameters["gpus_per_node"] = 1
+    for name, unit in (("time", "minutes"), ("mem", "GB")):
+        if options[name]:
+            try:
+                number = float(options[name])
+            except ValueError:
+                number = math.nan
+            if not 0 < number < math.inf:
+                raise UserError(f"--executor-options {name}={options[name]}: expected {unit}, a number.")
+            parameters[name] = math.ceil(number) if name == "time" else f"{math.ceil(1024 * number)}MB"
+    path = [entry for entry in map(os.path.abspath, sys.path) if os.path.isdir(entry)]
+    own = os.pathsep.join(entry for entry in path if not entry.startswith(sys.prefix))
+    parameters["setup"] = [f"export PYTHONPATH={shlex.quote(own)}", *filter(None, [options["setup"]])]
+    return parameters
+
+
+class Task:
+    """What one task of the array runs: jobs, as ``--executor local`` runs them.
+
+    A task that is at its time limit is put back into the queue by submitit if a cell was done since it began.
+    Jobs leave out what is stored. If nothing was done, another time would not help; the sweep decides then.
+    SIGTERM, which Slurm sends before it kills, ends the task at once: what is done is stored already.
+    """
+
+    def __init__(self, jobs: Sequence[Job], workers: int, limits: Limits) -> None:
+        self.jobs, self.workers, self.limits = tuple(jobs), workers, limits
+        self._done = 0
+
+    def __call__(self) -> tuple[list[Any], Exception | None]:
+        """Events but for progress, and what a job raised."""
+        events: list[Any] = []
+        self._done = 0
+        signal.signal(signal.SIGTERM, _leave)  # submitit would go on
+        try:
+            for event in local.run(self.jobs, self.workers, limits=self.limits):
+                if hasattr(event, "cell"):
+                    continue
+                events.append(event)
+                for result in getattr(event, "results", ()):
+                    self._done += 1
+                    print(f"{result.cell}: {result.reason or f'{result.accuracy:.2f} %'}", flush=True)
+        except UserError as problem:
+            return events, problem
+        return events, None
+
+    def checkpoint(self) -> Any:
+        """For submitit: what runs when the task begins again; None if it is not to."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(Task(self.jobs, self.workers, self.limits)) if self._done else None
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+@dataclass
+class Submitted:
+    """A task in Slurm's queue; `gone` is when it was first missed there."""
+
+    task: Any  # submitit's job
+    attempts: list[Attempt]
+    gone: float | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.task.job_id)
+
+    @property
+    def has_result(self) -> bool:
+        return bool(self.task.paths.result_pickle.exists())
+
+
+@dataclass
+class Tasks:
+    """The tasks of one sweep that have not ended."""
+
+    folder: Path
+    each: int
+    limits: Limits
+    parameters: Mapping[str, Any]
+    at_once: int
+    open: list[Submitted] = field(default_factory=list)
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        """Put jobs into Slurm's queue, as one array below MaxArraySize. Raises UserError."""
+        import submitit
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        packs = pack(attempts, min(TASKS * self.at_once, max_array_size()))
+        minutes = max(map(time_limit, packs))
+        asked = {"time": minutes, "array_parallelism": self.at_once, **self.parameters}
+        asked["signal_delay_s"] = min(90, 15 * asked["time"])  # when a task is told of its time limit
+        executor = submitit.SlurmExecutor(self.folder, max_num_timeout=10_000)
+        executor.update_parameters(**asked)
+        try:
+            with executor.batch():
+                tasks = [
+                    executor.submit(Task([attempt.job for attempt in own], self.each, self.limits))
+                    for own in packs
+                ]
+        except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as problem:
+            said = str(getattr(problem, "stderr", "") or problem).strip().splitlines()
+            raise UserError(f"Slurm takes no job: {said[-1] if said else type(problem).__name__}.") from None
+        self.open += [Submitted(*pair) for pair in zip(tasks, packs, strict=True)]
+
+    def look(self) -> Iterator[tuple[Submitted, str]]:
+        """The tasks that have ended, which are then not open: with "" if they left a result, else why not."""
+        names = in_queue()
+        now = time.monotonic()
+        for task in list(self.open):
+            if task.has_result:
+                reason = ""
+            elif names is None or task.name in names:
+                task.gone = None
+                continue
+            else:
+                task.gone = now if task.gone is None else task.gone
+                if now - task.gone < GONE:
+                    continue
+                state = accounted(task.name)
+                if state.startswith("COMPLETED") and now - task.gone < LATE:
+                    continue
+                reason = f"its Slurm task {task.name} left the queue{f' as {state}' if state else ''}"
+            self.open.remove(task)
+            yield task, reason
+
+    def cancel(self) -> None:
+        """Take all open tasks out of the queue."""
+        names = sorted({task.name for task in self.open})
+        for start in range(0, len(names), 500):
+            _call("scancel", *names[start : start + 500])
+        self.open.clear()
+
+
+def run(
+    jobs: Sequence[Job],
+    workers: int,
+    *,
+    each: int,
+    parameters: Mapping[str, Any],
+    limits: Limits,
+    folder: Path,
+) -> Generator[Any]:
+    """Run `jobs` as tasks of job arrays, of which tasks for `workers` run at once.
+
+    each        workers in a task.
+    parameters  of submitit, see `sbatch_parameters`.
+    folder      the results folder; the logs of tasks are in :data:`LOGS` there.
+
+    What tasks store is yielded as it comes. A task that was cancelled, killed, lost with its node, or was at
+    its time limit without a result is submitted again without the cells that are stored. Raises UserError
+    where Slurm takes no jobs, and what a job raises. Closed early, it cancels its tasks.
+    """
+    stored, wanted = Stored(folder), cells_of(jobs)
+    tasks = Tasks(folder / LOGS, each, limits, parameters, math.ceil(workers / each))
+    again = [Attempt(job) for job in jobs]
+    try:
+        while again or tasks.open:
+            if again:
+                tasks.submit(again)
+                again = []
+            time.sleep(POLL)
+            ended = list(tasks.look())
+            yield from stored.new(wanted)  # after the look: all that an ended task has stored is there
+            for task, reason in ended:
+                if not reason:
+                    reason = yield from _result(task)
+                if reason:
+                    for event in _after_loss(task, stored, reason):
+                        if isinstance(event, Died):
+                            yield event
+                        else:
+                            again.append(event)
+                _remove_pickles(task)
+    finally:
+        tasks.cancel()
+
+
+def _result(task: Submitted) -> Generator[Any, None, str]:
+    """The events of a task that left a result; returns why it ended early, "" if it did not."""
+    from submitit.core.utils import FailedJobError, UncompletedJobError
+
+    try:
+        events, problem = task.task.result()
+    except (FailedJobError, UncompletedJobError) as failure:
+        lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+        if "Job not requeued because" in str(failure):
+            return f"its Slurm task {task.name} was at its time limit before any cell was done"
+        said = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
+        raise UserError(
+            f"a Slurm task could not run ({said}); its log is {task.task.paths.stderr}."
+        ) from None
+    yield from events
+    if problem is not None:
+        raise problem
+    return ""
+
+
+def _after_loss(task: Submitted, stored: Stored, reason: str) -> Iterator[Attempt | Died]:
+    """What to run again of a task; only the first of its jobs that is not done is blamed."""
+    blamed = False
+    for attempt in task.attempts:
+        if blamed:
+            yield attempt
+            continue
+        again, died = after_loss(attempt, stored.cells, f"{reason}; log: {task.task.paths.stderr}")
+        yield from again
+        blamed = died is not None or bool(again)
+        if died is not None:
+            yield died
+
+
+def _remove_pickles(task: Submitted) -> None:
+    for path in (task.task.paths.submitted_pickle, task.task.paths.result_pickle):
+        path.unlink(missing_ok=True)
+
+
+def pack(attempts: Sequence[Attempt], most: int) -> list[list[Attempt]]:
+    """Attempts in order, in at most `most` packs of about as many cells each."""
+    sizes = [max(1, len(getattr(attempt.job, "cells", ()))) for attempt in attempts]
+    share = sum(sizes) / max(1, min(most, len(sizes)))
+    packs: list[list[Attempt]] = []
+    total = 0
+    for attempt, size in zip(attempts, sizes, strict=True):
+        if not packs or total >= share * len(packs):
+            packs.append([])
+        packs[-1].append(attempt)
+        total += size
+    return packs
+
+
+def time_limit(attempts: Sequence[Attempt]) -> int:
+    """Minutes for a task, from the limits of its jobs."""
+    seconds = [float(getattr(attempt.job, "seconds", 0.0)) for attempt in attempts]
+    if not all(seconds):
+        return round(60 * HOURS)
+    return math.ceil((sum(seconds) + MARGIN) / 60)
+
+
+def max_array_size() -> int:
+    """How many tasks a job array may have here."""
+    for line in (_call("scontrol", "show", "config") or "").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "MaxArraySize" and value.strip().isdecimal():
+            return max(1, int(value) - 1)
+    return 1000
+
+
+def in_queue() -> set[str] | None:
+    """The names of this user's tasks that wait or run; None if Slurm does not answer."""
+    said = _call("squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format", "%i")
+    return None if said is None else set(said.split())
+
+
+def accounted(name: str) -> str:
+    """How Slurm's accounting says a task ended, e.g. ``FAILED (exit code 0, signal 9)``; "" if unknown."""
+    said = _call("sacct", "-X", "--noheader", "--parsable2", "-j", name, "-o", "State,ExitCode")
+    for line in (said or "").splitlines():
+        state, _, codes = line.partition("|")
+        code, _, number = codes.partition(":")
+        if state not in ("", "RUNNING", "PENDING", "REQUEUED"):
+            return f"{state} (exit code {code}{f', signal {number}' if number not in ('', '0') else ''})"
+    return ""
+
+
+def _resources(partition: str) -> str:
+    """What Slurm's nodes have besides cores, e.g. ``gpu:a100:4``."""
+    chosen = ["--partition", partition] if partition else []
+    return _call("sinfo", "--noheader", "--format", "%G", *chosen) or ""
+
+
+def _call(*command: str) -> str | None:
+    """What a command of Slurm prints; None if it is missing, fails, or does not answer."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
