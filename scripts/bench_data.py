@@ -137,11 +137,11 @@ def main() -> None:
     parser.add_argument("--clean", type=Path, help="npz of 32-pixel images to generate from (default: noise)")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    found = {"images_ratio": bench_loading(args.images, args.repeats)}
+    ratios = {"images_ratio": bench_loading(args.images, args.repeats)}
     if args.timings is not None:
-        found["generate_ratio"] = bench_generating(args.timings, args.clean, args.images)
-        found = dict(reversed(found.items()))
-    print(" ".join(f"{name}={value:.1f}" for name, value in found.items()))
+        ratios["generate_ratio"] = bench_generating(args.timings, args.clean, args.images)
+        ratios = dict(reversed(ratios.items()))
+    print(" ".join(f"{name}={value:.1f}" for name, value in ratios.items()))
 
 
 if __name__ == "__main__":

@@ -57,12 +57,12 @@ def main() -> None:
         os.environ["TTABENCH_CACHE"] = cache
         bare = measured("", runs)
         torch = measured("import torch", runs)
-        found = {verb: measured(MAIN.format(words=verb.split()), runs) for verb in VERBS}
+        verbs = {verb: measured(MAIN.format(words=verb.split()), runs) for verb in VERBS}
     print(f"{'':<22} {'wall s':>7} {'CPU s':>7} {'MB':>6} {'of Python alone':>16} {'of import torch':>16}")
-    for name, row in {"python -c ''": bare, "import torch": torch, **found}.items():
+    for name, row in {"python -c ''": bare, "import torch": torch, **verbs}.items():
         wall, cpu, size = row
         print(f"{name:<22} {wall:7.3f} {cpu:7.3f} {size:6.0f} {wall / bare[0]:16.1f} {cpu / torch[1]:16.2f}")
-    ours = found["--help"][0]
+    ours = verbs["--help"][0]
     print(f"help_seconds={ours:.3f} help_ratio={ours / bare[0]:.1f}")
 
 

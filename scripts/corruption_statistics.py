@@ -119,8 +119,8 @@ class Reference:
         """How many images it is about: in "images", or as "first N" in "about"."""
         if "images" in self.document:
             return int(self.document["images"]["n"])
-        said = re.search(r"first (\d+)", self.document.get("about", ""))
-        return int(said[1]) if said else 0
+        first = re.search(r"first (\d+)", self.document.get("about", ""))
+        return int(first[1]) if first else 0
 
     def is_about(self, images: Images) -> bool:
         """Whether these are its images, by mean and deviation; one in a hundred may be lacking."""

@@ -145,9 +145,9 @@ def read_mosaic(path: Path, side: int) -> Images:
 
 
 def _tile_side(path: Path, meta: dict[str, Any]) -> int:
-    """Side of a tile: said in meta.json's "layout", else from the number of images in a file."""
-    if said := re.search(r"tiles (\d+)", meta.get("layout", "")):
-        return int(said[1])
+    """Side of a tile: as the "layout" of meta.json has it, else from the number of images in a file."""
+    if tiles := re.search(r"tiles (\d+)", meta.get("layout", "")):
+        return int(tiles[1])
     for file, entry in meta["files"].items():
         if "images" in entry and (path / file).is_file():
             with Image.open(path / file) as image:

@@ -28,9 +28,9 @@ def main() -> None:
     parser.add_argument("stats", type=Path, help="mutants/mutmut-cicd-stats.json")
     parser.add_argument("--least", type=float, default=0.0, help="percent")
     asked = parser.parse_args()
-    found = score(json.loads(asked.stats.read_text()))
-    print(f"{found:.1f} % of the mutations were noticed; at least {asked.least:g} % are asked for")
-    sys.exit(found < asked.least)
+    killed = score(json.loads(asked.stats.read_text()))
+    print(f"{killed:.1f} % of the mutations were noticed; at least {asked.least:g} % are asked for")
+    sys.exit(killed < asked.least)
 
 
 if __name__ == "__main__":

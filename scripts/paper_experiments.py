@@ -52,12 +52,12 @@ SIDE = 32  # pixels of its images
 
 def sweeps(only: Sequence[str] = ()) -> list[Path]:
     """The sweep files, those named in `only` if it names any. Raises UserError."""
-    found = sorted(SWEEPS.glob("*.toml"))
-    names = [file.stem for file in found]
+    files = sorted(SWEEPS.glob("*.toml"))
+    names = [file.stem for file in files]
     for name in only:
         if name not in names:
             raise unknown("experiment", name, names)
-    return [file for file in found if not only or file.stem in only]
+    return [file for file in files if not only or file.stem in only]
 
 
 def grids(file: Path, flags: Mapping[str, Any]) -> list[Grid]:
@@ -111,14 +111,14 @@ def small_dataset(
     name: str, scale: float, images: Path, out: Path, corruptions: Sequence[str], severities: Sequence[int]
 ) -> str:
     """The folder of a share of a dataset, corrupted here; the embedded dataset where there are no images."""
-    found = clean_images(name, images)
-    if found is None:
+    clean = clean_images(name, images)
+    if clean is None:
         print(f"{name}: no images here or in {images}; rehearsed on {EMBEDDED}. For the experiment itself:")
         print("\n".join(missing([name])), flush=True)
         return EMBEDDED
     base = f"{name.removesuffix('-c')}-x{scale:g}"
     out.mkdir(parents=True, exist_ok=True)
-    for part, labelled in zip(("train", "test"), found, strict=True):
+    for part, labelled in zip(("train", "test"), clean, strict=True):
         save_npz(out / f"{base}.{part}.npz", share(labelled, scale))
     run("data", "generate", out / f"{base}.test.npz", "--train", out / f"{base}.train.npz", "--name", base,
         "--size", str(SIDE), "--corruptions", ",".join(corruptions),
@@ -232,8 +232,8 @@ def main() -> int:
             worst |= rehearse(file, args.scale, args.images.resolve(), out, args.workers, extra)
         else:
             train(grids(file, {}), args.workers)
-            own = [] if "workers" in read_sweep_file(file) else ["--workers", args.workers]
-            worst |= run("sweep", "--config", file, "--out", out / file.stem, *own, *extra)
+            number = [] if "workers" in read_sweep_file(file) else ["--workers", args.workers]
+            worst |= run("sweep", "--config", file, "--out", out / file.stem, *number, *extra)
         run("report", out / file.stem)
     return worst
 

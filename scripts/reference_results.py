@@ -32,12 +32,12 @@ TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 
 def sweeps(only: Sequence[str] = ()) -> list[Path]:
     """The sweep files, those of the folders or files in `only` if it names any. Raises UserError."""
-    found = sorted(SWEEPS.glob("*.toml"), key=lambda file: file.stem)  # the slow ones of a folder last
-    names = {name for file in found for name in (file.stem, folder(file))}
+    files = sorted(SWEEPS.glob("*.toml"), key=lambda file: file.stem)  # the slow ones of a folder last
+    names = {name for file in files for name in (file.stem, folder(file))}
     for name in only:
         if name not in names:
             raise unknown("reference", name, names)
-    return [file for file in found if not only or {file.stem, folder(file)} & {*only}]
+    return [file for file in files if not only or {file.stem, folder(file)} & {*only}]
 
 
 def folder(file: Path) -> str:

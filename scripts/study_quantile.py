@@ -105,10 +105,10 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     settings = dict.fromkeys(("", *(args.only or SETTINGS[args.method])))
     sweep(args.out / "results", [label(args.method, some) for some in settings], options)
-    found = table(load_frame(args.out / "results"), args.method)
-    found.to_csv(args.out / "study.csv", index=False)
-    print(found.to_string(index=False))
-    tuned = found[found["method"].str.startswith("quantile")]
+    rows = table(load_frame(args.out / "results"), args.method)
+    rows.to_csv(args.out / "study.csv", index=False)
+    print(rows.to_string(index=False))
+    tuned = rows[rows["method"].str.startswith("quantile")]
     best = tuned.loc[tuned["mean"].idxmax()]
     print(f"best={best['method']} mean={best['mean']} against_default={best['against_default']}")
 

@@ -47,11 +47,11 @@ def fill(text: str, results: Path) -> str:
 
     def new(block: re.Match[str]) -> str:
         folders = [results / name for name in block["names"].split(",")]
-        found = [folder for folder in folders if folder.is_dir()]
-        if not found:
+        existing = [folder for folder in folders if folder.is_dir()]
+        if not existing:
             return block[0]
         methods = block["methods"].split(",") if block["methods"] else ()
-        return f"{block['start']}\n{KINDS[block['kind']](report(found, methods))}\n{block['end']}"
+        return f"{block['start']}\n{KINDS[block['kind']](report(existing, methods))}\n{block['end']}"
 
     return BLOCK.sub(new, text)
 
@@ -95,8 +95,8 @@ def _means(table: Table) -> str:
         parts.append(_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))
     notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]
     seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
-    said = words.join(seeds, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
-    return "\n".join([*parts, "", escape(said).replace("&lt;", "<").replace("&gt;", ">"), ""])
+    notes_text = words.join(seeds, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
+    return "\n".join([*parts, "", escape(notes_text).replace("&lt;", "<").replace("&gt;", ">"), ""])
 
 
 def _line(row: Row, rows: Sequence[Row]) -> str:

@@ -161,7 +161,7 @@ def _follow(roots: Iterable[str], tops: tuple[str, ...]) -> set[str]:
         if name in seen or _is_neutral(name) or (file := _file(name)) is None:
             continue
         seen.add(name)
-        queue += [found for found in _imports(file, name) if found.partition(".")[0] in tops]
+        queue += [module for module in _imports(file, name) if module.partition(".")[0] in tops]
     return seen
 
 
@@ -178,22 +178,22 @@ def _is_neutral(name: str) -> bool:
 def _imports(file: Path, module: str) -> frozenset[str]:
     """Absolute names of all modules that `file` imports, also in functions, but not only for types."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    found: set[str] = set()
+    imported: set[str] = set()
     queue: list[ast.AST] = [ast.parse(file.read_bytes())]
     while queue:
         node = queue.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             queue += node.orelse
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 base = resolve_name("." * node.level + base, package)
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+            imported |= {base} | {f"{base}.{alias.name}" for alias in node.names}
         else:
             queue += ast.iter_child_nodes(node)
-    return frozenset(found)
+    return frozenset(imported)
 
 
 @cache

@@ -94,7 +94,7 @@ class Display:
         self._kinds = dict(kinds)
         self._pace = Pace([kind for _, kind in kinds] or [""] * total, workers)
         self._tasks: dict[str, TaskID] = {}
-        self._said: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
         self._bars = Progress(
             NameColumn(),
             BarColumn(bar_width=10),
@@ -119,10 +119,10 @@ class Display:
     @property
     def time_left(self) -> str:
         """``1:20 left``; ``over 1:20 left`` where a kind of item has not run yet; "" before anything did."""
-        found = self._pace.seconds_left(time.monotonic())
-        if found is None:
+        left = self._pace.seconds_left(time.monotonic())
+        if left is None:
             return ""
-        seconds, known = found
+        seconds, known = left
         return f"{'' if known else 'over '}{clock(seconds)} left"
 
     def running(self, name: str, at: int, of: int, note: str = "", part: float | None = None) -> None:
@@ -136,8 +136,8 @@ class Display:
             self._bars.update(self._tasks[name], completed=at, total=of or None, note=note)
             self._bars.update(self._whole, note=self.time_left)
             return
-        if now - self._said.setdefault(name, now) >= EVERY:
-            self._said[name] = now
+        if now - self._printed.setdefault(name, now) >= EVERY:
+            self._printed[name] = now
             count = f" {at}/{of}" if of else ""
             self.console.print(f"  … {name}:{count} {note}".rstrip(), soft_wrap=True, markup=False)
 
@@ -188,7 +188,7 @@ class Meter:
             disable=not self.console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._said = time.monotonic()
+        self._printed = time.monotonic()
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -202,8 +202,8 @@ class Meter:
             self._tasks[what] = self._bars.add_task(what, total=total or None)
         self._bars.update(self._tasks[what], completed=done, total=total or None)
         now = time.monotonic()
-        if not self.console.is_terminal and now - self._said >= EVERY / 4:
-            self._said = now
+        if not self.console.is_terminal and now - self._printed >= EVERY / 4:
+            self._printed = now
             scale, unit = (1e6, " MB") if self._bytes else (1, "")
             of = f"/{total / scale:,.0f}" if total else ""
             self.console.print(f"{what}: {done / scale:,.0f}{of}{unit}", soft_wrap=True, markup=False)

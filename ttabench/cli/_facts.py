@@ -34,12 +34,12 @@ def figures() -> list[Fact]:
 
 def broken_methods() -> list[str]:
     """Why methods cannot be imported, one sentence each."""
-    return list(_found("methods", _all_methods)["broken"])
+    return list(_facts("methods", _all_methods)["broken"])
 
 
 def method(name: str) -> Fact:
     """One method. Raises UserError where there is none, or it cannot be imported."""
-    listed = _found("methods", _all_methods)["listed"]
+    listed = _facts("methods", _all_methods)["listed"]
     if fact := next((fact for fact in listed if fact["name"] == name), None):
         return dict(fact)
     if name not in registry.method_names():
@@ -84,35 +84,35 @@ def _papers(name: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _listed(what: str, answer: Callable[[], Fact]) -> list[Fact]:
-    found = _found(what, answer)
-    for text in found["broken"]:
+    facts = _facts(what, answer)
+    for text in facts["broken"]:
         warnings.warn(f"skipped: {text}", stacklevel=3)
-    return list(found["listed"])
+    return list(facts["listed"])
 
 
-def _found(what: str, answer: Callable[[], Fact]) -> Fact:
-    found: Fact = remembered(what, answer, keep=lambda fact: not fact["broken"])
-    return found
+def _facts(what: str, answer: Callable[[], Fact]) -> Fact:
+    facts: Fact = remembered(what, answer, keep=lambda fact: not fact["broken"])
+    return facts
 
 
 def _imported(names: Sequence[str], load: Callable[[str], Any]) -> tuple[dict[str, Any], list[str]]:
     """What can be imported by name, and why the rest cannot."""
-    found, broken = {}, []
+    imported, broken = {}, []
     for name in names:
         try:
-            found[name] = load(name)
+            imported[name] = load(name)
         except UserError as problem:
             broken.append(str(problem))
-    return found, broken
+    return imported, broken
 
 
 # ---- methods
 
 
 def _all_methods() -> Fact:
-    found, broken = _imported(registry.method_names(), registry.method)
+    imported, broken = _imported(registry.method_names(), registry.method)
     archs = _architectures()
-    return {"listed": [_method(cls, archs) for cls in found.values()], "broken": broken}
+    return {"listed": [_method(cls, archs) for cls in imported.values()], "broken": broken}
 
 
 def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
@@ -157,14 +157,14 @@ def _architectures() -> dict[str, Architecture]:
 
 def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> str:
     """On which of them a method is n/a or runs with other settings, e.g. ``cct, cvt: no batch norm``."""
-    found: dict[str, list[str]] = {}
+    archs_of: dict[str, list[str]] = {}
     for name, arch in archs.items():
         changed = cls.for_architecture(arch)
         config = cls.Config(**changed)
         text = cls.needs_of(config).unmet(arch) or ", ".join(f"{k}={v}" for k, v in changed.items())
         if text:
-            found.setdefault(text, []).append(name)
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+            archs_of.setdefault(text, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in archs_of.items())
 
 
 # ---- settings
@@ -180,10 +180,10 @@ def _settings(config: type[Any]) -> list[Fact]:
 
     allowed, hints = ranges(config), typing.get_type_hints(config)
     meanings = _meanings(config)
-    found = []
+    settings = []
     for field in fields(config):
         default = field.default if field.default is not MISSING else None
-        found.append(
+        settings.append(
             {
                 "name": field.name,
                 "default": spell(default) if default is not None else "none",
@@ -191,7 +191,7 @@ def _settings(config: type[Any]) -> list[Fact]:
                 "meaning": ROLE.sub(r"\1", meanings.get(field.name, "")),
             }
         )
-    return found
+    return settings
 
 
 def _range(hint: Any, allowed: Any) -> str:
@@ -218,45 +218,45 @@ def _about_settings(config: type[Any]) -> str:
 
 def _meanings(config: type[Any]) -> dict[str, str]:
     """What is said of each setting: in the method's table of symbols, in a comment, in the docstring."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for cls in reversed(config.__mro__):
         if cls is not object:
-            found |= _symbols(inspect.getdoc(inspect.getmodule(cls)) or "")
-            found |= _comments(cls)
-            found |= _rows(_own_docstring(cls))
-    return found
+            meanings |= _symbols(inspect.getdoc(inspect.getmodule(cls)) or "")
+            meanings |= _comments(cls)
+            meanings |= _rows(_own_docstring(cls))
+    return meanings
 
 
 def _symbols(text: str) -> dict[str, str]:
     """Rows ``| symbol | name | meaning |`` of a method file's table; a row with a meaning alone goes on."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     names: list[str] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split(" | ")] if line.startswith("|") else []
         if cells[:-1] == [""] * (len(cells) - 1) and cells and names:
-            found |= {name: f"{found[name]} {cells[-1]}" for name in names}
+            meanings |= {name: f"{meanings[name]} {cells[-1]}" for name in names}
         elif len(cells) == 3 and cells[1] and cells[2]:
             symbol = f"{cells[0]}: " if cells[0] not in ("", "–") else ""
             names = [name.strip("` ") for name in cells[1].split(",")]
-            found |= dict.fromkeys(names, symbol + cells[2])
+            meanings |= dict.fromkeys(names, symbol + cells[2])
         else:
             names = []
-    return found
+    return meanings
 
 
 def _rows(text: str) -> dict[str, str]:
     """``name  what it is`` lines; lines that are indented further go on."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     names: list[str] = []
     for line in text.splitlines():
         if match := ROW.match(line):
             names = match[1].split(", ")
-            found |= dict.fromkeys(names, match[2].strip())
+            meanings |= dict.fromkeys(names, match[2].strip())
         elif line.startswith(" ") and names:
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+            meanings |= {name: f"{meanings[name]} {line.strip()}" for name in names}
         else:
             names = []
-    return found
+    return meanings
 
 
 def _comments(cls: type[Any]) -> dict[str, str]:
@@ -268,22 +268,22 @@ def _comments(cls: type[Any]) -> dict[str, str]:
         lines = inspect.getsource(cls).splitlines()
     except (OSError, TypeError):
         return {}
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     above, last = "", ""
     for line in lines:
         text = line.strip()
         if text.startswith("# "):
             if last:
-                found[last] += f" {text[2:]}"
+                meanings[last] += f" {text[2:]}"
             else:
                 above = f"{above} {text[2:]}".strip()
         elif match := FIELD.match(line):
             behind = match[2] or ""
-            found[match[1]] = behind or above
+            meanings[match[1]] = behind or above
             above, last = "", match[1] if behind else ""
         else:
             above, last = "", ""
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in meanings.items() if text}
 
 
 # ---- figures
@@ -292,9 +292,9 @@ def _comments(cls: type[Any]) -> dict[str, str]:
 def _all_figures() -> Fact:
     from ttabench.figure import options, takes_bench
 
-    found, broken = _imported(registry.figure_names(), registry.figure)
+    imported, broken = _imported(registry.figure_names(), registry.figure)
     listed = []
-    for name, make in found.items():
+    for name, make in imported.items():
         flags = [BENCH_FLAGS, "--set METHOD.SETTING=VALUE"] if takes_bench(make) else []
         settings = [f"--set {key}={value}" for key, value in options(make).items()]
         shows = (make.__doc__ or "").partition("\n")[0]

@@ -17,7 +17,9 @@ from ttabench.figure import figure_style, options, takes_bench, write
 if TYPE_CHECKING:
     from ttabench.workbench import Workbench
 
-MILD = {"digits-c": "fog"}  # where the papers' gaussian_noise does hardly any harm: this instead
+DEFAULT_CORRUPTIONS = {
+    "digits-c": "fog"
+}  # where the papers' gaussian_noise does hardly any harm: this instead
 
 Tell = Callable[[str, int, int], None]
 
@@ -38,9 +40,9 @@ def make(
         raise UserError(f"which figure? There are {', '.join(registry.figure_names())}.")
     function = registry.figure(name)
     known = options(function)
-    own = {flag: value for flag, value in given.items() if flag in known}
+    of_figure = {flag: value for flag, value in given.items() if flag in known}
     of_methods = [text for text in settings if "." in text.partition("=")[0]]
-    values = {**own, **_parse(name, [text for text in settings if text not in of_methods], known)}
+    values = {**of_figure, **_parse(name, [text for text in settings if text not in of_methods], known)}
     shown = {flag: value for flag, value in given.items() if flag not in known}
     if shown and not takes_bench(function):
         raise UserError(f"figure {name} takes no --{next(iter(shown))}; its options are {', '.join(known)}.")
@@ -101,7 +103,7 @@ def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) 
     from ttabench.workbench import Workbench
 
     data, place = open_dataset(dataset), pick_device(device)
-    corruption = corruption or MILD.get(data.name, "gaussian_noise")
+    corruption = corruption or DEFAULT_CORRUPTIONS.get(data.name, "gaussian_noise")
     if corruption not in data.corruptions:
         raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
     model = resolve_model(arch, data)

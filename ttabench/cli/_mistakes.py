@@ -40,12 +40,12 @@ def _expected(param: Any) -> str:
 
 def _given(param: Any) -> str:
     """The last value that the command line has for an option."""
-    found = ""
+    typed = ""
     for i, text in enumerate(sys.argv):
         name, equals, value = text.partition("=")
         if name in param.opts:
-            found = value if equals else "".join(sys.argv[i + 1 : i + 2])
-    return found
+            typed = value if equals else "".join(sys.argv[i + 1 : i + 2])
+    return typed
 
 
 def without_types(command: Any) -> None:

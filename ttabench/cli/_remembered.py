@@ -29,13 +29,13 @@ def remembered(question: str, answer: Callable[[], Any], keep: Callable[[Any], b
         return json.loads(file.read_text())
     except (OSError, ValueError):
         pass
-    found = answer()
-    if keep(found):
+    fact = answer()
+    if keep(fact):
         try:
-            replace_file(file, json.dumps(found).encode())
+            replace_file(file, json.dumps(fact).encode())
         except OSError:
-            return found  # a cache that cannot be written costs time only; `doctor` reports it
-    return found
+            return fact  # a cache that cannot be written costs time only; `doctor` reports it
+    return fact
 
 
 def _code() -> str:

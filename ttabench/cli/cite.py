@@ -33,10 +33,10 @@ def cite(
     used = [*_named(methods), *(_stored(results) if results else ())]
     if not used:
         raise UserError("nothing to cite: name methods with --methods, or a results folder.")
-    found = papers(used)
-    for entry in dict.fromkeys(entry for _, entries in found for entry in entries):
+    entries_of = papers(used)
+    for entry in dict.fromkeys(entry for _, entries in entries_of for entry in entries):
         print(entry)
-    if without := dict.fromkeys(name for name, entries in found if not entries):
+    if without := dict.fromkeys(name for name, entries in entries_of if not entries):
         print(f"without a paper: {', '.join(without)}", file=sys.stderr)
 
 

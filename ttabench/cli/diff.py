@@ -29,13 +29,13 @@ def diff(
     from ttabench.registry import view
 
     comparing = view("compare")
-    found = comparing.diff(first, second)
+    differences = comparing.diff(first, second)
     if json:
-        print(comparing.diff_json(found))
+        print(comparing.diff_json(differences))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
             console = Console(highlight=False, width=120)
-        console.print(comparing.render_diff(found))
-    if found.differs:
+        console.print(comparing.render_diff(differences))
+    if differences.differs:
         raise typer.Exit(1)

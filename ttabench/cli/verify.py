@@ -102,8 +102,8 @@ def _print(checks: list[Check]) -> None:
         for note in check.notes:
             print(f"{'':<13}   {note}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
-    said = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
-    print(f"{len(checks)} cells: {', '.join(said)}.".replace("BOUND", f"{BOUND:.0%}"))
+    counted = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
+    print(f"{len(checks)} cells: {', '.join(counted)}.".replace("BOUND", f"{BOUND:.0%}"))
 
 
 _WORDS = {
