@@ -20,6 +20,7 @@ from ttabench.store import MISSING, Store
 from ttabench_reports import csv_files, page
 from ttabench_reports.missing import Missing
 from ttabench_reports.naming import MEAN
+from ttabench_reports.page import cards
 from ttabench_reports.report import Report
 
 CORRUPTIONS = ("snow", "frost", "fog")
@@ -186,6 +187,12 @@ def test_gaps_name_what_is_missing_failed_and_stale(frame: pd.DataFrame) -> None
     assert found["stale"][:3] == ["TENT", "ResNet18", str(int(tent.sum()))]
     assert found["stale"][-1] == "ttabench_methods/tent.py changed"
     assert found["n/a"][-1] == "no batch norm"
+
+
+def test_reasons_are_told_in_full_and_once_for_all_numbers() -> None:
+    long = "; ".join(f"ttabench/nn/module_{k}.py changed" for k in range(20))
+    alarms = [f"uses {k} of 10 classes" for k in (3, 1, 2, 1)]
+    assert cards.ranges([*alarms, long, "", long]) == ["uses 1 to 3 of 10 classes", long]
 
 
 def test_a_whole_folder_without_gaps_says_so() -> None:

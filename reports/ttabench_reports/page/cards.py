@@ -16,7 +16,7 @@ from ttabench.protocol import Protocol
 from ttabench_reports import naming
 from ttabench_reports.frames import PROTOCOL
 from ttabench_reports.given import Given, given
-from ttabench_reports.notes import Notes
+from ttabench_reports.notes import Notes, kind
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.shape import Row, Table
 
@@ -117,9 +117,15 @@ def machines(cells: pd.DataFrame) -> list[str]:
 
 def ranges(texts: Iterable[str]) -> list[str]:
     """Texts that differ in their numbers only, as one with their range: ``uses 1.9 to 5.0 classes``."""
-    notes = Notes()
-    letters = [notes.letter(text) for text in dict.fromkeys(texts) if text]
-    return [notes.text(letter) for letter in dict.fromkeys(letters)]
+    kinds: dict[str, list[str]] = {}
+    for text in _distinct(texts):
+        kinds.setdefault(kind(text), []).append(text)
+    found = []
+    for alike in kinds.values():
+        notes = Notes()
+        letters = [notes.letter(text) for text in alike]
+        found.append(alike[0] if len(alike) == 1 else notes.text(letters[0]))  # the former is never shortened
+    return found
 
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:
