@@ -35,6 +35,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.malloc import keep_freed_memory
 from ttabench.models.architectures.compact_transformers import vit_lite
+from ttabench.nn import estimate_batch_norm
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
@@ -92,7 +93,10 @@ class ResNet50(nn.Module):
 def network(arch: str) -> Classifier:
     torch.manual_seed(0)
     if arch == "resnet50":
-        return Classifier.wrap(ResNet50().eval(), SIZE).eval()
+        model = Classifier.wrap(ResNet50().eval(), SIZE)
+        # Without its own statistics of activations a random network grows them from block to block.
+        estimate_batch_norm(model, [torch.rand(4, 3, SIZE, SIZE)])
+        return model.eval()
     if arch == "vit_b_16":
         net = vit_lite(
             CLASSES, SIZE, patch=16, dim=768, layers=12, heads=12, mlp_ratio=4, positions="learned"
