@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,8 +62,6 @@ def paired(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Dif
     a, b = _bitmaps(first, second)
     if a.ndim != 1:
         raise ValueError(f"correctness has shape {a.shape}; expected (n,)")
-    from scipy.stats import binomtest
-
     n = len(a)
     only_first, only_second = int((a & ~b).sum()), int((~a & b).sum())
     change = (only_second - only_first) / n
@@ -75,8 +73,7 @@ def paired(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Dif
     down_b, up_b, down_a, up_a = b.mean() - low_b, high_b - b.mean(), a.mean() - low_a, high_a - a.mean()
     below = math.sqrt(max(down_b**2 - shared * down_b * up_a + up_a**2, 0.0))
     above = math.sqrt(max(up_b**2 - shared * up_b * down_a + down_a**2, 0.0))
-    discordant = only_first + only_second
-    p_value = float(binomtest(only_second, discordant, 0.5).pvalue) if discordant else 1.0
+    p_value = float(mcnemar(only_first, only_second))
     return Difference(100 * change, 100 * (change - below), 100 * (change + above), p_value)
 
 
@@ -100,16 +97,25 @@ def paired_mean(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -
     return Difference(100 * change, 100 * (change - half), 100 * (change + half), p_value)
 
 
-def mcnemar(only_first: ArrayLike, only_second: ArrayLike) -> NDArray[np.float64]:
-    """Two-sided p-values of McNemar's exact test, from numbers of images that only one method got right.
+def mcnemar(
+    only_first: ArrayLike, only_second: ArrayLike, alternative: Literal["two-sided", "less"] = "two-sided"
+) -> NDArray[np.float64]:
+    """p-values of McNemar's exact test, from numbers of images that only one method got right.
 
-    Broadcasts; 1 if there is no such image. Equals scipy's ``binomtest(only_second, both, 0.5)``.
+    alternative   two-sided: the methods differ; less: the second gets fewer images right than the first.
+
+    Broadcasts; 1 if there is no such image (McNemar, Psychometrika 12, 1947). Equals scipy's
+    ``binomtest(only_second, only_first + only_second, 0.5, alternative)``.
     """
     from scipy.special import bdtr
 
     a, b = np.asarray(only_first, dtype=np.int64), np.asarray(only_second, dtype=np.int64)
-    fewer = np.minimum(a, b).astype(float)
-    p: NDArray[np.float64] = np.minimum(2 * bdtr(fewer, np.maximum(a + b, 1), 0.5), 1.0)
+    total = np.maximum(a + b, 1)
+    p: NDArray[np.float64]
+    if alternative == "less":
+        p = bdtr(b.astype(float), total, 0.5)
+    else:
+        p = np.minimum(2 * bdtr(np.minimum(a, b).astype(float), total, 0.5), 1.0)
     return np.where(a + b > 0, p, 1.0)
 
 

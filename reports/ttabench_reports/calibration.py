@@ -63,11 +63,11 @@ def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:
     sums = np.add.reduceat(bins[order], starts, axis=0)
     means = np.add.reduceat(errors[order], starts) / np.diff(starts, append=len(order))
     lacking = {place for place, one in zip(places, stored, strict=True) if not one}
-    found: dict[int, dict[str, Reliability]] = {}
+    by_row: dict[int, dict[str, Reliability]] = {}
     for (row, corruption), number in numbers.items():
         if (row, corruption) not in lacking:
-            found.setdefault(row, {})[corruption] = Reliability(sums[number], float(means[number]))
-    return found
+            by_row.setdefault(row, {})[corruption] = Reliability(sums[number], float(means[number]))
+    return by_row
 
 
 def total(parts: Mapping[str, Reliability], corruptions: Sequence[str]) -> Reliability | None:

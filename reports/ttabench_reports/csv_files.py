@@ -106,10 +106,10 @@ def notes(row: Row) -> str:
     for column, texts in row.remarks.items():
         for text in texts:
             about.setdefault(text, []).append(column)
-    said = [LEGEND[flag] for flag in row.flags]
+    parts = [LEGEND[flag] for flag in row.flags]
     for text, columns in about.items():
-        said.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(filter(None, columns))})")
-    return "; ".join(said)
+        parts.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(filter(None, columns))})")
+    return "; ".join(parts)
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
@@ -154,9 +154,9 @@ def statistics(report: Report) -> pd.DataFrame:
     """Interval, tests, record and rank of each measured row (see :class:`evidence.Finding`)."""
     lines = []
     for table in report.tables:
-        found = report.findings(table)
+        findings = report.findings(table)
         for row in filter(lambda row: row.measured, table.rows):
-            finding: evidence.Finding = found[id(row)]
+            finding: evidence.Finding = findings[id(row)]
             rise = row.value(MEAN) - row.baseline.value(MEAN) if row.baseline else math.nan
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],

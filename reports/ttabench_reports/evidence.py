@@ -129,7 +129,7 @@ def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
             yield group
 
 
-def standing(table: Table) -> dict[tuple[int, str], Place]:
+def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
     """(id of row, column) → ``best`` or ``second`` among the rows of one architecture and mode.
 
     Best is the highest number, and each that does not differ from it in a paired test (Holm-corrected over
@@ -137,18 +137,18 @@ def standing(table: Table) -> dict[tuple[int, str], Place]:
     Source competes with both modes, and is marked by how it stands among the online rows, if there are any.
     A number over fewer seeds takes no part. Where correctness is not stored, ties are as printed.
     """
-    found: dict[tuple[int, str], Place] = {}
+    by_row: dict[tuple[int, str], Place] = {}
     for rows in table.archs().values():
         for number, group in enumerate(groups(rows)):
             for column in table.columns:
                 for row, place in places(group, table, column):
                     if not (number and row.kind == "source"):  # it is marked as one of the first group
-                        found[id(row), column] = place
-    return found
+                        by_row[id(row), column] = place
+    return by_row
 
 
 def places(rows: Sequence[Row], table: Table, column: str) -> list[tuple[Row, Place]]:
-    """Best and second of these rows in one column, as :func:`standing` says it."""
+    """Best and second of these rows in one column, see :func:`places_of_table`."""
     able = [row for row in rows if not math.isnan(row.value(column)) and column not in row.partial]
     if len(able) < 2:
         return []
@@ -201,23 +201,23 @@ class Finding:
 
 def findings(table: Table) -> dict[int, Finding]:
     """By id of row, of every measured row of a table."""
-    found = {id(row): Finding() for row in table.rows if row.measured}
-    _intervals(table, found)
+    by_row = {id(row): Finding() for row in table.rows if row.measured}
+    _intervals(table, by_row)
     for rows in table.archs().values():
         ours = [row for row in rows if row.kind == "method"]
         paired = table.paired(rows[0])
         tests = [paired.p_value(row, row.baseline, table.main) if row.baseline else math.nan for row in ours]
         for row, p in zip(ours, stats.holm(tests), strict=True):
-            found[id(row)].p_source = float(p)
+            by_row[id(row)].p_source = float(p)
             if row.baseline:
-                _record(row, row.baseline, table, found[id(row)])
+                _record(row, row.baseline, table, by_row[id(row)])
         for group in groups(rows):
-            _against_best(group, table, found)
-            _ranks(group, table, found)
-    return found
+            _against_best(group, table, by_row)
+            _ranks(group, table, by_row)
+    return by_row
 
 
-def _intervals(table: Table, found: dict[int, Finding]) -> None:
+def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
     shares = {
         id(row): share for row in table.rows
         if row.measured and (share := table.paired(row).share(row)) is not None
@@ -231,10 +231,10 @@ def _intervals(table: Table, found: dict[int, Finding]) -> None:
             paired, base = table.paired(row), row.baseline
             if spread := paired.spread(row, None, table.main):
                 low, high = (100 / of * bound for bound in spread.interval(own[id(row)]))
-                found[id(row)].interval = (max(low, 0.0), min(high, 100.0))
+                by_row[id(row)].interval = (max(low, 0.0), min(high, 100.0))
             if base and id(base) in own and (spread := paired.spread(row, base, table.main)):
                 low, high = (100 / of * bound for bound in spread.interval(own[id(row)] - own[id(base)]))
-                found[id(row)].rise_interval = (low, high)
+                by_row[id(row)].rise_interval = (low, high)
 
 
 def _record(row: Row, base: Row, table: Table, finding: Finding) -> None:
@@ -256,7 +256,7 @@ def _record(row: Row, base: Row, table: Table, finding: Finding) -> None:
             finding.losses += 1
 
 
-def _against_best(group: Sequence[Row], table: Table, found: dict[int, Finding]) -> None:
+def _against_best(group: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
     paired = table.paired(group[0])
     able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
     if len(able) < 2:
@@ -265,7 +265,7 @@ def _against_best(group: Sequence[Row], table: Table, found: dict[int, Finding])
     others = [row for row in able if row is not top and row.kind == "method"]
     tests = stats.holm([paired.p_value(top, row, table.main) for row in others])
     for row, p in zip(others, tests, strict=True):
-        found[id(row)].p_best = float(p)
+        by_row[id(row)].p_best = float(p)
 
 
 def ranks(group: Sequence[Row], table: Table) -> list[tuple[Row, NDArray[np.float64]]]:
@@ -280,7 +280,7 @@ def ranks(group: Sequence[Row], table: Table) -> list[tuple[Row, NDArray[np.floa
     return list(zip(able, values.rank(ascending=False).to_numpy(float), strict=True))
 
 
-def _ranks(group: Sequence[Row], table: Table, found: dict[int, Finding]) -> None:
+def _ranks(group: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
     for row, own in ranks(group, table):
         if row.kind == "method":  # Source has one in each group
-            found[id(row)].rank = float(own.mean())
+            by_row[id(row)].rank = float(own.mean())

@@ -1,11 +1,11 @@
-"""Writing a report's files: whole or not at all."""
+"""Writing a report's files."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from ttabench.errors import UserError
+from ttabench.files import replace_file
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -14,21 +14,14 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def write_bytes(path: Path, data: bytes) -> Path:
-    """Write through a file beside it, so that a reader or a full disk never leaves half a report.
+    """Write `data`, so that a reader sees the old file or the new one, whole; returns `path`.
 
     Makes the folder. Raises UserError where it cannot be written.
     """
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(data)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        replace_file(Path(path), data)
     except OSError as problem:
         raise UserError(
             f"{path} cannot be written ({problem.strerror}); choose another folder with --out."
         ) from None
-    return path
+    return Path(path)

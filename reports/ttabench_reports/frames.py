@@ -108,15 +108,15 @@ def _borrow(frame: pd.DataFrame, column: str, same: list[str]) -> pd.DataFrame:
         return frame
     known = frame[~empty].groupby(same)[column].agg(["first", "nunique"])
     only = known.loc[known["nunique"] == 1, "first"].rename("_only")
-    found = frame.join(only, on=same)["_only"].fillna("")
-    return frame.assign(**{column: frame[column].where(~(empty & frame["accuracy"].isna()), found)})
+    borrowed = frame.join(only, on=same)["_only"].fillna("")
+    return frame.assign(**{column: frame[column].where(~(empty & frame["accuracy"].isna()), borrowed)})
 
 
 def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:
     """What tells rows apart that share `within`: ``batch size 64, lr=0.001``; "" for a row on its own."""
     names = list(among)
     index = list(rows.index)
-    said: dict[Any, list[str]] = {i: [] for i in index}
+    texts: dict[Any, list[str]] = {i: [] for i in index}
     for _, group in rows.groupby(list(within), sort=False):
         if len(group) == 1:
             continue
@@ -126,8 +126,8 @@ def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str])
                 continue
             spelled = _configs(list(values)) if name == "config" else [_spell(name, v) for v in values]
             for i, text in zip(group.index, spelled, strict=True):
-                said[i].append(text)
-    return pd.Series([", ".join(filter(None, said[i])) for i in index], index=rows.index, dtype=object)
+                texts[i].append(text)
+    return pd.Series([", ".join(filter(None, texts[i])) for i in index], index=rows.index, dtype=object)
 
 
 def differences_in(common: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
@@ -169,5 +169,5 @@ def _configs(texts: list[str]) -> list[str]:
     except (ValueError, TypeError):
         return texts
     keys = sorted({key for config in configs for key in config})
-    telling = [key for key in keys if len({json.dumps(c.get(key)) for c in configs}) > 1]
-    return [",".join(f"{key}={c.get(key, 'unset')}" for key in telling) for c in configs]
+    varying = [key for key in keys if len({json.dumps(c.get(key)) for c in configs}) > 1]
+    return [",".join(f"{key}={c.get(key, 'unset')}" for key in varying) for c in configs]

@@ -39,8 +39,8 @@ def render(sheet: Sheet) -> str:
         lines += [_row(_texts(line)) for line in group.lines]
     rows = [line for group in sheet.groups for line in group.lines]
     notes = [f"<sup>{escape(mark)}</sup> {escape(text)}." for mark, text in used(rows, sheet.notes)]
-    said = " ".join(filter(None, [escape(sheet.footer), *notes]))
-    return "\n".join([*lines, "", said, ""])
+    footer = " ".join(filter(None, [escape(sheet.footer), *notes]))
+    return "\n".join([*lines, "", footer, ""])
 
 
 def escape(text: str) -> str:

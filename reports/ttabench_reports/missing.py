@@ -30,12 +30,12 @@ def missing(plan: Iterable[Mapping[str, Any]], stored: Iterable[str]) -> tuple[M
     Cells that cannot be run have a reason in the plan and are not missing.
     """
     there = set(stored)
-    found: dict[tuple[str, str, str, str, int], list[str]] = {}
+    corruptions: dict[tuple[str, str, str, str, int], list[str]] = {}
     for row in plan:
         if row["id"] not in there and not row["reason"]:
             key = (row["method"], row["base"], row["arch"], row["dataset"], row["severity"])
-            found.setdefault(key, []).append(row["corruption"])
+            corruptions.setdefault(key, []).append(row["corruption"])
     return tuple(
         Missing(method, base, arch, dataset, severity, tuple(dict.fromkeys(names)), len(names))
-        for (method, base, arch, dataset, severity), names in found.items()
+        for (method, base, arch, dataset, severity), names in corruptions.items()
     )

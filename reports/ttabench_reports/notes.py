@@ -26,14 +26,14 @@ class Notes:
     def letter(self, text: str) -> str:
         """The letter of a text, which from now on is among those that the letter stands for."""
         text = text.replace("\0", "")
-        found, numbers = kind(text), _NUMBER.findall(text)
-        if found not in self.kinds:
+        general, numbers = kind(text), _NUMBER.findall(text)
+        if general not in self.kinds:
             if len(self.kinds) >= len(string.ascii_lowercase) - 1:
-                found, numbers = OTHER, []
-            if found not in self.kinds:
-                self.kinds.append(found)
+                general, numbers = OTHER, []
+            if general not in self.kinds:
+                self.kinds.append(general)
                 self.numbers.append([[] for _ in numbers])
-        at = self.kinds.index(found)
+        at = self.kinds.index(general)
         for seen, number in zip(self.numbers[at], numbers, strict=True):
             if number not in seen:
                 seen.append(number)

@@ -38,12 +38,12 @@ def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
     for row, corruption, details in zip(*columns, strict=True):
         if isinstance(details, Mapping) and (own := details.get("windows")):
             stored.setdefault((row, corruption), []).append(own)
-    found: dict[int, dict[str, Windows]] = {}
+    by_row: dict[int, dict[str, Windows]] = {}
     for (row, corruption), seeds in stored.items():
         if len({(own["length"], len(own["accuracy"])) for own in seeds}) == 1:
             mean = np.mean([own["accuracy"] for own in seeds], axis=0)
-            found.setdefault(row, {})[corruption] = Windows(int(seeds[0]["length"]), mean)
-    return found
+            by_row.setdefault(row, {})[corruption] = Windows(int(seeds[0]["length"]), mean)
+    return by_row
 
 
 def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:
@@ -52,8 +52,8 @@ def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     seen = [len(history.split()) for history in continual["history"]]
     places = pd.Series(seen, continual.index, dtype=float)
     mean = places.groupby([continual["row"], continual["corruption"]]).mean().sort_values(kind="stable")
-    found: dict[int, tuple[str, ...]] = {}
+    by_row: dict[int, tuple[str, ...]] = {}
     keys: list[tuple[int, str]] = mean.index.tolist()
     for row, corruption in keys:
-        found[row] = (*found.get(row, ()), corruption)
-    return found
+        by_row[row] = (*by_row.get(row, ()), corruption)
+    return by_row

@@ -1,4 +1,4 @@
-"""Protocols in words: what is common said once, the exceptions after it."""
+"""Protocols in words: what is common listed once, the exceptions after it."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def words(items: Sequence[Item]) -> str:
     text = Protocol(**common).caption()
     if not exceptions:
         return text
-    said = "; ".join(f"{other}: {', '.join(dict.fromkeys(who))}" for other, who in exceptions.items())
-    return f"{text}; but {said}"
+    listed = "; ".join(f"{other}: {', '.join(dict.fromkeys(who))}" for other, who in exceptions.items())
+    return f"{text}; but {listed}"

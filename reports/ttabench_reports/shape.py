@@ -103,7 +103,7 @@ class Table:
     """One dataset at one severity, or one natural shift, on one stream; rows as in the paper.
 
     key      what all its cells share (:data:`frames.TABLE`).
-    apart    what tells it from its siblings of the same dataset and severity, or "".
+    difference  in what it differs from the tables of the same dataset and severity; "" for one alone.
     protocol in full; of each method where they differ.
     seeds    how many, e.g. ``3`` or ``1 to 3``; "" for one.
     remarks  what else a reader must know; sentences.
@@ -112,7 +112,7 @@ class Table:
     """
 
     key: dict[str, Any]
-    apart: str
+    difference: str
     protocol: str
     seeds: str
     remarks: tuple[str, ...]
@@ -123,22 +123,22 @@ class Table:
 
     @property
     def title(self) -> str:
-        """``digits-c, severity 5``, and what tells it from its siblings."""
-        return naming.where(self.key["dataset"], self.key["severity"]) + self._apart
+        """``digits-c, severity 5``, and :attr:`difference`."""
+        return naming.where(self.key["dataset"], self.key["severity"]) + self._in_brackets
 
     @property
     def heading(self) -> str:
         """:attr:`title` with the dataset as papers write it."""
-        return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"]) + self._apart
+        return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"]) + self._in_brackets
 
     @property
     def family(self) -> str:
         """:attr:`heading` without the severity: what tables of several severities share."""
-        return naming.dataset(self.key["dataset"]) + self._apart
+        return naming.dataset(self.key["dataset"]) + self._in_brackets
 
     @property
-    def _apart(self) -> str:
-        return f" ({self.apart})" if self.apart else ""
+    def _in_brackets(self) -> str:
+        return f" ({self.difference})" if self.difference else ""
 
     @property
     def measured(self) -> str:
@@ -175,10 +175,10 @@ class Table:
 
     def archs(self) -> dict[str, list[Row]]:
         """The rows of each architecture, in order."""
-        found: dict[str, list[Row]] = {}
+        by_arch: dict[str, list[Row]] = {}
         for row in self.rows:
-            found.setdefault(row.arch, []).append(row)
-        return found
+            by_arch.setdefault(row.arch, []).append(row)
+        return by_arch
 
     def legend(self, columns: Iterable[str], rows: Iterable[Row] | None = None) -> list[tuple[str, str]]:
         """(mark, meaning) of every mark that shows in a table of these columns and rows."""
@@ -202,10 +202,10 @@ class Table:
         return {arch: evidence.Paired(rows, list(columns)) for arch, rows in self.archs().items()}
 
     @cached_property
-    def standing(self) -> dict[tuple[int, str], evidence.Place]:
-        """(id of row, column) → whether it is best or second; see :func:`evidence.standing`."""
-        return evidence.standing(self)
+    def places(self) -> dict[tuple[int, str], evidence.Place]:
+        """(id of row, column) → whether it is best or second; see :func:`evidence.places_of_table`."""
+        return evidence.places_of_table(self)
 
     def best(self) -> set[tuple[int, str]]:
         """(id of row, column) of what is best, ties included; offline and online rows apart."""
-        return {key for key, place in self.standing.items() if place == "best"}
+        return {key for key, place in self.places.items() if place == "best"}

@@ -1,4 +1,4 @@
-"""The paper's tables from a table of cells: which rows, which numbers, and what is said beside them.
+"""The paper's tables from a table of cells: which rows, which numbers, and which remarks.
 
 A mean is given over a complete set of corruptions and seeds or not at all; what is not a number
 says why; what was not measured the same way is never averaged.
@@ -41,25 +41,25 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
         compute_ratio=("compute_ratio", "median"), ms_per_image=("ms_per_image", "median"),
     ).reset_index()  # fmt: skip
-    telling = ("checkpoint", "mode", "batch_size", "epochs", "config")
+    varying = ("checkpoint", "mode", "batch_size", "epochs", "config")
     rows["row"] = range(len(rows))
     for name in SAID:
         rows[name] = _said(frame, name, len(rows))
-    rows["apart"] = differences(rows, [*TABLE, "arch", "method"], telling)
+    rows["difference"] = differences(rows, [*TABLE, "arch", "method"], varying)
     keys = rows[list(TABLE)].drop_duplicates()
-    keys["apart"] = differences(keys, ["dataset", "severity"], TABLE[2:])
+    keys["difference"] = differences(keys, ["dataset", "severity"], TABLE[2:])
 
     numbers = _Numbers(frame)
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
     for record in sorted(
-        keys.to_dict("records"), key=lambda k: (k["dataset"], k["severity"], naming.natural(k["apart"]))
+        keys.to_dict("records"), key=lambda k: (k["dataset"], k["severity"], naming.natural(k["difference"]))
     ):
-        apart = record.pop("apart")
+        difference = record.pop("difference")
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
         absent = _absent(key, cells.attrs.get(ASKED, ()), rows)
-        built.append(_build(key, apart, members, numbers, twins, absent, published))
+        built.append(_build(key, difference, members, numbers, twins, absent, published))
     return built
 
 
@@ -75,17 +75,17 @@ def _absent(key: Mapping[str, Any], asked: Sequence[Mapping[str, Any]], rows: pd
     here = rows[(rows["dataset"] == key["dataset"]) & (rows["severity"] == key["severity"])]
     there = set(zip(here["base"], here["arch"], strict=True))
     known = set(rows["arch"])  # other names may be spelled otherwise than they are stored
-    found: dict[str, list[str]] = {}
+    absent: dict[str, list[str]] = {}
     for sweep in asked:
         if key["dataset"] in sweep.get("datasets", ()) and key["severity"] in sweep.get("severities", ()):
             for arch, label in itertools.product(sweep.get("archs", ()), sweep.get("methods", ())):
                 base = str(label).partition("[")[0]
                 if arch in known and base != "all" and (base, arch) not in there:
-                    found.setdefault(naming.arch(arch), []).append(naming.method(base))
-    if not found:
+                    absent.setdefault(naming.arch(arch), []).append(naming.method(base))
+    if not absent:
         return ""
-    said = "; ".join(f"{', '.join(dict.fromkeys(names))} on {arch}" for arch, names in found.items())
-    return f"Asked for, but not measured: {said}."
+    texts = (f"{', '.join(dict.fromkeys(names))} on {arch}" for arch, names in absent.items())
+    return f"Asked for, but not measured: {'; '.join(texts)}."
 
 
 class _Numbers:
@@ -134,15 +134,15 @@ class _Numbers:
 
 def _nested(series: pd.Series[Any]) -> dict[int, dict[str, float]]:
     """A series over (row, column) as row → column → value."""
-    found: dict[int, dict[str, float]] = {}
+    nested: dict[int, dict[str, float]] = {}
     pairs: dict[Any, float] = series.to_dict()
     for (row, column), value in pairs.items():
-        found.setdefault(row, {})[column] = value
-    return found
+        nested.setdefault(row, {})[column] = value
+    return nested
 
 
 def _build(
-    key: dict[str, Any], apart: str, members: list[dict[str, Any]], numbers: _Numbers,
+    key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: _Numbers,
     twins: int, absent: str, published: pd.DataFrame | None,
 ) -> Table:  # fmt: skip
     swept = {c for member in members for c in numbers.measured[member["row"]]}
@@ -173,7 +173,7 @@ def _build(
     if absent:
         remarks.append(absent)
     protocol = protocols.words(fields(key, members))
-    return Table(key, apart, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
+    return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
 
 
 def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protocols.Item]:
@@ -189,14 +189,15 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
 def _place(member: dict[str, Any]) -> tuple[object, ...]:
     base, label = member["base"], member["method"]
     offline = member["mode"] == "offline" and base != "source"
-    return member["checkpoint"], offline, *naming.method_key(base, label), naming.natural(member["apart"])
+    difference = naming.natural(member["difference"])
+    return member["checkpoint"], offline, *naming.method_key(base, label), difference
 
 
 def _row(member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> Row:
     number, source = member["row"], member["base"] == "source"
     row = Row(
         member["arch"],
-        f"{member['method']} ({member['apart']})" if member["apart"] else member["method"],
+        f"{member['method']} ({member['difference']})" if member["difference"] else member["method"],
         "source" if source else "method",
         dict(numbers.values[number]),
         dict(numbers.sd[number]),

@@ -49,14 +49,14 @@ def _parts(table: Table) -> Iterator[RenderableType]:
 
 def _had(table: Table) -> str:
     """What methods were given of the source data, and offline ones of the test images."""
-    said: dict[str, list[str]] = {}
+    names_by_text: dict[str, list[str]] = {}
     for row in table.rows:
         if row.kind == "method" and row.about["measured"]:
             own = given(row.about)
             epochs = f"{own.epochs} epoch{'s' * (own.epochs != 1)}" if own.epochs else ""
             text = ", ".join(filter(None, (own.source if own.source != "nothing" else "", epochs)))
-            said.setdefault(text, []).append(row.name)
-    texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in said.items() if text]
+            names_by_text.setdefault(text, []).append(row.name)
+    texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
     return f"Given besides the test images as they come: {'; '.join(texts) or 'nothing'}."
 
 
@@ -96,7 +96,7 @@ class Fitted:
             for row in rows:
                 rise = row.kind == "increase"
                 label = "  Increase" if rise else f" {row.name}{row.flags}{row.raised(LABEL)}"
-                places = [self.table.standing.get((id(row), c), "") for c in columns]
+                places = [self.table.places.get((id(row), c), "") for c in columns]
                 texts = [
                     Text(_text(row, c, accuracy, increase), styles.get(place, ""))
                     for c, place in zip(columns, places, strict=True)

@@ -32,7 +32,7 @@ def which_method(report: Report) -> str:
 
 
 def _of_table(report: Report, table: Table) -> Iterator[str]:
-    found = report.findings(table)
+    findings = report.findings(table)
     times = milliseconds(report, table)
     for arch, rows in table.archs().items():
         yield from (f"## {escape(table.heading)}: {escape(naming.arch(arch))}{family(arch)}", "")
@@ -42,40 +42,41 @@ def _of_table(report: Report, table: Table) -> Iterator[str]:
             if not any(row.kind == "method" for row in able):
                 continue
             offline = next(row for row in able if row.kind == "method").offline
-            yield from (f"**{'Offline' if offline else 'Online'}.** {summary(able, table, found, times)}", "")
+            mode = "Offline" if offline else "Online"
+            yield from (f"**{mode}.** {summary(able, table, findings, times)}", "")
             yield _line(HEADS)
             yield _line((":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---"))
             for row in able:
-                yield _line(_cells(row, table, found[id(row)], times))
+                yield _line(_cells(row, table, findings[id(row)], times))
             yield ""
 
 
-def summary(rows: Sequence[Row], table: Table, found: dict[int, Finding], times: dict[int, float]) -> str:
+def summary(rows: Sequence[Row], table: Table, findings: dict[int, Finding], times: dict[int, float]) -> str:
     """What a ranking says, in sentences. `rows` are those of one mode with Source, the best first."""
     methods = [row for row in rows if row.kind == "method"]
     best = methods[0]
-    ties = [row for row in methods[1:] if found[id(row)].p_best >= ALPHA]
-    said = [f"{_named([best])} has the highest mean, {words.number(best.value(MEAN))}."]
+    ties = [row for row in methods[1:] if findings[id(row)].p_best >= ALPHA]
+    sentences = [f"{_named([best])} has the highest mean, {words.number(best.value(MEAN))}."]
     if ties:
         verb = "does" if len(ties) == 1 else "do"
-        said.append(f"{_named(ties)} {verb} not differ from it significantly.")
+        sentences.append(f"{_named(ties)} {verb} not differ from it significantly.")
     free = [row for row in methods if given(row.about).source == "nothing"]
     if free and free[0] is not best:
-        said.append(
+        sentences.append(
             f"Without source data, {_named(free[:1])} is the best, with {words.number(free[0].value(MEAN))}."
         )
     close = [row for row in methods if best.value(MEAN) - row.value(MEAN) <= CLOSE and id(row) in times]
     if close and (quick := min(close, key=lambda row: times[id(row)])) is not best:
-        said.append(
+        sentences.append(
             f"Within {CLOSE:g} point of the best, {_named([quick])} is the fastest: "
             f"{times[id(quick)]:.1f} ms per image."
         )
-    worse = [row for row in methods if row.baseline and _is_worse(row, row.baseline, found[id(row)])]
+    worse = [row for row in methods if row.baseline and _is_worse(row, row.baseline, findings[id(row)])]
     if worse:
-        said.append(f"Significantly below Source: {_named(worse)}.")
+        sentences.append(f"Significantly below Source: {_named(worse)}.")
     if fallen := [row for row in methods if collapses(row, table)]:
-        said.append(f"Predictions collapse on some corruptions: {_named(fallen)}.")
-    return " ".join(said)
+        sentences.append(f"Predictions collapse on some corruptions: {_named(fallen)}.")
+    return " ".join(sentences)
 
 
 def family(arch: str) -> str:

@@ -17,7 +17,7 @@ from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench_reports.compare import compare
-from ttabench_reports.compare.paired import holm, mcnemar, mean_fell
+from ttabench_reports.compare.paired import cells_fell, holm, mean_fell
 
 NAMES = ("fog", "snow", "frost", "contrast", "pixelate")
 
@@ -36,7 +36,7 @@ def test_mcnemar_is_the_binomial_test(lost: int, won: int) -> None:
     before, after = np.zeros((2, 1000), bool)
     before[:lost], after[lost : lost + won] = True, True
     before[700:], after[700:] = True, True
-    (p,) = mcnemar(np.packbits(before)[None], np.packbits(after)[None])
+    (p,) = cells_fell(np.packbits(before)[None], np.packbits(after)[None])
     expected = stats.binomtest(won, lost + won, alternative="less").pvalue if lost + won else 1.0
     assert p == pytest.approx(expected, rel=1e-9)
 

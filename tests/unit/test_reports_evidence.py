@@ -81,13 +81,13 @@ def test_won_tied_and_lost_corruptions_are_counted_by_mcnemars_test(frame: pd.Da
 def test_what_a_test_does_not_tell_apart_is_best_together(frame: pd.DataFrame) -> None:
     table = one(frame)
     for arch in ("cct", "resnet18"):
-        place = {m: table.standing.get((id(row(table, m, arch)), "mean")) for m in METHODS}
+        place = {m: table.places.get((id(row(table, m, arch)), "mean")) for m in METHODS}
         assert place["eata"] == place["sar"] == "best"  # alike but for noise
         assert place["tent"] != "best"
         assert place["quantile"] == "best"  # offline, ranked apart
     # Far apart, only one is best, and the second is second.
     table = one(with_correctness(cells(METHODS), IMAGES, {"eata": 0.9, "sar": 0.5}))
-    place = {m: table.standing.get((id(row(table, m)), "mean")) for m in METHODS}
+    place = {m: table.places.get((id(row(table, m)), "mean")) for m in METHODS}
     assert (place["eata"], place["sar"], place["source"]) == ("best", "second", None)
 
 
@@ -110,7 +110,7 @@ def test_ties_are_those_of_holms_procedure() -> None:
             m for m, q in zip(others, stats.holm(p), strict=True)
             if q >= 0.05 or row(table, m).printed(corruption) == printed
         }  # fmt: skip
-        best = {m for m in methods if table.standing.get((id(row(table, m)), corruption)) == "best"}
+        best = {m for m in methods if table.places.get((id(row(table, m)), corruption)) == "best"}
         assert best == {top} | tied
         differs += tied != {m for m, q in zip(others, p, strict=True) if q >= 0.05}
     assert differs  # the correction matters here

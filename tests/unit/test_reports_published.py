@@ -17,6 +17,7 @@ import pytest
 
 from tests.unit.conftest import Said
 from tests.unit.made_cells import cells
+from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.registry import view
@@ -284,18 +285,24 @@ def test_the_report_format(tmp_path: Path) -> None:
         accuracy=lambda row: 80.0, seeds=(0, 1),
     )  # fmt: skip
     paths = published.write(frame, tmp_path)
-    assert [path.name for path in paths] == ["published.csv", "published.md", "published.tex"]
+    names = ["published.csv", "published.md", "published_means.tex", "published.tex"]
+    assert [path.name for path in paths] == [*names, "published_means_column.tex", "published_column.tex"]
     table = pd.read_csv(paths[0])
     mean = table[(table["method"] == "tent") & (table["corruption"] == "mean")].set_index("publication")
     assert mean.loc["tent2021", "published"] == 81.4
     assert mean.loc["tent2021", "difference"] == pytest.approx(-1.4)
     assert mean.loc["tent2021", "seeds"] == 2
     markdown = paths[1].read_text()
-    assert "| cifar10-c | robustbench/Standard | tent | 80.0 | 81.4 | -1.4 | tent2021 |" in markdown
+    assert "| CIFAR10-C | robustbench/Standard | TENT | 80.0 | 81.4 | -1.4 | tent2021 |" in markdown
     assert "ours is cvt_2" in markdown
-    tex = paths[2].read_text()
-    assert tex.count("\\\\\n") == 1 + 2 + 1  # the head, and the means that match
-    assert r"robustbench/Standard & tent & 80.0 & 81.4" in tex
+    assert r"robustbench/Standard & TENT & 80.0 & 81.4" in paths[2].read_text()
+    for document in ("published", "published_column"):
+        assert "tent2021" in compiled(tmp_path, document)
+
+
+def test_without_a_published_number_there_is_no_latex(tmp_path: Path) -> None:
+    paths = published.write(cells(), tmp_path)
+    assert [path.suffix for path in paths] == [".csv", ".md"]
 
 
 def test_a_mean_is_over_fifteen_or_not_there(tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ def test_mcnemar_is_scipys_binomial_test(a: int, b: int) -> None:
     expected = binomtest(b, a + b, 0.5).pvalue if a + b else 1.0
     assert mcnemar(a, b) == pytest.approx(expected)
     assert mcnemar([a, b], [b, a]) == pytest.approx([expected] * 2)
+    less = binomtest(b, a + b, 0.5, "less").pvalue if a + b else 1.0
+    assert mcnemar(a, b, "less") == pytest.approx(less)
 
 
 def test_holm_by_hand_and_never_below_the_plain_p() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 from ttabench.errors import NothingToReport
 from ttabench_reports import latex, naming
 from ttabench_reports.ablation import sheets
-from ttabench_reports.ablation.found import Ablation, Value, ablations, ablations_of, crossed, lines
+from ttabench_reports.ablation.find import Ablation, Value, ablations, ablations_of, crossed, lines
 from ttabench_reports.csv_files import write_csv
 from ttabench_reports.report import Report
 from ttabench_reports.sheets.sheet import Sheet
@@ -22,8 +22,8 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
 
     Raises NothingToReport, with the reasons, where `cells` hold no ablation.
     """
-    found, reasons = ablations_of((report or Report(cells)).tables)
-    if not found:
+    crossings, reasons = ablations_of((report or Report(cells)).tables)
+    if not crossings:
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise NothingToReport(
             f"no method ran under several values of one setting, or of two that cross{why}; sweep with "
@@ -32,7 +32,7 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
     paths: list[Path] = []
     made: list[Sheet] = []
     taken: set[str] = set()
-    for ablation in found:
+    for ablation in crossings:
         about = ablation.about
         what = f"{about['base']} {about['arch']} {ablation.table.title}"
         name = f"ablation_{naming.slug(what)}"

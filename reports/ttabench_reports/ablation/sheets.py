@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ttabench_reports import evidence, naming
-from ttabench_reports.ablation.found import Ablation, Point, letters, rows_of_cross
+from ttabench_reports.ablation.find import Ablation, Point, letters, rows_of_cross
 from ttabench_reports.given import given
 from ttabench_reports.naming import MEAN
 from ttabench_reports.shape import LEGEND, OFFLINE, Row
@@ -64,26 +64,26 @@ def _cell(ablation: Ablation, point: Point) -> Cell:
 
 
 def _places(ablation: Ablation) -> list[tuple[int, Place]]:
-    found = evidence.places(list(ablation.rows.values()), ablation.table, MEAN)
-    return [(id(row), place) for row, place in found]
+    marked = evidence.places(list(ablation.rows.values()), ablation.table, MEAN)
+    return [(id(row), place) for row, place in marked]
 
 
 def _caption(ablation: Ablation) -> str:
     """What was measured, Source beside it, protocol, seeds."""
     about, main = ablation.about, ablation.table.main
     under = f"mean over {len(main)} corruptions" if len(main) > 1 else naming.title(main[0])
-    said = [
+    sentences = [
         f"Accuracy (%, {under}) of {naming.method(about['base'])} on {naming.arch(about['arch'])}, "
         f"{ablation.table.heading}, by {' and '.join(map(_words, ablation.settings))}."
     ]
     source = next((row.baseline for row in ablation.rows.values() if row.baseline), None)
     if source and not math.isnan(source.value(MEAN)):
-        said.append(f"Source: {naming.number(source.value(MEAN))}.")
-    said.append(f"Protocol: {ablation.protocol}.")
+        sentences.append(f"Source: {naming.number(source.value(MEAN))}.")
+    sentences.append(f"Protocol: {ablation.protocol}.")
     seeds = sorted({row.about["seeds"] for row in ablation.rows.values()})
     if seeds[-1] > 1:
-        said.append(f"Mean and standard deviation over {' to '.join(map(str, seeds))} seeds.")
-    return " ".join([*said, *ablation.table.remarks])
+        sentences.append(f"Mean and standard deviation over {' to '.join(map(str, seeds))} seeds.")
+    return " ".join([*sentences, *ablation.table.remarks])
 
 
 def _footer(ablation: Ablation) -> str:

@@ -57,7 +57,7 @@ def differences(pairs: Iterable[tuple[Place, Card, Card]], *, whole: bool = True
 
     Without `whole`, a key that only one side has is left out: that side never recorded it.
     """
-    found: dict[tuple[str, str, str], dict[Place, int]] = {}
+    counted: dict[tuple[str, str, str], dict[Place, int]] = {}
     every: dict[Place, int] = {}
     for place, before, after in pairs:
         every[place] = every.get(place, 0) + 1
@@ -65,12 +65,12 @@ def differences(pairs: Iterable[tuple[Place, Card, Card]], *, whole: bool = True
         if code in before or code in after:  # `source` is the hash of all modules: one of them is enough
             before, after = ({k: v for k, v in card.items() if k != code} for card in (before, after))
         for difference in _unequal(before, after, whole):
-            places = found.setdefault(difference, {})
+            places = counted.setdefault(difference, {})
             places[place] = places.get(place, 0) + 1
     of = sum(every.values())
     listed = [
         Difference(*key, sum(places.values()), of, () if places == every else tuple(sorted(places)))
-        for key, places in found.items()
+        for key, places in counted.items()
     ]
     return sorted(listed, key=lambda one: (-one.cells, one.key, one.before, one.after))
 

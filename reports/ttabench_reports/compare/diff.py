@@ -65,19 +65,19 @@ def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | 
     )
 
 
-def diff_json(found: Diff) -> str:
+def diff_json(difference: Diff) -> str:
     """The whole difference as JSON."""
-    return json.dumps(asdict(found), indent=1, ensure_ascii=False)
+    return json.dumps(asdict(difference), indent=1, ensure_ascii=False)
 
 
-def render_diff(found: Diff, limit: int = 50) -> RenderableType:
+def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
     """For people: a line per difference, then how many cells were compared."""
     from rich.console import Group
     from rich.text import Text
 
-    said = f"{found.matched} cells in both"
-    for name, count in zip(found.names, (found.only_first, found.only_second), strict=True):
-        said += f"; {count} only in {name}" if count else ""
-    if not found.differences:
-        said += "; nothing recorded differs" if found.matched else ""
-    return Group(*difference_lines(found.differences, limit), Text(f"{said}."))
+    summary = f"{difference.matched} cells in both"
+    for name, count in zip(difference.names, (difference.only_first, difference.only_second), strict=True):
+        summary += f"; {count} only in {name}" if count else ""
+    if not difference.differences:
+        summary += "; nothing recorded differs" if difference.matched else ""
+    return Group(*difference_lines(difference.differences, limit), Text(f"{summary}."))

@@ -192,7 +192,7 @@ def _twins(word: str, count: int) -> list[str]:
 def _unlike(both: pd.DataFrame) -> list[str]:
     """What differs though method, architecture and dataset have the same names."""
     pairs = both[both["_merge"] == "both"]
-    found = []
+    warnings = []
     for column, by, what in (
         ("fingerprint", ["dataset"], "not the same data"),
         ("checkpoint", ["arch", "dataset"], "not the same weights"),
@@ -203,17 +203,17 @@ def _unlike(both: pd.DataFrame) -> list[str]:
         unlike = pairs.loc[known & (left != right), by].drop_duplicates()
         if len(unlike):
             names = ", ".join(" on ".join(map(str, row)) for row in unlike.itertuples(index=False))
-            found.append(f"{what}: {names}.")
+            warnings.append(f"{what}: {names}.")
     unlike = pairs[(pairs["config_before"] != pairs["config_after"]) & (pairs["config_before"] != "")]
     changed = unlike[unlike["config_after"] != ""].drop_duplicates(
         ["method", "config_before", "config_after"]
     )
-    found += [
+    warnings += [
         f"not the same settings: {row.method}: {settings}."
         for row in changed.itertuples()
         if (settings := _settings(row.config_before, row.config_after))
     ]
-    return list(dict.fromkeys([*found, *_other_protocol(both)]))
+    return list(dict.fromkeys([*warnings, *_other_protocol(both)]))
 
 
 def _other_protocol(both: pd.DataFrame) -> Iterator[str]:

@@ -23,7 +23,7 @@ def as_json(comparison: Comparison) -> str:
     """The whole comparison; of the cells, those that are not the same. NaN is null."""
     cells = comparison.cells[comparison.cells["verdict"] != "same"]
     baseline, candidate = comparison.names
-    found = {
+    content = {
         "format": FORMAT, "version": 1, "failed": comparison.failed,
         "baseline": baseline, "candidate": candidate, "bounds": asdict(comparison.bounds),
         "counts": {verdict: comparison.count(verdict) for verdict in VERDICTS},
@@ -31,7 +31,7 @@ def as_json(comparison: Comparison) -> str:
         "means": _rows(comparison.means), "cells": _rows(cells),
         "causes": [asdict(one) for one in comparison.causes],
     }  # fmt: skip
-    return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

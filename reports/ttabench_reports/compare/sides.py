@@ -73,10 +73,10 @@ def _of_table(cells: pd.DataFrame, name: str) -> Side:
 
     def card(cell_id: str) -> Card:
         row = {column: values[int(cell_id)] for column, values in columns.items()}
-        found: Card = {column: str(row[column]) for column in shown if str(row[column])}
-        if "config" in found:
-            found["config"] = _parsed(found["config"])
-        return found | {"protocol": {column: row[column] for column in PROTOCOL}}
+        parts: Card = {column: str(row[column]) for column in shown if str(row[column])}
+        if "config" in parts:
+            parts["config"] = _parsed(parts["config"])
+        return parts | {"protocol": {column: row[column] for column in PROTOCOL}}
 
     return Side(name, cells, card)
 

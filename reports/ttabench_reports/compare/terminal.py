@@ -52,8 +52,8 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     if cells["verdict"].isin(["moved", "chance", "fell", "lost"]).any():
         parts.append(Text("What may have moved them", "bold"))
         parts += difference_lines(comparison.causes, limit) or [Text(f"  {NOTHING}")]
-    said, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
-    parts.append(Text.assemble((said, style), f": {counts(comparison)} ({_spelled(bounds)})."))
+    verdict, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
+    parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
     return Group(*parts)
 
 
@@ -90,13 +90,13 @@ def _spelled(bounds: Bounds) -> str:
     )
 
 
-def difference_lines(found: Sequence[Difference], limit: int) -> list[RenderableType]:
+def difference_lines(causes: Sequence[Difference], limit: int) -> list[RenderableType]:
     """The first `limit` differences, a line each."""
     from rich.text import Text
 
-    lines: list[RenderableType] = [Text(f"  {one}") for one in found[:limit]]
-    if len(found) > limit:
-        lines.append(Text(f"  … and {len(found) - limit} more"))
+    lines: list[RenderableType] = [Text(f"  {one}") for one in causes[:limit]]
+    if len(causes) > limit:
+        lines.append(Text(f"  … and {len(causes) - limit} more"))
     return lines
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttabench.errors import UserError
-from ttabench_reports.compare.paired import Bits, mcnemar, mean_fell
+from ttabench_reports.compare.paired import Bits, cells_fell, mean_fell
 from ttabench_reports.compare.sides import Side
 
 
@@ -51,7 +51,7 @@ class PairedTests:
         """p of a fall of each cell; NaN where there is no test."""
         p = np.where(self.testable, 1.0, np.nan)
         for size, (old, new) in self.stacks.items():
-            p[self.differs & (self.sizes == size)] = mcnemar(old, new)
+            p[self.differs & (self.sizes == size)] = cells_fell(old, new)
         return p
 
     def mean(self, positions: NDArray[np.int64]) -> float:

@@ -50,9 +50,9 @@ def _float(sheet: Sheet, form: Form, number: int) -> str:
         ]
     rows = [line for group in sheet.groups for line in group.lines]
     notes = [f"{_mark(mark)}\u2009{escape(text)}." for mark, text in used(rows, sheet.notes)]
-    said = " ".join([escape(sheet.footer), *notes]).strip().replace("\u2009", r"\,")
-    if said:
-        lines.append(r"\par\smallskip\parbox{" + width + r"}{\footnotesize\raggedright " + said + r"\par}")
+    text = " ".join([escape(sheet.footer), *notes]).strip().replace("\u2009", r"\,")
+    if text:
+        lines.append(r"\par\smallskip\parbox{" + width + r"}{\footnotesize\raggedright " + text + r"\par}")
     return "\n".join([*lines, f"\\end{{table{star}}}", ""])
 
 

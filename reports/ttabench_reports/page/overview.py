@@ -65,7 +65,7 @@ def lines(chosen: Selected) -> list[Line]:
                 own = findings[id(row)]
                 found.append(Line(
                     table, row, chosen.numbers[id(row)], cards.card_id(table, row), given(row.about), own,
-                    source_data(row), _state(row, table), table.standing.get((id(row), MEAN), ""),
+                    source_data(row), _state(row, table), table.places.get((id(row), MEAN), ""),
                     _picture(row, own, low),
                 ))  # fmt: skip
     return found

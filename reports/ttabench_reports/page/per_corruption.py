@@ -95,7 +95,7 @@ def _entry(row: Row, column: str, table: Table, rise: Row | None, low: float) ->
     if math.isnan(value):
         return Entry("", row.words.get(column, ""), marks, f"word {apart}".strip())
     shade = round(SHADES * max(value - low, 0) / (100 - low))
-    place = table.standing.get((id(row), column), "")
+    place = table.places.get((id(row), column), "")
     classes = " ".join(filter(None, (f"h{shade}", place, apart)))
     points = words.signed(rise.printed(column)) if rise else ""
     return Entry(exact(value), words.number(value), marks, classes, points)

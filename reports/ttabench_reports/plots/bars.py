@@ -38,7 +38,7 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
 def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
     made = stack(panels, 0.02, BOTTOM, RIGHT)
     axes = made.axes
-    found = report.findings(table)
+    findings = report.findings(table)
     for placed in made.lines:
         row, y = placed.row, placed.middle
         value = row.value(MEAN)
@@ -48,7 +48,7 @@ def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
         colour = GREY if row.kind == "source" else ORANGE if row.offline else BLUE
         hatch = "//////" if row.offline and row.kind != "source" else ""
         axes.barh(y, value, 0.72 * LINE, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
-        low, high = _whisker(row, found[id(row)].interval)
+        low, high = _whisker(row, findings[id(row)].interval)
         if not math.isnan(low):
             axes.plot([low, high], [y, y], color=INK, linewidth=0.9, solid_capstyle="butt")
             axes.plot([low, high], [y, y], "|", color=INK, markersize=2.6, markeredgewidth=0.6)
@@ -65,7 +65,7 @@ def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
     axes.xaxis.grid(True)
     word = "Accuracy" if table.natural else "Mean accuracy"
     axes.set_xlabel(f"{word} (%), {table.heading}", labelpad=1.5)
-    caption = _caption(table, [placed.row for placed in made.lines], found)
+    caption = _caption(table, [placed.row for placed in made.lines], findings)
     return Drawing("bars", table.title, f"{word}: {table.heading}", caption, made.figure)
 
 
@@ -77,16 +77,16 @@ def _whisker(row: Row, interval: tuple[float, float]) -> tuple[float, float]:
     return value - sd, value + sd
 
 
-def _caption(table: Table, shown: Sequence[Row], found: dict[int, Finding]) -> str:
+def _caption(table: Table, shown: Sequence[Row], findings: dict[int, Finding]) -> str:
     over = "" if table.natural else f", mean over {len(table.main)} corruptions"
-    said = [f"Accuracy (%) on {table.heading}{over}; the best first."]
-    tested = [not math.isnan(found[id(row)].interval[0]) for row in shown]
+    sentences = [f"Accuracy (%) on {table.heading}{over}; the best first."]
+    tested = [not math.isnan(findings[id(row)].interval[0]) for row in shown]
     if any(tested):
         seeds = " and, where there are several, over seeds" if table.seeds else ""
-        said.append(f"Whiskers: 95\u00a0% intervals (bootstrap over images{seeds}).")
+        sentences.append(f"Whiskers: 95\u00a0% intervals (bootstrap over images{seeds}).")
     elif any(not math.isnan(row.sd.get(MEAN, math.nan)) for row in shown):
-        said.append("Whiskers: standard deviation over seeds.")
-    said.append("Gray, and the dotted line: Source. Blue: online.")
+        sentences.append("Whiskers: standard deviation over seeds.")
+    sentences.append("Gray, and the dotted line: Source. Blue: online.")
     if any(row.offline and row.kind != "source" for row in shown):
-        said.append("Orange, hatched: offline.")
-    return f"{' '.join(said)} {flags(shown)}{protocol(table)}"
+        sentences.append("Orange, hatched: offline.")
+    return f"{' '.join(sentences)} {flags(shown)}{protocol(table)}"

@@ -16,13 +16,16 @@ def protocol(table: Table, seeds: str = "Mean") -> str:
 def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:
     """What the marks mean that these rows carry; ends with a space, if there is any."""
     chosen = list(rows)
-    said = [f"{mark} {text}." for mark, text in LEGEND.items() if any(mark in row.flags for row in chosen)]
+    used = [mark for mark in LEGEND if any(mark in row.flags for row in chosen)]
+    sentences = [f"{mark} {LEGEND[mark]}." for mark in used]
     words = {word for row in chosen for column in columns if (word := row.words.get(column))}
     if words & {"n/a", "failed", "–"}:
-        said.append("Gray: no number (n/a: the method does not apply; fail: it failed; –: not measured).")
+        sentences.append(
+            "Gray: no number (n/a: the method does not apply; fail: it failed; –: not measured)."
+        )
     if any(row.letters.get(column) for row in chosen for column in columns if column not in row.words):
-        said.append("A dot: an alarm, or a seed without a number; see the table's footnotes.")
-    return "".join(f"{sentence} " for sentence in said)
+        sentences.append("A dot: an alarm, or a seed without a number; see the table's footnotes.")
+    return "".join(f"{sentence} " for sentence in sentences)
 
 
 def flags(rows: Iterable[Row]) -> str:

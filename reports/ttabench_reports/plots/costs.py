@@ -38,7 +38,7 @@ AXES = {
         "the seconds that a method needs to adapt to the images of one corruption and to score them",
     ),
 }
-"""What is known of a row's cost, the most telling first → the axis, and its meaning."""
+"""What is known of a row's cost, the best measure first → the axis, and its meaning."""
 
 
 def cost_plots(report: Report) -> Iterator[Drawing]:

@@ -102,7 +102,7 @@ def _draw(axes: Axes, curve: Curve, look: Look | None) -> None:
 
 def _entries(panels: Panels, looks: Mapping[str, Look]) -> list[tuple[str, Line2D]]:
     rows = {curve.row.method: curve.row for own in panels.values() for curve in own}
-    found = [
+    entries = [
         (
             rows[method].name + rows[method].flags,
             Line2D([], [], color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=0.9,
@@ -112,8 +112,8 @@ def _entries(panels: Panels, looks: Mapping[str, Look]) -> list[tuple[str, Line2
     ]  # fmt: skip
     if others := len(rows.keys() - looks.keys()):
         label = f"{others} other method{'s' * (others > 1)}"
-        found.append((label, Line2D([], [], color=OTHERS, linewidth=0.5)))
-    return found
+        entries.append((label, Line2D([], [], color=OTHERS, linewidth=0.5)))
+    return entries
 
 
 def _columns(labels: Sequence[str]) -> int:

@@ -38,9 +38,9 @@ def _windows(table: Table) -> Iterator[Drawing]:
         }
         panels = {arch: own for arch, own in panels.items() if own}
         lengths = {curve.row.windows[column].merged(MOST).length for own in panels.values() for curve in own}
-        said = " and ".join(f"{length:,}" for length in sorted(lengths))
+        several = " and ".join(f"{length:,}" for length in sorted(lengths))
         for part in parts(panels):
-            meaning = f"{naming.title(column)} stream, in windows of {said} images"
+            meaning = f"{naming.title(column)} stream, in windows of {several} images"
             yield _drawing(table, part, column, "Images seen (thousands)", meaning)
 
 

@@ -11,10 +11,10 @@ from ttabench_reports.shape import Row, Table
 
 def families(tables: Iterable[Table]) -> list[list[Table]]:
     """Tables that differ in nothing but the severity, by rising severity."""
-    found: dict[tuple[str, str], list[Table]] = {}
+    by_stream: dict[tuple[str, str], list[Table]] = {}
     for table in tables:
-        found.setdefault((table.key["dataset"], table.apart), []).append(table)
-    return [sorted(family, key=lambda table: int(table.key["severity"])) for family in found.values()]
+        by_stream.setdefault((table.key["dataset"], table.difference), []).append(table)
+    return [sorted(family, key=lambda table: int(table.key["severity"])) for family in by_stream.values()]
 
 
 def highest_severities(tables: Iterable[Table]) -> list[Table]:
@@ -24,8 +24,8 @@ def highest_severities(tables: Iterable[Table]) -> list[Table]:
 
 def methods(table: Table) -> dict[str, list[Row]]:
     """The measured rows of each architecture: Source first, then methods."""
-    found = {arch: [row for row in rows if row.measured] for arch, rows in table.archs().items()}
-    return {arch: rows for arch, rows in found.items() if rows}
+    measured = {arch: [row for row in rows if row.measured] for arch, rows in table.archs().items()}
+    return {arch: rows for arch, rows in measured.items() if rows}
 
 
 def looks(
@@ -37,15 +37,15 @@ def looks(
     `lowest` of the looks go to those with the lowest value.
     """
     values: dict[str, list[float]] = {}
-    found: dict[str, Look] = {}
+    chosen: dict[str, Look] = {}
     for rows in panels.values():
         for row in rows:
             if row.kind == "source":
-                found[row.method] = SOURCE
+                chosen[row.method] = SOURCE
             elif not math.isnan(number := value(row)):
                 values.setdefault(row.method, []).append(number)
     mean = {method: sum(numbers) / len(numbers) for method, numbers in values.items()}
     ordered = sorted(mean, key=lambda method: -mean[method])
     if len(ordered) > len(LOOKS):
         ordered = ordered[: len(LOOKS) - lowest] + ordered[len(ordered) - lowest :]
-    return found | dict(zip(ordered, LOOKS, strict=False))
+    return chosen | dict(zip(ordered, LOOKS, strict=False))

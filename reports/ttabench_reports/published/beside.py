@@ -61,20 +61,22 @@ def beside(frame: pd.DataFrame, *, every: bool = False) -> pd.DataFrame:
     about = list(dict.fromkeys(about))
     known: dict[tuple[Any, ...], list[Candidate]] = {}
     rows: list[int] = []
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for position, values in enumerate(frame[about].itertuples(index=False, name=None)):
         if values not in known:
             known[values] = _candidates(dict(zip(about, values, strict=True)))
         chosen = known[values] if every else known[values][:1]
         rows += [position] * len(chosen)
-        found += chosen
+        candidates += chosen
     result = frame.iloc[rows].copy()
-    matched = [not one.why_not for one in found]
-    result["publication"] = [one.publication for one in found]
-    result["published"] = [one.published if ok else math.nan for one, ok in zip(found, matched, strict=True)]
+    matched = [not one.why_not for one in candidates]
+    result["publication"] = [one.publication for one in candidates]
+    result["published"] = [
+        one.published if ok else math.nan for one, ok in zip(candidates, matched, strict=True)
+    ]
     result["difference"] = result["accuracy"] - result["published"]
-    result["why_not"] = ["; ".join(one.why_not) for one in found]
-    result["remark"] = [one.remark if ok else "" for one, ok in zip(found, matched, strict=True)]
+    result["why_not"] = ["; ".join(one.why_not) for one in candidates]
+    result["remark"] = [one.remark if ok else "" for one, ok in zip(candidates, matched, strict=True)]
     return result
 
 

@@ -16,6 +16,7 @@ from ttabench_reports.frames import checked as checked_cells
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,16 +27,22 @@ HEADS = ("Data set", "Architecture", "Method", "Ours", "Published", "Ours − pu
 
 
 def write(cells: pd.DataFrame, to: Path) -> list[Path]:
-    """``published.csv`` (every number), ``published.md`` and ``published.tex`` (means); their paths."""
-    found = beside(averages(cells), every=True)
+    """``published.csv`` (every number), ``published.md`` and ``published.tex`` (means); their paths.
+
+    No LaTeX where nothing is published of the same setting.
+    """
+    from ttabench_reports.latex import write_sheets  # it imports this package's catalog
+
+    numbers = beside(averages(cells), every=True)
     columns = [*SHOWN, "publication", "published", "difference", "why_not", "remark", *PROTOCOL]
-    table = found[columns].round({"accuracy": 4, "published": 4, "difference": 4})
-    means = found[found["corruption"] == "mean"]
+    table = numbers[columns].round({"accuracy": 4, "published": 4, "difference": 4})
+    means = numbers[numbers["corruption"] == "mean"]
     matched = means[means["why_not"] == ""]
+    printed = write_sheets([_sheet(matched)], Path(to), "published") if len(matched) else []
     return [
         write_text(Path(to) / "published.csv", table.to_csv(index=False, lineterminator="\n")),
-        write_text(Path(to) / "published.md", _markdown(matched, found)),
-        write_text(Path(to) / "published.tex", _latex(matched)),
+        write_text(Path(to) / "published.md", _markdown(matched, numbers)),
+        *printed,
     ]
 
 
@@ -58,14 +65,15 @@ def averages(cells: pd.DataFrame) -> pd.DataFrame:
 def _rows(matched: pd.DataFrame) -> list[list[str]]:
     return [
         [
-            row["dataset"], row["arch"], row["method"], naming.number(row["accuracy"]),
+            naming.dataset(row["dataset"]), naming.arch(row["arch"]), naming.method(row["method"]),
+            naming.number(row["accuracy"]),
             naming.number(row["published"]), naming.points(row["difference"]), row["publication"],
         ]
         for row in matched.to_dict("records")
     ]  # fmt: skip
 
 
-def _markdown(matched: pd.DataFrame, found: pd.DataFrame) -> str:
+def _markdown(matched: pd.DataFrame, numbers: pd.DataFrame) -> str:
     lines = ["# Beside published numbers", ""]
     if matched.empty:
         lines += ["No mean here has a published one of the same setting.", ""]
@@ -73,13 +81,13 @@ def _markdown(matched: pd.DataFrame, found: pd.DataFrame) -> str:
         lines += _grid(HEADS, _rows(matched))
         lines += ["Mean accuracy (%) over the fifteen corruptions.", ""]
         lines += [*(f"- `{name}`: {_source(name)}" for name in dict.fromkeys(matched["publication"])), ""]
-    apart = found[found["why_not"] != ""].drop_duplicates(
+    unmatched = numbers[numbers["why_not"] != ""].drop_duplicates(
         ["dataset", "arch", "method", "publication", "why_not"]
     )
-    if len(apart):
+    if len(unmatched):
         lines += ["## Published under another setting, or not at all", ""]
         heads = ("Data set", "Architecture", "Method", "Publication", "Why not")
-        shown = apart.assign(publication=apart["publication"].replace("", "–"))
+        shown = unmatched.assign(publication=unmatched["publication"].replace("", "–"))
         columns = ["dataset", "arch", "method", "publication", "why_not"]
         rows = [[str(cell) for cell in row] for row in shown[columns].to_numpy().tolist()]
         lines += _grid(heads, rows)
@@ -98,31 +106,21 @@ def _source(name: str) -> str:
     return f"{publication.source}; {publication.where}{weights}"
 
 
-def _latex(matched: pd.DataFrame) -> str:
-    """A booktabs table; without a match, a comment."""
-    if matched.empty:
-        return "% No mean here has a published one of the same setting.\n"
-    body = "".join(f"{' & '.join(map(_escaped, row))} \\\\\n" for row in _rows(matched))
-    sources = "; ".join(
-        f"{_escaped(name)}: {_escaped(_source(name))}" for name in dict.fromkeys(matched["publication"])
-    )
-    caption = f"Mean accuracy (\\%) over the fifteen corruptions, beside published numbers. {sources}."
-    return (
-        f"% needs booktabs\n\\begin{{table}}\n\\centering\\small\n\\caption{{{caption}}}\n"
-        f"\\begin{{tabular}}{{lllrrrl}}\n\\toprule\n{' & '.join(map(_escaped, HEADS))} \\\\\n\\midrule\n"
-        f"{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
-    )
-
-
-_TEX = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "−": "$-$", "η": r"$\eta$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}  # fmt: skip
-
-
-def _escaped(text: str) -> str:
-    return "".join(_TEX.get(character, character) for character in text)
+def _sheet(matched: pd.DataFrame) -> Sheet:
+    """The means that have a published number of the same setting, by dataset."""
+    groups = [
+        Group(
+            naming.where(naming.dataset(str(dataset)), severity),
+            [[[*map(Cell, row[1:])] for row in _rows(members)]],
+        )
+        for (dataset, severity), members in matched.groupby(["dataset", "severity"], sort=False)
+    ]
+    used = dict.fromkeys(matched["publication"])
+    caption = "Mean accuracy (%) over the fifteen corruptions, beside published numbers of the same setting."
+    footer = "; ".join(f"{name}: {_source(name)}" for name in used)
+    texts = ("Architecture", "Method", "Publication")
+    heads = [Head(text, "l" if text in texts else "r") for text in HEADS[1:]]
+    return Sheet("published_means", caption, f"{footer}.", heads, groups, labels=2)
 
 
 def render_audit() -> RenderableType:
@@ -130,7 +128,10 @@ def render_audit() -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    found = audit()
-    told = f"{len(found)} misprints among {checked()} printed numbers that can be recomputed from others."
-    lines = [Text(str(one)) for one in found]
-    return Group(*lines, Text(f"{told} What rounding explains is not listed.", "bold"))
+    misprints = audit()
+    lines = [Text(str(one)) for one in misprints]
+    summary = (
+        f"{len(misprints)} misprints among {checked()} printed numbers that can be recomputed from others. "
+        "What rounding explains is not listed."
+    )
+    return Group(*lines, Text(summary, "bold"))

@@ -26,13 +26,13 @@ def summary(report: Report) -> Sheet:
     parts, notes = [], _Notes()
     beside = _BestPublished(report.published)
     for table in report.tables:
-        found = report.findings(table)
+        findings = report.findings(table)
         blocks: list[list[Line]] = []
         for arch, rows in words.archs(_measured(table)).items():
             block: list[Line] = []
             for row in _without_source(rows):
                 rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
-                finding = found[id(row)]
+                finding = findings[id(row)]
                 line = [
                     Cell(arch if not block else ""), notes.label(row), words.short(row),
                     Cell(words.number(row.baseline.value(MEAN)) if row.baseline else "–"),
@@ -55,11 +55,11 @@ def summary(report: Report) -> Sheet:
         BASELINE,
         f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}. W/T/L: corruptions won, tied "
         "and lost against Source (paired tests, Holm-corrected, 5\u00a0%).",
-        beside.said,
+        beside.sources,
         words.ranking(report.tables),
         words.GIVEN,
     )
-    brief = words.join(BASELINE, beside.said, words.ranking(report.tables), words.GIVEN)
+    brief = words.join(BASELINE, beside.sources, words.ranking(report.tables), words.GIVEN)
     return Sheet(
         "summary", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(5, 7), brief=brief
     )
@@ -69,12 +69,12 @@ def statistics(report: Report) -> Sheet:
     """Intervals, Holm-corrected p-values and mean ranks."""
     parts, notes = [], _Notes()
     for table in report.tables:
-        found = report.findings(table)
+        findings = report.findings(table)
         blocks: list[list[Line]] = []
         for arch, rows in words.archs(_measured(table)).items():
             block: list[Line] = []
             for row in rows:
-                finding = found[id(row)]
+                finding = findings[id(row)]
                 rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
                 block.append([
                     Cell(arch if not block else ""), notes.label(row), words.short(row),
@@ -110,7 +110,7 @@ def drops(report: Report) -> Iterator[Sheet]:
     tables = [table for table in report.tables if any(_known_clean(row) for row in _measured(table))]
     alike: dict[object, list[Table]] = {}
     for table in tables:
-        alike.setdefault((table.key["severity"], table.apart), []).append(table)
+        alike.setdefault((table.key["severity"], table.difference), []).append(table)
     families = list(alike.values()) if any(len(family) > 1 for family in alike.values()) else [tables]
     parts = [family[k : k + 3] for family in families for k in range(0, len(family), 3)]
     for number, part in enumerate(parts, 1):
@@ -145,10 +145,10 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
             ]  # fmt: skip
         block.append(line)
     severities = {table.key["severity"] for table in tables}
-    apart = len({(table.key["dataset"], table.apart) for table in tables}) > len(
+    several = len({(table.key["dataset"], table.difference) for table in tables}) > len(
         {table.key["dataset"] for table in tables}
     )
-    over: list[tuple[str, int]] = [("", 3)] if len(severities) > 1 or apart else []
+    over: list[tuple[str, int]] = [("", 3)] if len(severities) > 1 or several else []
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l")]
     for table in tables:
         dataset = str(table.key["dataset"])
@@ -178,27 +178,27 @@ def _known_clean(row: Row) -> bool:
 
 def _smallest(table: Table) -> set[int]:
     """Ids of the rows with the smallest drop of each architecture and mode: the best printed means."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for rows in table.archs().values():
         for group in groups(rows):
             able = [row for row in group if not math.isnan(row.value(MEAN)) and _known_clean(row)]
             falls = [round(row.about["clean_accuracy"] - row.printed(MEAN), 1) for row in able]
             if len(able) > 1:
-                found |= {id(row) for row, fall in zip(able, falls, strict=True) if fall == min(falls)}
-    return found
+                ids |= {id(row) for row, fall in zip(able, falls, strict=True) if fall == min(falls)}
+    return ids
 
 
 def severities(report: Report) -> Iterator[Sheet]:
     """Means over the corruptions by severity, where several were swept."""
     families: dict[tuple[str, str], list[Table]] = {}
     for table in report.tables:
-        families.setdefault((table.key["dataset"], table.apart), []).append(table)
-    for (dataset, apart), tables in families.items():
+        families.setdefault((table.key["dataset"], table.difference), []).append(table)
+    for (dataset, difference), tables in families.items():
         if len(tables) > 1 and len({table.key["severity"] for table in tables}) == len(tables):
-            yield _severity(dataset, apart, sorted(tables, key=lambda table: table.key["severity"]))
+            yield _severity(dataset, difference, sorted(tables, key=lambda table: table.key["severity"]))
 
 
-def _severity(dataset: str, apart: str, tables: Sequence[Table]) -> Sheet:
+def _severity(dataset: str, difference: str, tables: Sequence[Table]) -> Sheet:
     notes = _Notes()
     names = [{(row.arch, row.method): row for row in _measured(table)} for table in tables]
     keys = list(dict.fromkeys(key for rows in names for key in rows))
@@ -214,13 +214,13 @@ def _severity(dataset: str, apart: str, tables: Sequence[Table]) -> Sheet:
         block.append([head, notes.label(*filter(None, rows)), words.short(first), *cells])
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l")]
     heads += [Head(f"Severity {table.key['severity']}") for table in tables]
-    said = f" ({apart})" if apart else ""
+    in_brackets = f" ({difference})" if difference else ""
     caption = words.join(
-        f"Mean accuracy (%) over the corruptions of {naming.dataset(dataset)}{said} by severity.",
+        f"Mean accuracy (%) over the corruptions of {naming.dataset(dataset)}{in_brackets} by severity.",
         words.measured(tables),
     )
     footer = words.join(words.ranking(tables), words.GIVEN)
-    name = f"severity_{naming.slug(dataset + said)}"
+    name = f"severity_{naming.slug(dataset + in_brackets)}"
     return Sheet(
         name, caption, footer, heads, [Group("", list(blocks.values()))], labels=2, notes=notes.texts
     )
@@ -248,7 +248,7 @@ class _Notes:
         return Cell(rows[0].name, marks="".join([*flags, *sorted(letters)]))
 
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Cell:
-        cell = words.accuracy(row, MEAN, table.standing if ranked else {}, spread=True)
+        cell = words.accuracy(row, MEAN, table.places if ranked else {}, spread=True)
         return replace(cell, marks=self._raised(row, MEAN))
 
     def _raised(self, row: Row, column: str) -> str:
@@ -291,7 +291,7 @@ class _BestPublished:
         return Cell(words.number(float(top["accuracy"])), after=f"\u00a0({who})")
 
     @property
-    def said(self) -> str:
+    def sources(self) -> str:
         """Where the numbers are from."""
         names = ", ".join(self.used)
         return f"Best published: the highest mean printed, whatever its setting ({names})." if names else ""

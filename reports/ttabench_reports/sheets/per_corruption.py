@@ -57,7 +57,7 @@ def _lines(row: Row, table: Table, columns: Sequence[str]) -> Iterator[Line]:
         if any(cell.text for cell in numbers):
             yield [words.label(row), Cell(), *numbers]
         return
-    cells = [words.accuracy(row, c, table.standing, spread=False) for c in columns]
+    cells = [words.accuracy(row, c, table.places, spread=False) for c in columns]
     if all(row.words.get(c) == "n/a" for c in columns):  # the reason is a footnote of the row
         cells = [Cell("n/a", span=len(columns), left=True, small=True)]
     yield [words.label(row), words.short(row), *cells]

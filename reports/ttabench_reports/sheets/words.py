@@ -54,14 +54,14 @@ def short(row: Row) -> Cell:
     return Cell(had.given(row.about).short, small=True) if row.measured else Cell()
 
 
-def accuracy(row: Row, column: str, standing: Mapping[tuple[int, str], Place], *, spread: bool) -> Cell:
+def accuracy(row: Row, column: str, places: Mapping[tuple[int, str], Place], *, spread: bool) -> Cell:
     """A number, or the word in its place, with footnotes; with `spread`, the standard deviation."""
     value, sd = row.value(column), row.sd.get(column, math.nan)
     marks = row.letters.get(column, "")
     if math.isnan(value):
         return Cell(row.words.get(column, ""), marks=marks, small=True)
     after = f"±{sd:.1f}" if spread and not math.isnan(sd) else ""
-    return Cell(number(value), after, marks, standing.get((id(row), column), ""))
+    return Cell(number(value), after, marks, places.get((id(row), column), ""))
 
 
 def ranking(tables: Sequence[Table]) -> str:
@@ -98,19 +98,19 @@ def measured(tables: Sequence[Table]) -> str:
         numbers = sorted({n for text in seeds for n in map(int, text.split(" to "))})
         counted = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
         parts.append(f"Mean and standard deviation over {counted} seeds{some}.")
-    said: dict[str, list[str]] = {}
+    headings_by_remark: dict[str, list[str]] = {}
     for table in tables:
         for remark in table.remarks:
-            said.setdefault(remark, []).append(table.heading)
-    for remark, headings in said.items():
+            headings_by_remark.setdefault(remark, []).append(table.heading)
+    for remark, headings in headings_by_remark.items():
         where = "" if len(headings) == len(tables) else f"{'; '.join(headings)}: "
         parts.append(where + remark)
     return " ".join(parts)
 
 
 def increase(rows: Sequence[Row]) -> str:
-    said = "Increase: points above Source, the difference of the printed numbers."
-    return said if any(row.kind == "increase" for row in rows) else ""
+    sentence = "Increase: points above Source, the difference of the printed numbers."
+    return sentence if any(row.kind == "increase" for row in rows) else ""
 
 
 def join(*sentences: str) -> str:
@@ -119,7 +119,7 @@ def join(*sentences: str) -> str:
 
 def archs(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Rows by architecture, which is spelled as papers write it."""
-    found: dict[str, list[Row]] = {}
+    by_arch: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(naming.arch(row.arch), []).append(row)
-    return found
+        by_arch.setdefault(naming.arch(row.arch), []).append(row)
+    return by_arch

@@ -91,7 +91,7 @@ def ablations(cells: pd.DataFrame) -> tuple[list[Ablation], list[str]]:
 
 def ablations_of(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
     """:func:`ablations` of tables that are there already."""
-    found: list[Ablation] = []
+    result: list[Ablation] = []
     reasons: list[str] = []
     for table in built:
         groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -103,11 +103,11 @@ def ablations_of(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
                 continue
             ablation = _cross(table, rows)
             if isinstance(ablation, Ablation):
-                found.append(ablation)
+                result.append(ablation)
             else:
                 about = rows[0].about
                 reasons.append(f"{about['base']} on {about['arch']}, {table.title}: {ablation}")
-    return found, reasons
+    return result, reasons
 
 
 def _cross(table: Table, rows: Sequence[Row]) -> Ablation | str:
