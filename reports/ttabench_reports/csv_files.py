@@ -11,6 +11,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype
 
 from ttabench_reports import evidence, naming
+from ttabench_reports.costs import costs
 from ttabench_reports.files import write_text
 from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.given import given
@@ -25,7 +26,10 @@ TALLY = ("wins", "ties", "losses")
 def write(
     cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *, report: Report | None = None
 ) -> list[Path]:
-    """``per_corruption``, ``summary``, ``drop``, ``statistics`` and ``given`` .csv in `to`; their paths."""
+    """``per_corruption``, ``summary``, ``drop``, ``statistics``, ``cost`` and ``given`` .csv in `to`.
+
+    Returns their paths.
+    """
     report = report or Report(cells, published)
     averages = means(report.tables)
     frames = {
@@ -33,6 +37,7 @@ def write(
         "summary": averages.drop(columns=["word", "flags"]),
         "drop": drop_of(averages).drop(columns=["word", "flags"]),
         "statistics": statistics(report),
+        "cost": costs(report),
         "given": methods_given(report.tables),
     }
     return [write_csv(Path(to) / f"{name}.csv", frame) for name, frame in frames.items()]

@@ -24,6 +24,12 @@ from ttabench_reports.over_stream import orders, windows
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
+MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes", "adapted_parameters",
+            "host_mb", "device_mb")  # fmt: skip
+"""What is known of the cost of a row: medians over its cells, see `ttabench.cost.Meter.cost`.
+
+Passes are per image of the stream.
+"""
 SAID = ("source_data", "source_used", "scored_classes", "chosen", "deviations")
 """What results say of their method beside the number; cells that failed may lack it."""
 
@@ -34,15 +40,21 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     Raises UserError where `cells` is empty or is not a table of cells.
     """
     frame, twins = one_per_cell(checked(cells))
+    per_image = {f"{kind}_passes": frame[kind] / frame["images"] for kind in ("forward", "backward")}
+    device_codes, devices = pd.factorize(frame["device"], sort=True)
+    frame = frame.assign(**per_image, device_code=device_codes)
     by_row = frame.groupby([*TABLE, *ROW], sort=False)
     frame = frame.assign(row=by_row.ngroup())
     rows = by_row.agg(
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
-        compute_ratio=("compute_ratio", "median"), ms_per_image=("ms_per_image", "median"),
+        costs=("compute_ratio", "count"), first_device=("device_code", "min"),
+        last_device=("device_code", "max"), **{name: (name, "median") for name in MEASURED},
     ).reset_index()  # fmt: skip
     varying = ("checkpoint", "mode", "batch_size", "epochs", "config")
     rows["row"] = range(len(rows))
+    for name in ("first_device", "last_device"):
+        rows[name] = devices.take(rows[name].to_numpy())
     for name in SAID:
         rows[name] = _said(frame, name, len(rows))
     rows["difference"] = differences(rows, [*TABLE, "arch", "method"], varying)

@@ -356,7 +356,7 @@ def test_cells_csv_is_sorted_rounded_and_read_back_the_same(tmp_path: Path) -> N
 def test_files_are_listed_and_written_whole(tmp_path: Path) -> None:
     paths = csv_files.write(cells(), tmp_path / "deep" / "report")
     assert [path.name for path in paths] == [
-        "per_corruption.csv", "summary.csv", "drop.csv", "statistics.csv", "given.csv"
+        "per_corruption.csv", "summary.csv", "drop.csv", "statistics.csv", "cost.csv", "given.csv"
     ]  # fmt: skip
     assert sorted(p.name for p in (tmp_path / "deep" / "report").iterdir()) == sorted(p.name for p in paths)
     (tmp_path / "file").write_text("")

@@ -53,6 +53,9 @@ def report(
     published: Annotated[
         bool, Option("--published", help="Put published numbers of the same setting beside ours.")
     ] = False,
+    cost: Annotated[
+        bool, Option("--cost", help="Print what each method costs: time, passes, memory.")
+    ] = False,
     audit_published: Annotated[
         bool, Option("--audit-published", help="List the misprints of the published numbers; needs no DIR.")
     ] = False,
@@ -67,6 +70,7 @@ def report(
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     from ttabench.cli._folders import check_folder
+    from ttabench.cli._table import screen
     from ttabench.errors import NothingToReport, UserError, printable
     from ttabench.method_texts import distinct_list, split_list
     from ttabench.registry import report as find
@@ -110,6 +114,8 @@ def report(
         ) from None
     for path in dict.fromkeys(written):
         print(printable(str(path)))
+    if cost:
+        screen().print(view("cost")(options["report"]))
 
 
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttabench_reports.report import Report
-from ttabench_reports.sheets import means, methods, per_corruption
+from ttabench_reports.sheets import costs, means, methods, per_corruption
 from ttabench_reports.sheets.sheet import Sheet
 
 
@@ -25,6 +25,8 @@ def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
     yield from means.drops(report)
     yield from means.severities(report)
     yield means.statistics(report)
+    if cost := costs.cost(report):
+        yield cost
     for table in report.tables:
         yield from per_corruption.sheets(table, increase=increase)
     yield methods.given(report)

@@ -23,12 +23,12 @@ WHOLE = "On clean images predictions are chosen from all classes."
 
 def summary(report: Report) -> Sheet:
     """Baseline, accuracy, increase, corruptions won and lost, best published number."""
-    parts, notes = [], _Notes()
+    parts, notes = [], TableNotes()
     beside = _BestPublished(report.published)
     for table in report.tables:
         findings = report.findings(table)
         blocks: list[list[Line]] = []
-        for arch, rows in words.archs(_measured(table)).items():
+        for arch, rows in words.archs(measured_rows(table)).items():
             block: list[Line] = []
             for row in _without_source(rows):
                 rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
@@ -67,11 +67,11 @@ def summary(report: Report) -> Sheet:
 
 def statistics(report: Report) -> Sheet:
     """Intervals, Holm-corrected p-values and mean ranks."""
-    parts, notes = [], _Notes()
+    parts, notes = [], TableNotes()
     for table in report.tables:
         findings = report.findings(table)
         blocks: list[list[Line]] = []
-        for arch, rows in words.archs(_measured(table)).items():
+        for arch, rows in words.archs(measured_rows(table)).items():
             block: list[Line] = []
             for row in rows:
                 finding = findings[id(row)]
@@ -107,7 +107,7 @@ def statistics(report: Report) -> Sheet:
 
 def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets side by side; three of them in a sheet."""
-    tables = [table for table in report.tables if any(_known_clean(row) for row in _measured(table))]
+    tables = [table for table in report.tables if any(_known_clean(row) for row in measured_rows(table))]
     alike: dict[object, list[Table]] = {}
     for table in tables:
         alike.setdefault((table.key["severity"], table.difference), []).append(table)
@@ -118,8 +118,8 @@ def drops(report: Report) -> Iterator[Sheet]:
 
 
 def _drop(tables: Sequence[Table], name: str) -> Sheet:
-    notes = _Notes()
-    names = [{(row.arch, row.method): row for row in _measured(table)} for table in tables]
+    notes = TableNotes()
+    names = [{(row.arch, row.method): row for row in measured_rows(table)} for table in tables]
     keys = list(dict.fromkeys(key for rows in names for key in rows))
     smallest = [_smallest(table) for table in tables]
     blocks: dict[str, list[Line]] = {}
@@ -199,8 +199,8 @@ def severities(report: Report) -> Iterator[Sheet]:
 
 
 def _severity(dataset: str, difference: str, tables: Sequence[Table]) -> Sheet:
-    notes = _Notes()
-    names = [{(row.arch, row.method): row for row in _measured(table)} for table in tables]
+    notes = TableNotes()
+    names = [{(row.arch, row.method): row for row in measured_rows(table)} for table in tables]
     keys = list(dict.fromkeys(key for rows in names for key in rows))
     blocks: dict[str, list[Line]] = {}
     for arch, method in sorted(keys, key=lambda key: naming.arch_key(key[0])):
@@ -229,7 +229,7 @@ def _severity(dataset: str, difference: str, tables: Sequence[Table]) -> Sheet:
 # ---- what they share
 
 
-class _Notes:
+class TableNotes:
     """Footnotes of several tables in one sheet: flags as they are, reasons under letters of their own."""
 
     def __init__(self) -> None:
@@ -240,6 +240,10 @@ class _Notes:
     def texts(self) -> dict[str, str]:
         letters = [chr(ord("a") + k) for k in range(len(self._notes.kinds))]
         return {**self._legend, **{letter: self._notes.text(letter) for letter in letters}}
+
+    def mark(self, text: str) -> str:
+        """The letter of a footnote."""
+        return self._notes.letter(text)
 
     def label(self, *rows: Row) -> Cell:
         """The name of a method, with the marks of its rows."""
@@ -255,7 +259,7 @@ class _Notes:
         return "".join(sorted({self._notes.letter(text) for text in row.remarks.get(column, ())}))
 
 
-def _measured(table: Table) -> list[Row]:
+def measured_rows(table: Table) -> list[Row]:
     return [row for row in table.rows if row.measured]
 
 

@@ -1,0 +1,98 @@
+"""The cost of each method: time, passes, adapted parameters and memory."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import RenderableType
+
+from ttabench.errors import NothingToReport
+from ttabench_reports import costs
+from ttabench_reports.naming import MEAN
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Row
+from ttabench_reports.sheets import terminal, words
+from ttabench_reports.sheets.means import TableNotes, measured_rows
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+
+FOOTER = (
+    "Medians over the cells. C: time of adapting and scoring over that of Source's forward pass on the same "
+    "images. Forward, backward: passes per image of the stream, teachers and copies of the model included; "
+    "images that the loss leaves out have no backward pass. Parameters: numbers that are adapted. "
+    "Host: how far resident memory rose while the method ran, in MB. {device}"
+    "Times hold for {where}; passes hold everywhere."
+)
+
+
+def printed(report: Report) -> RenderableType:
+    """The table for the terminal. Raises NothingToReport where no cell has a cost."""
+    sheet = cost(report)
+    if sheet is None:
+        raise NothingToReport("no cell has its cost; these results are of an earlier version, sweep again.")
+    return terminal.render(sheet)
+
+
+def cost(report: Report) -> Sheet | None:
+    """None where no cell has a cost."""
+    parts, notes = [], TableNotes()
+    rows = [row for table in report.tables for row in measured_rows(table)]
+    if not any(row.about["costs"] for row in rows):
+        return None
+    on_device = any(row.about["device_mb"] > 0 for row in rows)
+    for table in report.tables:
+        blocks: list[list[Line]] = []
+        for arch, own in words.archs(measured_rows(table)).items():
+            block: list[Line] = []
+            for row in own:
+                name, lacking = notes.label(row), costs.lacks(row)
+                marks = name.marks + (notes.mark(lacking) if lacking else "")
+                block.append([
+                    Cell(arch if not block else ""), Cell(name.text, marks=marks),
+                    Cell(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),
+                    *_numbers(row, on_device),
+                ])  # fmt: skip
+            blocks.append(block)
+        parts.append(Group(table.heading, blocks))
+    heads = [Head("Model", "l"), Head("Method", "l"), Head("Batch"), Head("Accuracy"), Head("C"),
+             Head("ms/image"), Head("Forward"), Head("Backward"), Head("Parameters"),
+             Head("Host"), *([Head("Device")] if on_device else [])]  # fmt: skip
+    devices = sorted({name for row in rows for name in costs.device(row).split(", ") if name})
+    footer = FOOTER.format(
+        device="Device: peak of the memory that was allocated on the GPU, in MB. " if on_device else "",
+        where=f"the device used ({', '.join(devices)})",
+    )
+    caption = words.join(
+        f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",
+        words.measured(report.tables),
+    )
+    return Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(2, 5))
+
+
+def _numbers(row: Row, on_device: bool) -> list[Cell]:
+    about = row.about
+    texts = [
+        _decimals(about["compute_ratio"]),
+        _decimals(about["ms_per_image"]),
+        _decimals(about["forward_passes"], whole=True),
+        _decimals(about["backward_passes"], whole=True),
+        _count(about["adapted_parameters"]),
+        _count(about["host_mb"]),
+    ]
+    if on_device:
+        texts.append(_count(about["device_mb"]))
+    missing = row.words.get(MEAN, "–") if not about["measured"] else "–"
+    return [Cell(text or missing, small=not text) for text in texts]
+
+
+def _decimals(value: float, *, whole: bool = False) -> str:
+    """Three digits: ``0.912``, ``3.31``, ``24.8``, ``105``; with `whole`, ``1`` for 1.0."""
+    if math.isnan(value):
+        return ""
+    if whole and value == round(value):
+        return f"{value:,.0f}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{min(decimals, 3)}f}"
+
+
+def _count(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:,.0f}"

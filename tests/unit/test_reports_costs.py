@@ -1,0 +1,113 @@
+"""The cost table: medians over cells, missing costs visible, in all formats."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from tests.unit.conftest import Said
+from tests.unit.made_cells import cells, spoil, where
+from tests.unit.tex import compiled
+from ttabench_reports import latex, markdown
+from ttabench_reports.costs import costs
+from ttabench_reports.report import Report
+from ttabench_reports.sheets import every, terminal
+from ttabench_reports.sheets.costs import cost
+
+SPENT = {"images": 400, "ms_per_image": 2.0, "forward": 400, "backward": 100, "compute_ratio": 3.0,
+         "adapted_parameters": 1200, "host_mb": 50.0, "device": "cpu"}  # fmt: skip
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    frame = cells(("source", "tent", "bn_stats", "cotta"), **SPENT)
+    frame["compute_ratio"] = np.tile([1.0, 2.0, 9.0], len(frame) // 3)
+    frame.loc[frame["base"] == "cotta", ["forward", "backward"]] = [400 * 34, 400]
+    return spoil(frame, "n/a", "no batch norm", arch="cct", method="bn_stats")
+
+
+def test_a_row_has_the_medians_of_its_cells_and_passes_per_image(frame: pd.DataFrame) -> None:
+    found = costs(Report(frame)).set_index(["arch", "method"])
+    tent = found.loc["resnet18", "tent"]
+    assert tent["compute_ratio"] == 2
+    assert (tent["forward_passes"], tent["backward_passes"]) == (1, 0.25)
+    assert found.loc[("cct", "cotta"), "forward_passes"] == 34
+    assert (tent["cells"], tent["cells_with_cost"], tent["notes"]) == (15, 15, "")
+    source = found.loc["resnet18", "source"]
+    assert tent["increase"] == pytest.approx(tent["accuracy"] - source["accuracy"])
+
+
+def test_missing_costs_show(frame: pd.DataFrame) -> None:
+    mask = where(frame, method="tent", arch="resnet18", corruption="fog")
+    frame.loc[mask, ["images", "forward", "backward", "compute_ratio"]] = None
+    frame.loc[frame["base"] == "cotta", [*SPENT]] = None
+    frame.loc[where(frame, method="tent", corruption="snow"), "device"] = "cuda"
+    found = costs(Report(frame)).set_index(["arch", "method"])
+    assert found.loc[("resnet18", "tent"), "notes"].startswith("some of its cells")
+    assert found.loc[("resnet18", "tent"), "device"] == "cpu, cuda"
+    assert found.loc[("cct", "cotta"), "cells_with_cost"] == 0
+    text = markdown.render(cost(Report(frame)))  # type: ignore[arg-type]
+    assert "its cells were stored without their cost" in text
+    assert "some of its cells were stored without their cost" in text
+    assert "| CoTTA<sup>" in text
+    assert "n/a" in text
+    assert "nan" not in text.lower()
+
+
+def test_there_is_no_table_without_costs_and_old_cells_still_have_reports() -> None:
+    report = Report(cells())
+    assert cost(report) is None
+    assert "cost" not in {sheet.name for sheet in every.sheets(report)}
+    assert costs(report)["compute_ratio"].isna().all()
+
+
+def test_memory_of_a_gpu_has_a_column_where_there_is_one(frame: pd.DataFrame) -> None:
+    assert "Device" not in [head.text for head in cost(Report(frame)).heads]  # type: ignore[union-attr]
+    report = Report(frame.assign(device_mb=2048.0, device="cuda"))
+    sheet = cost(report)
+    assert sheet is not None
+    assert sheet.heads[-1].text == "Device"
+    assert sheet.groups[0].lines[1][-1].text == "2,048"
+    assert "device used (cuda)" in sheet.footer
+
+
+@pytest.mark.parametrize("document", ["all", "all_column"])
+def test_it_compiles(frame: pd.DataFrame, tmp_path: Path, document: str) -> None:
+    sheet = cost(Report(frame.assign(device_mb=123456.0, adapted_parameters=86_567_656)))
+    assert sheet is not None
+    latex.write_sheets([sheet], tmp_path, "all")
+    text = compiled(tmp_path, document)
+    assert "CoTTA" in text
+    assert "86,567,656" in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_terminal_shows_every_number(frame: pd.DataFrame, width: int) -> None:
+    sheet = cost(Report(frame))
+    assert sheet is not None
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(terminal.render(sheet))
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for number in ("2.00", "0.250", "1,200", "34"):
+        assert number in text
+
+
+def test_the_command_prints_it(ttabench: Callable[..., Said], frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_csv(tmp_path / "cells.csv", index=False)
+    said = ttabench("report", tmp_path / "cells.csv", "--format", "csv", "--out", tmp_path / "r", "--cost")
+    assert said.code == 0, said.err
+    assert "Cost of adaptation" in said.out
+    assert (tmp_path / "r/cost.csv").exists()
+    cells().to_csv(tmp_path / "old.csv", index=False)
+    said = ttabench("report", tmp_path / "old.csv", "--out", tmp_path / "o", "--format", "csv", "--cost")
+    assert said.code == 2
+    assert "no cell has its cost" in said.err
