@@ -53,7 +53,7 @@ def read_one(path: Path | str) -> pd.DataFrame:
     if path.is_dir():
         store = Store.at(path)
         frame = cells_of(store.latest().values())
-        frame.attrs[ASKED] = [store.sweep()]
+        frame.attrs[ASKED] = [] if store.plan() else [store.sweep()]  # a plan says it more exactly
         return frame
     return read_csv(path)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.store import ASKED
+from ttabench.store import ASKED, MISSING
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import reliabilities, total
 from ttabench_reports.frames import CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
@@ -70,7 +70,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         difference = record.pop("difference")
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
-        absent = _absent(key, cells.attrs.get(ASKED, ()), rows)
+        absent = _absent(key, cells.attrs, rows)
         built.append(_build(key, difference, members, numbers, twins, absent, published))
     return built
 
@@ -82,22 +82,31 @@ def _said(frame: pd.DataFrame, name: str, rows: int) -> list[str]:
     return [texts[row] for row in range(rows)]
 
 
-def _absent(key: Mapping[str, Any], asked: Sequence[Mapping[str, Any]], rows: pd.DataFrame) -> str:
-    """The methods that a sweep was asked for and that have no row in a table, as a sentence; or ""."""
+def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame) -> str:
+    """The methods that a sweep planned or was asked for and that have no row in a table, as a sentence.
+
+    attrs   those of the cells. Without a plan, every method asked for is expected on every architecture.
+    """
     here = rows[(rows["dataset"] == key["dataset"]) & (rows["severity"] == key["severity"])]
     there = set(zip(here["base"], here["arch"], strict=True))
     known = set(rows["arch"])  # other names may be spelled otherwise than they are stored
-    absent: dict[str, list[str]] = {}
-    for sweep in asked:
+    expected = [
+        (one.base, one.arch)
+        for one in attrs.get(MISSING, ())
+        if (one.dataset, one.severity) == (key["dataset"], key["severity"])
+    ]
+    for sweep in attrs.get(ASKED, ()):
         if key["dataset"] in sweep.get("datasets", ()) and key["severity"] in sweep.get("severities", ()):
-            for arch, label in itertools.product(sweep.get("archs", ()), sweep.get("methods", ())):
-                base = str(label).partition("[")[0]
-                if arch in known and base != "all" and (base, arch) not in there:
-                    absent.setdefault(naming.arch(arch), []).append(naming.method(base))
+            pairs = itertools.product(sweep.get("methods", ()), sweep.get("archs", ()))
+            expected += [(str(label).partition("[")[0], arch) for label, arch in pairs]
+    absent: dict[str, list[str]] = {}
+    for base, arch in expected:
+        if arch in known and base != "all" and (base, arch) not in there:
+            absent.setdefault(naming.arch(arch), []).append(naming.method(base))
     if not absent:
         return ""
-    texts = (f"{', '.join(dict.fromkeys(names))} on {arch}" for arch, names in absent.items())
-    return f"Asked for, but not measured: {'; '.join(texts)}."
+    names = "; ".join(f"{', '.join(dict.fromkeys(methods))} on {arch}" for arch, methods in absent.items())
+    return f"Asked for, but not measured: {names}."
 
 
 class _Numbers:

@@ -13,6 +13,8 @@ from tests.unit.made_cells import cells
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import MISSING, Store
+from ttabench.sweep.agenda import plan_rows
+from ttabench.sweep.plan import Planned
 from ttabench_reports import csv_files, load, naming
 from ttabench_reports.frames import CORRECT
 from ttabench_reports.tables import tables
@@ -131,3 +133,20 @@ def test_methods_that_were_asked_for_and_never_ran_are_named(tmp_path: Path, res
         said = f"Asked for, but not measured: SAR, BNStats on {naming.arch(cell.arch)}."
         assert said in remarks[cell.dataset]
         assert "Asked for" not in remarks.get("my-data", "")
+
+
+def test_with_a_plan_only_planned_methods_are_missing(tmp_path: Path, result: Result) -> None:
+    cell = result.cell
+    asked = {
+        "methods": [cell.method, "sar", "bn_stats"], "archs": [cell.arch], "datasets": [cell.dataset],
+        "severities": [cell.severity], "exclude": [{"methods": ["sar"]}],
+    }  # fmt: skip
+    store = Store.create(tmp_path / "a", asked)
+    writer = store.writer()
+    writer.append(result)
+    writer.close()
+    rows = (replace(cell, method=name, label=name) for name in (cell.method, "bn_stats"))
+    store.write_plan(plan_rows(Planned(row, "") for row in rows))
+    (table,) = tables(load.read([tmp_path / "a"]))
+    said = f"Asked for, but not measured: BNStats on {naming.arch(cell.arch)}."
+    assert said in " ".join(table.remarks)  # an exclude rule left SAR out
