@@ -91,7 +91,7 @@ LAYERS = (
     ("source", "scoring", "store", "tail"),
     ("streams",),
     ("workbench", "conformance", "worker", "sharing"),
-    ("unit", "executors"),
+    ("unit", "loggers", "executors"),
     ("sweep",),
     ("verify",),
     ("cli",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 
 import pytest
@@ -32,12 +33,26 @@ def test_count_time_left_and_accuracy_can_be_read_at_80_columns() -> None:
     whole, item = screen(display)
     assert "1/1234" in whole
     assert " left" in whole
+    assert re.search(r"\d cells/(s|min), ", whole)
     assert whole.startswith("cells")
     assert "9999/10000" in item
     assert "62.5 % so far" in item
     assert item.strip().startswith("quantile[")
     assert "-5 · seed 0" in item
     assert all(len(line) <= 80 for line in (whole, item))
+
+
+def test_the_rate_is_per_second_or_per_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    display = Display(100, "cells", at_80_columns())
+    assert display.rate == ""
+    now[0] += 30.0
+    display.finished("a", "")
+    assert display.rate == "2.0 cells/min"
+    for name in range(59):
+        display.finished(str(name), "")
+    assert display.rate == "2.0 cells/s"
 
 
 def test_it_says_what_it_does_before_the_first_batch() -> None:

@@ -97,6 +97,7 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
         ("device_memory = -2", "device_memory = -2: expected a number, 0 or larger"),
         ('scores = "al"', "did you mean 'all'?"),
         ('overwrite = "allways"', "did you mean 'always'?"),
+        ("log = 3", "log = 3: expected names, in quotes"),
         ('shard = "0/2"', 'shard = "0/2": expected'),
         ("set = 1", "set = 1: expected a table for each method"),
         ("set.tent = 1", "set.tent = 1: expected a table of settings"),

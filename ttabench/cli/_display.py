@@ -73,7 +73,9 @@ class CountColumn(ProgressColumn):
 
 
 class Display:
-    """One bar for the whole and one per running item; on a pipe, one line per finished item.
+    """One bar for the whole with rate and time left, and one per worker with the item that it runs.
+
+    On a pipe it is one line per finished item.
 
     total     items; their names are shown as given.
     kinds     the kind of each item by its name, see :class:`ttabench.cli._pace.Pace`.
@@ -93,6 +95,7 @@ class Display:
         self.live = self.console.is_terminal
         self._kinds = dict(kinds)
         self._pace = Pace([kind for _, kind in kinds] or [""] * total, workers)
+        self._started = time.monotonic()
         self._tasks: dict[str, TaskID] = {}
         self._printed: dict[str, float] = {}
         self._bars = Progress(
@@ -117,6 +120,22 @@ class Display:
         self._bars.stop()
 
     @property
+    def rate(self) -> str:
+        """``1.5 cells/s`` or ``12.0 cells/min``, since the start; "" before anything is done."""
+        seconds = time.monotonic() - self._started
+        if not self.done or seconds <= 0:
+            return ""
+        per_second = self.done / seconds
+        if per_second >= 1:
+            return f"{per_second:.1f} {self.unit}/s"
+        return f"{60 * per_second:.1f} {self.unit}/min"
+
+    @property
+    def outlook(self) -> str:
+        """The rate and the time left, as far as they are known."""
+        return ", ".join(filter(None, (self.rate, self.time_left)))
+
+    @property
     def time_left(self) -> str:
         """``1:20 left``; ``over 1:20 left`` where a kind of item has not run yet; "" before anything did."""
         left = self._pace.seconds_left(time.monotonic())
@@ -134,7 +153,7 @@ class Display:
             if name not in self._tasks:
                 self._tasks[name] = self._bars.add_task(f"  {name}", total=of or None, note="")
             self._bars.update(self._tasks[name], completed=at, total=of or None, note=note)
-            self._bars.update(self._whole, note=self.time_left)
+            self._bars.update(self._whole, note=self.outlook)
             return
         if now - self._printed.setdefault(name, now) >= EVERY:
             self._printed[name] = now
@@ -155,7 +174,7 @@ class Display:
         if name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))
         left = self.time_left if self.done < self.total else ""
-        self._bars.update(self._whole, completed=self.done, note=left)
+        self._bars.update(self._whole, completed=self.done, note=self.outlook)
         if not self.live or keep:
             line = printable(f"[{self.done}/{self.total}] {name}: {note}")
             self.console.print(line + (f", {left}" if left else ""), soft_wrap=True, markup=False)

@@ -20,6 +20,8 @@ from ttabench.env import pick_device
 from ttabench.errors import UserError, printable
 from ttabench.events import CellProgress, Waiting
 from ttabench.executors import NO_LIMITS, open_engine
+from ttabench.loggers import Loggers, open_loggers
+from ttabench.method_texts import split_list
 from ttabench.models.model import Model
 from ttabench.registry import view
 from ttabench.store import Store
@@ -135,10 +137,21 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             begun=start,
         )  # fmt: skip
         try:
-            with closing(
-                run(units, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast)
-            ) as events:
-                failed = agenda.failed + _follow(events, units, engine.workers)
+            with (
+                open_loggers(split_list(str(options["log"])), store.root) as loggers,
+                closing(
+                    run(
+                        units,
+                        store,
+                        engine.run,
+                        engine.workers,
+                        claims=claims,
+                        start=start,
+                        fail_fast=fail_fast,
+                    )
+                ) as events,
+            ):
+                failed = agenda.failed + _follow(events, units, engine.workers, loggers)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
             console.print(
                 f"\nInterrupted. What is finished is stored in {printable(str(out))}; "
@@ -157,7 +170,7 @@ def _greet(claims: Claims, console: Console) -> None:
 
 
 def _follow(
-    events: Iterable[Result | CellProgress | Waiting], units: Sequence[Unit], workers: int
+    events: Iterable[Result | CellProgress | Waiting], units: Sequence[Unit], workers: int, loggers: Loggers
 ) -> list[Cell]:
     """Show what happens in a sweep; returns the cells that fail."""
     failed: list[Cell] = []
@@ -171,6 +184,7 @@ def _follow(
                 display.say(f"Waiting for {event.cells} cells that other processes compute: {where}.")
             else:
                 _tell(display, event)
+                loggers.add(event)
                 failed += [event.cell] if event.status == "failed" else []
     return failed
 

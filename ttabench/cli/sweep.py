@@ -84,6 +84,7 @@ def sweep(
     ] = False,
     scores: Annotated[str, _option("scores")] = DEFAULTS["scores"],
     overwrite: Annotated[str, _option("overwrite")] = DEFAULTS["overwrite"],
+    log: Annotated[str, _option("log")] = DEFAULTS["log"],
     shard: Annotated[str, _option("shard")] = DEFAULTS["shard"],
     extend: Annotated[
         bool, Option("--extend", rich_help_panel=RUN, help="Add to a results folder of another sweep.")

@@ -172,6 +172,10 @@ _TABLE = (
         Choice(OVERWRITE), "run",
     ),
     Option(
+        "log", "", "NAMES",
+        "Also log results to tensorboard, mlflow or wandb.", Text("names"), "run",
+    ),
+    Option(
         "shard", "", "I/N",
         "Run the i-th of n slices, from 1; auto asks Slurm's array or torchrun which one.",
         Choice(("", "auto"), "[1-9][0-9]*/[1-9][0-9]*", "I/N with 1 ≤ I ≤ N, e.g. 2/5"), "run",

@@ -1,0 +1,284 @@
+"""What a sweep adds to the work of its cells, how it scales, and how long large results folders take.
+
+    python scripts/bench_sweep.py [--cells 12] [--noop 10000] [--planned 100000] [--results 36000]
+                                  [--only overhead,noop,plan,results] [--keep DIR]
+
+overhead    Wall time of cells of TENT in a sweep with one worker, store included, over the bare loops of the
+            same method steps in a process of one thread, run right after each other. From the first result to
+            the last, so without the start of the worker.
+two_worker_speedup   Results per second of two workers over those of one, counted while all are busy.
+ms_per_noop_cell     Milliseconds per cell of Source on one image with a network of one layer, through `local`
+            with one worker, store included; seconds of processor of the worker beside it.
+plan        Seconds to plan and to store the plan of so many cells, after imports.
+status_s, report_s   Seconds of `ttabench status` and of `ttabench report --format csv,latex` on so many
+            results of 10,000 images each, and their peak of memory. Seconds of the bare parsing of the same
+            records are the reference.
+
+On a busy machine the clock shows more than the processor; both are printed, with the load of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import bench_report
+import torch
+
+from ttabench.cell import Result
+from ttabench.claims import Claims
+from ttabench.data.catalog import dataset
+from ttabench.executors import local
+from ttabench.method import Needs
+from ttabench.models.resolve import resolve_model
+from ttabench.registry import method as find_method
+from ttabench.source import SourceImages
+from ttabench.store import Store
+from ttabench.sweep.agenda import make_units, plan_rows
+from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.plan import Planned, find_sources, plan
+from ttabench.sweep.resolve import resolve
+from ttabench.sweep.run import run
+
+NETS = """
+import torch
+from torch import nn
+def conv(num_classes):
+    torch.manual_seed(0)
+    def block(i, o):
+        return [nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU()]
+    body = [*block(3, 32), *block(32, 64), nn.MaxPool2d(2), *block(64, 64), nn.AdaptiveAvgPool2d(1)]
+    return nn.Sequential(*body, nn.Flatten(), nn.Linear(64, num_classes))
+def tiny(num_classes):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(12, num_classes))
+"""
+ALL = "gaussian_noise,shot_noise,impulse_noise,defocus_blur,glass_blur,motion_blur,zoom_blur,snow,frost,fog"
+
+
+def planned(**options: object) -> list[Planned]:
+    """The plan of a grid."""
+    sweep = resolve(make_grid({**DEFAULTS, **{name: str(value) for name, value in options.items()}}))
+    return plan(sweep, find_sources(sweep.models, "cpu"))
+
+
+@dataclass(frozen=True)
+class Came:
+    """When a result came, and the seconds of processor that the workers had used by then."""
+
+    at: float
+    used: float
+
+
+def sweep(cells: Sequence[Planned], out: Path, workers: int) -> list[Came]:
+    """Run planned cells."""
+    shutil.rmtree(out, ignore_errors=True)
+    store = Store.create(out, {"made": "for a benchmark"})
+    units = make_units([item.cell for item in cells], cells, store, "cpu", workers)
+    came = []
+    with Claims(out, "sweep") as claims:
+        for event in run(units, store, local.run, workers, claims=claims, start={}):
+            if isinstance(event, Result):
+                assert event.status == "ok", event.reason
+                used = sum(used_by(lease.pid) for lease in claims.others("worker"))
+                came.append(Came(time.perf_counter(), used))
+    return came
+
+
+def used_by(pid: int) -> float:
+    """Seconds of processor of a running process."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def mean(came: Sequence[Came]) -> Came:
+    """Seconds per cell, from the first result to the last."""
+    cells = len(came) - 1
+    return Came((came[-1].at - came[0].at) / cells, (came[-1].used - came[0].used) / cells)
+
+
+def bare(cells: Sequence[Planned]) -> Came:
+    """Seconds per cell of the bare method steps."""
+    cell = cells[0].cell
+    data = dataset(cell.dataset)
+    loaded = resolve_model(cell.arch, data).recall(cell.checkpoint)
+    assert loaded is not None
+    cls = find_method(cell.method)
+    tta = cls(loaded.classifier.eval(), cls.Config(**dict(cell.config)))
+    tta.prepare(SourceImages(lambda: data.train().images, Needs(), "cpu"))
+    images = data.corrupted(cell.corruption, cell.severity).images
+    x = torch.as_tensor(images[: cell.protocol.limit]).permute(0, 3, 1, 2).float() / 255
+    came = []
+    for _ in cells:
+        tta.reset()
+        for batch in x.split(cell.protocol.batch_size):
+            tta.adapt(batch)
+        came.append(Came(time.perf_counter(), time.process_time()))
+    return mean(came)
+
+
+def overhead(root: Path, count: int, repeats: int) -> tuple[float, float]:
+    """(overhead of one worker, speed-up of two)."""
+    cells = [
+        item
+        for item in planned(archs="benched:conv", methods="tent", corruptions=ALL, seeds="0,1,2", limit=600)
+        if item.cell.method == "tent"
+    ][:count]
+    ratios, speedups = [], []
+    for repeat in range(repeats):
+        alone = bare(cells)
+        one = mean(sweep(cells, root / f"one-{repeat}", 1))
+        two = mean(sweep(cells, root / f"two-{repeat}", 2)[3:-2])  # while both are busy
+        ratios.append(one.at / alone.at)
+        speedups.append(one.at / two.at)
+        print(f"  ms per cell by the clock: {1000 * alone.at:.0f} bare, {1000 * one.at:.0f} with one worker "
+              f"(ratio {ratios[-1]:.3f}), {1000 * two.at:.0f} with two "
+              f"(speed-up {speedups[-1]:.2f})")  # fmt: skip
+        print(f"  ms per cell of processor: {1000 * alone.used:.0f} bare, {1000 * one.used:.0f} with one "
+              f"worker (ratio {one.used / alone.used:.3f}); load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    return min(ratios), max(speedups)
+
+
+def noop(root: Path, count: int) -> float:
+    """Milliseconds per cell that does next to nothing."""
+    seeds = ",".join(map(str, range(-(-count // 50))))
+    cells = [
+        item
+        for item in planned(
+            archs="benched:tiny",
+            methods="tent",
+            corruptions=ALL,
+            severities="1,2,3,4,5",
+            seeds=seeds,
+            limit=1,
+        )
+        if item.cell.method == "source"
+    ][:count]
+    found = mean(sweep(cells, root / "noop", 1))
+    print(f"  {len(cells)} cells, ms per cell: {1000 * found.at:.2f} by the clock, {1000 * found.used:.2f} "
+          f"of processor in the worker; load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    return 1000 * found.at
+
+
+def planning(root: Path, count: int) -> float:
+    """Seconds to plan, and to store the plan."""
+    seeds = ",".join(map(str, range(-(-count // (2 * 50)))))
+    options = {"archs": "benched:conv", "methods": "tent", "corruptions": ALL, "severities": "1,2,3,4,5"}
+    grid = resolve(make_grid({**DEFAULTS, **options, "seeds": seeds, "limit": "1"}))
+    sources = find_sources(grid.models, "cpu")
+    started, used = time.perf_counter(), time.process_time()
+    cells = plan(grid, sources)
+    Store.create(root / "planned", {"made": "for a benchmark"}).write_plan(plan_rows(cells))
+    seconds = time.perf_counter() - started
+    print(f"  {len(cells)} cells planned and stored: {seconds:.2f} s by the clock, "
+          f"{time.process_time() - used:.2f} s of processor")  # fmt: skip
+    return seconds
+
+
+def command(*arguments: str | Path) -> tuple[float, float, float]:
+    """(seconds, seconds of processor, peak memory in MB) of a command, its start included."""
+    # The peak of a child that `wait4` gives would include this process, which it was forked from.
+    code = (
+        "import atexit, sys; from ttabench.cli import main; "
+        "atexit.register(lambda: print(open('/proc/self/status').read(), file=sys.stderr)); main()"
+    )
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started
+    if status:
+        sys.exit(f"{arguments} failed: {said}")
+    peak = next(line for line in said.splitlines() if line.startswith("VmHWM"))
+    return seconds, usage.ru_utime + usage.ru_stime, int(peak.split()[1]) / 1024
+
+
+def results(root: Path, count: int) -> tuple[float, float]:
+    """Seconds of `status` and `report` on a large folder."""
+    folder = root / "large"
+    if not folder.exists():
+        made = bench_report.make(folder, 10_000)
+        store = Store.at(folder)
+        rows = [{**row, "reason": ""} for row in planned_rows(store)]
+        store.write_plan(rows)
+        assert made >= count
+    reference = bench_report.parse(folder)
+    print(f"  bare parsing of the records: {reference:.2f} s of processor")
+    found = []
+    with tempfile.TemporaryDirectory() as to:
+        for words in (["status", folder], ["report", folder, "--format", "csv,latex", "--out", to]):
+            seconds, used, peak = command(*words)
+            print(f"  {words[0]:7}{seconds:6.2f} s by the clock, {used:6.2f} s of processor (ratio "
+                  f"{used / reference:.1f}), {peak:.0f} MB; load {os.getloadavg()[0]:.1f}")  # fmt: skip
+            found.append(seconds)
+    return found[0], found[1]
+
+
+def planned_rows(store: Store) -> list[dict[str, object]]:
+    """The stored cells as a plan."""
+    rows = []
+    for record in store.latest(quick=True).values():
+        cell = record.data["cell"]
+        names = ("arch", "dataset", "corruption", "severity", "seed")
+        rows.append(
+            {"id": record.cell_id, "method": cell["label"], "base": cell["method"]}
+            | {name: cell[name] for name in names}
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cells", type=int, default=24, help="of TENT, for overhead and speed-up")
+    parser.add_argument("--repeats", type=int, default=3, help="of overhead and speed-up; the best counts")
+    parser.add_argument("--noop", type=int, default=10_000)
+    parser.add_argument("--planned", type=int, default=100_000)
+    parser.add_argument("--results", type=int, default=36_000)
+    parser.add_argument("--only", default="overhead,noop,plan,results", help="parts, separated by commas")
+    parser.add_argument("--keep", type=Path, help="make the folders here, and keep them")
+    asked = parser.parse_args()
+    parts = asked.only.split(",")
+    nan = float("nan")
+    ratio = speedup = milliseconds = status = report = nan
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        root = (asked.keep or Path(scratch)).absolute()
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "benched.py").write_text(NETS)
+        sys.path.insert(0, str(root))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        os.environ.setdefault("TTABENCH_CACHE", str(root / "cache"))
+        if "overhead" in parts:
+            print("overhead and two workers:")
+            ratio, speedup = overhead(root, asked.cells, asked.repeats)
+        if "noop" in parts:
+            print("cells that do nothing:")
+            milliseconds = noop(root, asked.noop)
+        if "plan" in parts:
+            print("planning:")
+            planning(root, asked.planned)
+        if "results" in parts:
+            print("a large results folder:")
+            status, report = results(root, asked.results)
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"overhead={ratio:.3f} two_worker_speedup={speedup:.2f} ms_per_noop_cell={milliseconds:.2f} "
+          f"status_s={status:.2f} report_s={report:.2f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Results of a running sweep, handed on to TensorBoard, MLflow or Weights & Biases. Thin and optional.
+
+A logger is found by name through the entry points :data:`LOGGERS`. Each is a function that takes the results
+folder and returns a :class:`Logger`. The store stays the only place that results are read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from ttabench.cell import Result
+from ttabench.registry import load
+
+LOGGERS = "ttabench.loggers"
+
+
+class Logger(Protocol):
+    def log(self, values: dict[str, float], step: int) -> None:
+        """Values by name; names are made of letters, digits, and ``_ - . /``."""
+
+    def close(self) -> None: ...
+
+
+class Loggers:
+    """Several loggers as one; each gets every result of a sweep as it comes."""
+
+    def __init__(self, loggers: Iterable[Logger]) -> None:
+        self._loggers, self._done, self._failed = list(loggers), 0, 0
+
+    def add(self, result: Result) -> None:
+        """Log a result: its accuracy and seconds with the seed as the step, and how many cells are done."""
+        self._done += 1
+        self._failed += result.status == "failed"
+        values = {}
+        if result.accuracy is not None:
+            name = name_of(result)
+            values = {f"accuracy/{name}": result.accuracy, f"seconds/{name}": result.seconds}
+        for logger in self._loggers:
+            if values:
+                logger.log(values, result.cell.seed)
+            logger.log({"sweep/done": float(self._done), "sweep/failed": float(self._failed)}, self._done)
+
+
+@contextmanager
+def open_loggers(names: Iterable[str], folder: Path) -> Iterator[Loggers]:
+    """The loggers registered under these names. Raises UserError for one that is unknown or not installed."""
+    with ExitStack() as stack:
+        loggers: list[Logger] = []
+        for name in names:
+            logger: Logger = load(LOGGERS, name, "logger")(folder)
+            stack.callback(logger.close)
+            loggers.append(logger)
+        yield Loggers(loggers)
+
+
+def name_of(result: Result) -> str:
+    """``tent/resnet18/digits-c/fog-5``, with ``_`` for what names may not have."""
+    cell = result.cell
+    shift = f"{cell.corruption}-{cell.severity}" if cell.severity else cell.corruption
+    parts = (cell.label, cell.arch, cell.dataset, shift)
+    return "/".join("".join(c if c.isalnum() or c in "-." else "_" for c in part) for part in parts)

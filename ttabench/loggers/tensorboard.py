@@ -1,0 +1,27 @@
+"""``--log tensorboard``: event files in the folder ``tensorboard`` of the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ttabench.errors import UserError
+
+
+class TensorBoard:
+    """Scalars for ``tensorboard --logdir RESULTS/tensorboard``."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as problem:
+            raise UserError(
+                f"--log tensorboard needs a package ({problem}); pip install tensorboard."
+            ) from None
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
