@@ -56,11 +56,19 @@ def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
         axes.annotate(
             naming.number(value), (end, y), xytext=(2.5, 0), textcoords="offset points",
             va="center_baseline", size=SIZE - 0.5,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4},
         )  # fmt: skip
     for panel in made.panels:
         for placed in panel:
             if placed.row.kind == "source" and not math.isnan(value := placed.row.value(MEAN)):
-                axes.plot([value, value], [panel[0].top, panel[-1].bottom], ":", color=INK, linewidth=0.6)
+                axes.plot(
+                    [value, value],
+                    [panel[0].top, panel[-1].bottom],
+                    ":",
+                    color=INK,
+                    linewidth=0.6,
+                    zorder=1.5,
+                )
     axes.set(xlim=(0, 100), xticks=range(0, 101, 20))
     axes.xaxis.grid(True)
     word = "Accuracy" if table.natural else "Mean accuracy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -94,7 +95,14 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("Mean accuracy (%)", labelpad=2)
-    write_labels(axes, points, [shortened(row.name, 0.85, LABEL_SIZE) for row in rows])
+    write_labels(axes, points, _labels(rows))
+
+
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """Names, with settings only where a method is there in several."""
+    bases = Counter(row.about["base"] for row in rows)
+    names = [row.name if bases[row.about["base"]] > 1 else row.name.partition(" [")[0] for row in rows]
+    return [shortened(name, 0.85, LABEL_SIZE) for name in names]
 
 
 def _front(points: Points) -> list[tuple[float, float]]:

@@ -13,6 +13,7 @@ from ttabench_reports.plots.style import GREY, text_width
 LABEL_SIZE = 5.2
 HEIGHT = 1.15 * LABEL_SIZE / 72  # inches of a line
 POINT = 0.035  # inches around a point that a label leaves free
+SPACE = 0.03  # inches between labels
 
 
 Points = Sequence[tuple[float, float]]
@@ -45,7 +46,7 @@ def place(
     taken: list[Box] = []
     for (x, y), text in zip(points, texts, strict=True):
         best, least = None, math.inf
-        for box, far in _places(x, y, text_width(text, LABEL_SIZE)):
+        for box, far in _places(x, y, text_width(text, LABEL_SIZE) + SPACE):
             outside = max(-box.left, box.right - width, -box.bottom, box.top - height, 0.0)
             covered = sum(map(box.overlap, taken)) * 3 + sum(map(box.overlap, points_taken))
             cost = 1000 * outside + 100 * covered + far
