@@ -36,7 +36,7 @@ nitpick_ignore_regex = [
         r"(torch|np|numpy|pd|pandas|nn|collections|pathlib|typing)\..*|NDArray|Tensor|Module|Path|Any|inf",
     ),
     ("py:class", r"(.*\.)?[A-Z]"),  # type variables
-    ("py:func", r"ttabench\.(?!method|nn).*"),  # functions that are not part of the public interface
+    ("py:func|py:mod", r"ttabench\.(?!method|nn).*"),  # what is not part of the public interface
 ]
 
 html_theme = "furo"

@@ -33,7 +33,7 @@ class Protocol:
                   0 = the images used for adaptation are scored.
     limit         only the first `limit` images of the test set; 0 = all.
     precision     float32 | bfloat16 (autocast).
-    stream        "": a cell is one corruption; otherwise it is a long stream, see :class:`StreamSpec`:
+    stream        "": a cell is one corruption; otherwise it is a long stream, see ``StreamSpec``:
                   recurring(K) | gradual | ccc(accuracy,length=…,speed=…).
     pace          η of Alfarra et al., ICML 2024: batches arrive η times as fast as Source predicts them;
                   0 = the stream waits.
