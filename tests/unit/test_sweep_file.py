@@ -303,6 +303,7 @@ RULED = SMALL + (
 def test_a_flag_replaces_its_option_in_the_whole_file(made: Make) -> None:
     asked = grid(made(RULED), limit=9, batch_size=7, set=["tent.lr=0.1"])
     assert {(p.limit, p.batch_size) for p in protocols(asked).values()} == {(9, 7)}
+    assert (asked.per_method, asked.per_dataset, asked.include) == ({}, {}, ({"severities": (1,)},))
     assert {c[0] for c in cells(asked)} == {"source", "tent[lr=0.1,steps=2]"}
     assert {c[3] for c in cells(asked)} == {1, 5}
     rows = "severities = 1\n[[include]]\nseverities = [1, 2]\nseeds = 1"

@@ -129,7 +129,7 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
 
     options["include"] = [kept for rule in config.get("include", ()) if (kept := rest(rule))]
     for name in ("per_method", "per_dataset"):
-        options[name] = {key: rest(rule) for key, rule in config.get(name, {}).items()}
+        options[name] = {key: kept for key, rule in config.get(name, {}).items() if (kept := rest(rule))}
     held = config.get("set", ())
     if "methods" in flags:
         chosen = {"source", *method_names(in_groups(split_list(str(flags["methods"]))))}
