@@ -361,5 +361,5 @@ def test_a_sweep_file_runs_and_its_kept_file_goes_on(ttabench: Run, made: Make, 
     again = ttabench("sweep", "--config", out / "sweep.toml", "--out", out, "--workers", "0")
     assert again.code == 0, again.err
     assert "4 cells: 0 to run, 4 done" in again.err
-    assert ttabench("status", out).code == 0
+    assert "include, exclude; see sweep.toml there" in ttabench("status", out).out
     assert ttabench("report", out, "--format", "csv").code == 0

@@ -17,6 +17,7 @@ from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import printable
 from ttabench.executors.slurm import LOGS
+from ttabench.sweep.grid import RULES
 
 EVERY = 2.0  # seconds between two looks
 PLAIN = 20.0  # seconds between two lines without a terminal
@@ -62,8 +63,10 @@ def _asked(progress: Progress) -> Iterator[Text]:
     """The options of the sweep, and the corruptions of datasets that have others."""
     asked = progress.store.sweep()
     for key, value in asked.items():
-        if value not in ("", 0, []):
+        if key not in RULES and value not in ("", 0, []):
             yield _line(key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    if rules := [name for name in RULES if asked.get(name)]:
+        yield _line("rules", f"{', '.join(rules)}; see sweep.toml there")
     logs = progress.store.root / LOGS
     if count := sum(1 for _ in logs.glob("*_log.err")):
         yield _line("logs", f"{logs}, {count} of tasks of Slurm")
