@@ -151,5 +151,18 @@ def test_deaths_limits_and_mistakes_are_those_of_local(nodes: Nodes, tmp_path: P
         open_engine("ray", Setup(folder=tmp_path, options={"partition": "gpu"}))
 
 
+def test_an_address_without_a_cluster_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(UserError, match=r"no Ray cluster answers at 127\.0\.0\.1:9"):
+        open_engine("ray", Setup(folder=tmp_path, options={"address": "127.0.0.1:9"}))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with pytest.raises(UserError, match="no Ray cluster answers"):
+        open_engine("ray", Setup(folder=tmp_path))
+
+
 def raises(emit: Emit, state: WorkerState) -> None:
     raise ZeroDivisionError

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from ttabench.executors.retry import Attempt, Stored, after_loss, cells_of
 
 BATCH = 0.2  # seconds: events of a slot travel together
 STARTS = 3  # slots that end before they start, in a row, until Ray is given up
+CONNECT = 10.0  # seconds to wait for an answer of a cluster
 PATIENCE = 60.0  # seconds without any slot after which the user is told
 
 
@@ -62,6 +64,7 @@ def connect(address: str = "") -> Any:
             f"--executor ray needs the package ray ({problem}); install it with pip install 'ttabench[ray]'."
         ) from None
     if not ray.is_initialized():
+        _look_for(address or os.environ.get("RAY_ADDRESS", ""))
         handler, main = signal.getsignal(signal.SIGTERM), threading.main_thread()
         try:
             ray.init(address=address or None, log_to_driver=False, logging_level=logging.ERROR)
@@ -71,6 +74,19 @@ def connect(address: str = "") -> Any:
         if threading.current_thread() is main:
             signal.signal(signal.SIGTERM, handler)  # ray.init takes it
     return ray
+
+
+def _look_for(address: str) -> None:
+    """Raises UserError if nobody listens at ``host:port``. Ray would try for minutes and end the process."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isdecimal()) or "://" in address:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT).close()
+    except (OSError, OverflowError) as problem:
+        raise UserError(
+            f"no Ray cluster answers at {address} ({problem}); start one with ray start --head."
+        ) from None
 
 
 class Slot:
