@@ -41,6 +41,7 @@ from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.cost import Meter, count_passes
 from ttabench.data.digits import Digits
+from ttabench.malloc import keep_freed_memory
 from ttabench.method_settings import make_config
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
@@ -91,7 +92,8 @@ def resident() -> int:
 
 
 def follow(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Run one method over the stream; from a saved state if there is one."""
+    """Run one method over the stream; from a saved state if there is one. The process is set as a worker."""
+    keep_freed_memory()
     torch.set_num_threads(1)
     net, data = Tiny(), Digits()
     net.load_state_dict(torch.load(options.folder / "tiny.pt", weights_only=True))

@@ -45,14 +45,14 @@ TEMPERATURE = 0.05
 class Collected:
     """The logits of a cell, batch by batch, as far as the scores need them.
 
-    Memory does not grow with the number of images: of many, rows at equal distances are kept.
+    Memory does not grow with the number of images: of many, rows at equal distances are kept, in place.
     """
 
     def __init__(self) -> None:
         self._seen = 0
         self._entropy: Tensor | float = 0.0
         self._mean: Tensor | float = 0.0
-        self._rows: list[Tensor] = []
+        self._rows = torch.empty(0, 0)  # of p; the first `_kept` of them are filled
         self._kept, self._every = 0, 1
 
     @torch.no_grad()
@@ -64,11 +64,23 @@ class Collected:
         self._mean = self._mean + p.sum(dim=0, dtype=torch.float64)
         rows = p[-self._seen % self._every :: self._every]
         self._seen += len(p)
-        self._rows.append(rows)
-        self._kept += len(rows)
+        self._keep(rows)
         while self._kept >= 2 * ROWS:
-            self._rows = [torch.cat(self._rows)[::2]]
-            self._kept, self._every = len(self._rows[0]), 2 * self._every
+            half = self._rows[: self._kept : 2].clone()
+            self._rows[: len(half)] = half
+            self._kept, self._every = len(half), 2 * self._every
+
+    def _keep(self, rows: Tensor) -> None:
+        """Write rows behind those that are kept; a few stay small, and many never need more room again."""
+        end = self._kept + len(rows)
+        if end > len(self._rows):
+            room = min(2 * end, 2 * ROWS + len(rows))
+            larger = rows.new_empty(max(room, end), rows.shape[1])
+            if self._kept:
+                larger[: self._kept] = self._rows[: self._kept]
+            self._rows = larger
+        self._rows[self._kept : end] = rows
+        self._kept = end
 
     @torch.no_grad()
     def scores(self) -> dict[str, float | None]:
@@ -77,7 +89,7 @@ class Collected:
             return dict.fromkeys(CHEAP)
         mean = torch.as_tensor(self._mean).cpu() / self._seen
         within = float(self._entropy) / self._seen
-        p = torch.cat(self._rows).cpu()
+        p = self._rows[: self._kept].cpu()
         values = {
             "entropy": -within,
             "infomax": float(torch.special.entr(mean).sum()) - within,

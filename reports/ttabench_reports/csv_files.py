@@ -18,6 +18,7 @@ from ttabench_reports.given import given
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.report import Report
 from ttabench_reports.shape import LABEL, LEGEND, Row, Table
+from ttabench_reports.stability import curve_frame, stability_frame
 from ttabench_reports.tables import tables
 
 TALLY = ("wins", "ties", "losses")
@@ -28,7 +29,7 @@ def write(
 ) -> list[Path]:
     """``per_corruption``, ``summary``, ``drop``, ``statistics``, ``cost`` and ``given`` .csv in `to`.
 
-    Returns their paths.
+    For long streams also ``stability`` and ``stream_curves``. Returns their paths.
     """
     report = report or Report(cells, published)
     averages = means(report.tables)
@@ -40,6 +41,9 @@ def write(
         "cost": costs(report),
         "given": methods_given(report.tables),
     }
+    curves = curve_frame(report.tables)
+    if not curves.empty:
+        frames |= {"stability": stability_frame(report.tables), "stream_curves": curves}
     return [write_csv(Path(to) / f"{name}.csv", frame) for name, frame in frames.items()]
 
 

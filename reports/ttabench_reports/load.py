@@ -59,12 +59,17 @@ def read_one(path: Path | str) -> pd.DataFrame:
 
 
 def cells_of(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each record, with :data:`CORRECT` and :data:`DETAILS`."""
+    """A row for each record, with :data:`CORRECT` and :data:`DETAILS`.
+
+    Of a long stream without the correctness: its images come again and again, so they are no sample, and
+    intervals and tests over them would be wrong.
+    """
     names = (*COLUMNS, CORRECT, DETAILS)
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for record in records:
         stored = row(record)
-        stored[CORRECT] = base64.b64decode(record.data.get("correct", ""), validate=True)
+        correct = "" if stored["stream"] else record.data.get("correct", "")
+        stored[CORRECT] = base64.b64decode(correct, validate=True)
         stored[DETAILS] = record.data.get("details", {})
         for name, values in columns.items():
             values.append(stored[name])

@@ -9,7 +9,7 @@ from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, NATURAL
 from ttabench.method import Architecture
 from ttabench.models.model import Model
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.plan import Planned, Source
+from ttabench.sweep.plan import Planned, RatioOf, Source
 from ttabench.sweep.plan import plan as plan_cells
 from ttabench.sweep.resolve import Part, Sweep, choose_methods
 from ttabench.sweep.shifts import shifts_of
@@ -18,7 +18,7 @@ HAS = {"cifar10-c-bar": BAR_CORRUPTIONS, "cifar10.1": (NATURAL,)}
 """The corruptions of datasets; of all others the nineteen."""
 
 
-def plan(asked: Grid, sources: Sequence[Source]) -> list[Planned]:
+def plan(asked: Grid, sources: Sequence[Source], ratio_of: RatioOf = lambda cell: 1.0) -> list[Planned]:
     """The cells of a grid on these sources; a grid with rules needs those that `resolve` finds."""
     methods = tuple(choose_methods(asked))
     models = tuple(cast("Model", object()) for _ in sources)
@@ -26,7 +26,7 @@ def plan(asked: Grid, sources: Sequence[Source]) -> list[Planned]:
         Part(methods, (model,), shifts_of(HAS.get(source.dataset, ALL_CORRUPTIONS), asked))
         for model, source in zip(models, sources, strict=True)
     )
-    return plan_cells(Sweep(parts, models), sources)
+    return plan_cells(Sweep(parts, models), sources, ratio_of)
 
 
 def source_of(model: Model) -> Source:

@@ -14,13 +14,14 @@ from ttabench.calibration import calibration_bins
 from ttabench.collapse import alarm_of_counts
 from ttabench.cost import Meter, Passes, clock
 from ttabench.data.dataset import Labelled
+from ttabench.malloc import give_back
 from ttabench.method import Method
 from ttabench.protocol import Protocol
 from ttabench.scoring import Evaluation, OnBatch, autocast, predictions, step
 from ttabench.stream import to_tensor
 from ttabench.streams.checkpoint import Checkpoint, Progress
 from ttabench.streams.images import FOREIGN, LongStream, Point, corrupt_at
-from ttabench.streams.windows import windows
+from ttabench.streams.windows import window_length, windows
 from ttabench.unlabelled import Collected
 
 CALIBRATION_IMAGES = 256
@@ -58,6 +59,8 @@ def evaluate_stream(
         torch.manual_seed(seed)
     meter.seconds = worked = progress.worked
     right = int(progress.correct[: progress.done].sum())
+    length = window_length(stream.scored)
+    filled = progress.done // length
     before, started, begun = progress.seconds, time.perf_counter(), clock(device)
     with autocast(protocol, device):
         while progress.position < stream.total:
@@ -75,6 +78,9 @@ def evaluate_stream(
             progress.position, progress.number = end, progress.number + 1
             progress.seconds = before + time.perf_counter() - started
             report(end, progress.done, right)
+            if progress.done // length != filled:
+                filled = progress.done // length
+                give_back()
             if checkpoint is not None and end < stream.total and checkpoint.due():
                 progress.worked = worked + clock(device) - begun
                 checkpoint.try_to_save(method, progress, device)

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 MOST = 100
 """Windows of a stream, at most."""
+LEAST = 100
+"""Images of a window, at least: in fewer, chance decides."""
 
 
 def window_length(scored: int) -> int:
-    """Scored images per window: as few as give at most :data:`MOST` windows."""
-    return max(1, -(-scored // MOST))
+    """Scored images per window: :data:`LEAST`, or as many as give :data:`MOST` windows."""
+    return max(LEAST, -(-scored // MOST))
 
 
 def windows(correct: NDArray[np.bool_]) -> dict[str, Any]:

@@ -137,4 +137,4 @@ def _check_protocol(grid: Grid) -> None:
     bases = {parse_method(text)[0] for text in grid.methods}
     for name, _ in grid.pace_ratio:
         if name not in grid.methods and name not in bases:
-            raise unknown("method of --pace-ratio", name, [*grid.methods, *bases])
+            raise unknown("method of --pace-ratio", name, list(dict.fromkeys([*grid.methods, *bases])))

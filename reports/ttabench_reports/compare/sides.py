@@ -104,7 +104,9 @@ def _of_folder(path: Path) -> Side:
     bitmaps = {
         cell_id: stored.data["correct"]
         for cell_id, stored in latest.items()
-        if stored.data.get("correct") and stored.data["status"] == "ok"
+        if stored.data.get("correct")
+        and stored.data["status"] == "ok"
+        and not stored.data["cell"]["protocol"].get("stream")  # no sample: the images come again and again
     }
 
     def card(cell_id: str) -> Card:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttabench_reports.report import Report
-from ttabench_reports.sheets import costs, means, methods, per_corruption
+from ttabench_reports.sheets import costs, means, methods, per_corruption, stability
 from ttabench_reports.sheets.sheet import Sheet
 
 
@@ -29,4 +29,5 @@ def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
         yield cost
     for table in report.tables:
         yield from per_corruption.sheets(table, increase=increase)
+    yield from stability.sheets(report)
     yield methods.given(report)

@@ -1,0 +1,53 @@
+"""Stability of methods over long streams, one table per stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ttabench_reports import naming
+from ttabench_reports.report import Report
+from ttabench_reports.sheets import words
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
+from ttabench_reports.stability import COLLAPSED, Stability, stabilities
+
+HEADS = (
+    Head("", "l"), Head("Accuracy"), Head("Below Source"), Head("Last tenth \N{MINUS SIGN} Source"),
+    Head("First collapse"),
+)  # fmt: skip
+FOOTER = (
+    "Below Source: share of the windows of the stream in which the method is below Source (%). Last tenth: "
+    "points above Source in the last tenth of the windows. First collapse: images before the first window in "
+    f"which the accuracy is less than {COLLAPSED:.0%} of Source's; a dash: there is none."
+)
+
+
+def sheets(report: Report) -> Iterator[Sheet]:
+    for table in report.tables:
+        found = list(stabilities(table))
+        if not found:
+            continue
+        groups = []
+        for arch, rows in words.archs([one.row for one in found]).items():
+            lines = [_line(one) for one in found if any(one.row is row for row in rows)]
+            groups.append(Group(arch, [lines]))
+        lengths = sorted({own.length for one in found for own in one.row.windows.values()})
+        said = " and ".join(f"{length:,}" for length in lengths)
+        seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
+        caption = words.join(
+            f"Stability on {table.heading}, in windows of {said} images. Protocol: {table.protocol}.", seeds
+        )
+        name = f"stability_{naming.slug(table.title)}"
+        notes = dict(table.legend((), [one.row for one in found]))
+        yield Sheet(name, caption, FOOTER, HEADS, groups, notes=notes)
+
+
+def _line(one: Stability) -> list[Cell]:
+    collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}"
+    return [
+        words.label(one.row),
+        Cell(words.number(one.row.value(one.column))),
+        Cell(words.number(one.below)),
+        Cell(words.signed(round(one.tail, 1))),
+        Cell(collapse),
+    ]

@@ -1,0 +1,404 @@
+"""Sweeps over long streams and with a pace: which cells they have, what they refuse, and that they go on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.unit import made_cells
+from tests.unit.conftest import Said
+from tests.unit.planning import plan
+from tests.unit.test_sweep_shifts import BAR, CIFAR_C, asked
+from ttabench.cell import Cell
+from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
+from ttabench.data.dataset import Dataset
+from ttabench.errors import UserError
+from ttabench.protocol import Protocol, StreamSpec
+from ttabench.store import Store, load_frame
+from ttabench.streams import checkpoint
+from ttabench.sweep import compute_ratio
+from ttabench.sweep.compute_ratio import Ratios
+from ttabench.sweep.plan import Planned
+from ttabench.sweep.resolve import OFFLINE, resolve
+from ttabench.sweep.shifts import find_shifts
+from ttabench_reports.frames import DETAILS
+from ttabench_reports.report import Report
+from ttabench_reports.sheets import stability as sheets
+from ttabench_reports.stability import curve_frame, stabilities, stability_frame
+
+Run = Callable[..., Said]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def cells(planned: list[Planned], **fields: Any) -> list[Cell]:
+    return [p.cell for p in planned if all(getattr(p.cell, k) == v for k, v in fields.items())]
+
+
+# ---- protocols
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("recurring(20)", "recurring(20)"),
+        ("recurring(rounds=20)", "recurring(20)"),
+        (" recurring( 20 ) ", "recurring(20)"),
+        ("recurring(2,corruptions=fog+snow)", "recurring(2,corruptions=fog+snow)"),
+        ("gradual", "gradual"),
+        ("gradual()", "gradual"),
+        ("ccc", "ccc(40,length=100000,speed=1000)"),
+        ("ccc(20.50,speed=500)", "ccc(20.5,length=100000,speed=500)"),
+        ("ccc(speed=500,accuracy=20,length=7500000)", "ccc(20,length=7500000,speed=500)"),
+    ],
+)
+def test_a_stream_has_one_spelling(text: str, stored: str) -> None:
+    protocol = Protocol(stream=text, reset="continual")
+    assert protocol.stream == stored
+    assert Protocol.from_json(json.loads(json.dumps(protocol.to_json()))) == protocol
+    assert str(StreamSpec.parse(stored)) == stored
+    assert f"stream {stored}" in protocol.caption()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"stream": "recuring(2)"}, r"expected recurring\(K\), gradual, mixed or ccc"),
+        ({"stream": "recurring"}, r"e.g. recurring\(20\)"),
+        ({"stream": "recurring(0)"}, "a whole number from 1"),
+        ({"stream": "recurring(2,3)"}, "expected recurring"),
+        ({"stream": "recurring(2,rounds=3)"}, "'rounds' is given twice"),
+        ({"stream": "gradual(3)"}, "expected"),
+        ({"stream": "ccc(100)"}, "above 0 and below 100"),
+        ({"stream": "ccc(x)"}, "expected percent"),
+        ({"stream": "ccc(40,lenght=3)"}, "ccc has no 'lenght'"),
+        ({"stream": "ccc(40,length=0)"}, "length is 0"),
+        ({"stream": "ccc(40)", "contamination": "noise(0.1)"}, "cannot be combined with a ccc stream"),
+        (
+            {"stream": "gradual", "reset": "per_corruption"},
+            r"expected reset continual, every\(N\) or episodic",
+        ),
+        ({"stream": "gradual", "held_out": 0.5}, "held_out cannot be combined with a stream"),
+        ({"reset": "every(0)"}, r"every\(N\) with N batches"),
+        ({"reset": "every(2.5)"}, r"every\(N\) with N batches"),
+        ({"reset": "each(2)"}, "expected one of per_corruption"),
+        ({"reset": "every(5)", "mode": "offline"}, "not reset during a stream"),
+        ({"reset": "every(5)", "held_out": 0.5}, "held_out cannot be combined"),
+        ({"pace": -1.0}, "a number above 0"),
+        ({"pace": float("nan")}, "a number above 0"),
+        ({"pace": 1.0, "pace_ratio": 0.0}, "a number above 0, e.g. 3.1"),
+        ({"pace_ratio": 3.0}, "belongs to a pace"),
+        ({"pace": 1.0, "held_out": 0.5}, "pace cannot be combined with held_out"),
+    ],
+    ids=str,
+)
+def test_bad_protocols_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Protocol(**{"reset": "continual" if "stream" in wrong else "per_corruption", **wrong})
+
+
+def test_new_fields_stay_out_of_old_identities() -> None:
+    assert Protocol(reset="every(50)").to_json() == {"mode": "online", "reset": "every(50)"}
+    assert Protocol(pace=1.0).to_json() == {"mode": "online", "pace": 1.0}
+    assert asked(methods="tent").to_json().keys() & {"stream", "pace", "pace_ratio"} == set()
+
+
+# ---- plans
+
+
+def test_a_recurring_stream_is_one_cell_per_severity_and_seed() -> None:
+    planned = plan(asked(stream="recurring(20)", severities="3,5", seeds="0,1"), [CIFAR_C])
+    assert [(c.corruption, c.severity, c.seed) for c in cells(planned)] == [
+        ("recurring", 3, 0), ("recurring", 5, 0), ("recurring", 3, 1), ("recurring", 5, 1),
+    ]  # fmt: skip
+    assert {c.protocol.stream for c in cells(planned)} == {"recurring(20)"}
+    assert {c.protocol.reset for c in cells(planned)} == {"continual"}
+
+
+@pytest.mark.parametrize("kind", ["gradual", "ccc"])
+def test_streams_through_all_severities_have_none(kind: str) -> None:
+    (cell,) = cells(plan(asked(stream=kind), [CIFAR_C]))
+    assert (cell.corruption, cell.severity) == (kind, 0)
+    assert str(cell).endswith(f"· {kind} · seed 0")
+
+
+def test_other_corruptions_than_the_fifteen_are_part_of_the_protocol() -> None:
+    (cell,) = cells(plan(asked(stream="recurring(2)", corruptions="fog,snow"), [CIFAR_C]))
+    assert cell.protocol.stream == "recurring(2,corruptions=fog+snow)"
+    (bar,) = cells(plan(asked(stream="recurring(2)"), [BAR]))
+    assert bar.protocol.spec.corruptions == BAR_CORRUPTIONS
+    (whole,) = cells(plan(asked(stream="recurring(2)"), [CIFAR_C]))
+    assert (whole.protocol.spec.corruptions, len(CORRUPTIONS)) == ((), 15)
+
+
+def test_offline_methods_are_not_applicable_with_the_reason() -> None:
+    for options in ({"stream": "gradual"}, {"pace": 1.0}):
+        planned = plan(asked(methods="quantile,tent", **options), [CIFAR_C])
+        unmet = {p.cell.method: p.unmet for p in planned}
+        assert unmet == {"source": "", "tent": "", "quantile": OFFLINE}
+    online = plan(asked(methods="quantile", stream="gradual", mode="online"), [CIFAR_C])
+    assert {p.unmet for p in online} == {""}
+
+
+def test_a_mixed_stream_is_the_mixed_cell_of_before() -> None:
+    assert asked(stream="mixed") == asked(corruptions="mixed")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stream": "mixed", "corruptions": "fog"}, "mixed interleaves the fifteen"),
+        ({"stream": "gradual", "mode": "offline"}, "--mode offline: an offline method sees all images"),
+        ({"pace": 1.0, "mode": "offline"}, "which --pace does not allow"),
+        ({"stream": "gradual", "severities": "3"}, "goes through all severities"),
+        ({"stream": "ccc", "corruptions": "fog"}, "name at least two"),
+        ({"stream": "recurring(2)", "corruptions": "mixed"}, "needs corruptions by name"),
+        ({"stream": "recurring(2,corruptions=fog)", "corruptions": "snow"}, "both name corruptions"),
+        ({"stream": "recurring(2,corruptions=fgo)"}, "did you mean 'fog'"),
+        ({"stream": "recurring(2)", "corruptions": "ripple"}, "unknown corruption of digits-c 'ripple'"),
+        ({"pace_ratio": "source=3"}, "belongs to --pace"),
+        ({"pace": 1.0, "pace_ratio": "sorce=3"}, "did you mean 'source'"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        resolve(asked(**options))
+
+
+@pytest.mark.parametrize(
+    "text", ["source", "source=", "source=x", "=3", "source=0", "source=inf", "source=-1"]
+)
+def test_a_ratio_has_a_form(text: str) -> None:
+    with pytest.raises(UserError, match="METHOD=RATIO"):
+        asked(pace=1.0, pace_ratio=text)
+    with pytest.raises(UserError, match="names tent twice"):
+        asked(pace=1.0, pace_ratio="tent=1,tent=2")
+
+
+class Photographs(Dataset):
+    name, corruptions, image_size = "cifar10.1", ("natural",), 32
+    fingerprint = train = test = corrupted = None  # type: ignore[assignment]
+
+
+class Large(Photographs):
+    corruptions, image_size = CORRUPTIONS, 224
+
+
+def test_a_natural_shift_has_no_stream_and_large_images_no_ccc() -> None:
+    with pytest.raises(UserError, match=r"cifar10\.1 is a natural shift and has no corruptions"):
+        find_shifts(Photographs(), asked(stream="gradual"))  # type: ignore[abstract]
+    with pytest.raises(UserError, match=r"needs images of 32 or 64 pixels; those of cifar10\.1 have 224"):
+        find_shifts(Large(), asked(stream="ccc"))  # type: ignore[abstract]
+
+
+# ---- compute ratios
+
+
+def paced(**options: Any) -> list[Planned]:
+    grid = asked(methods="tent,eata", pace=1.0, **options)
+    return plan(grid, [CIFAR_C], Ratios(grid, Path("nowhere"), "cpu", print))
+
+
+def test_given_ratios_are_part_of_the_protocol_and_source_has_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute_ratio, "measured", lambda cell, device: 2.71828)
+    planned = paced(pace_ratio="tent=3.1")
+    ratios = {p.cell.method: p.cell.protocol.pace_ratio for p in planned}
+    assert ratios == {"source": 1.0, "tent": 3.1, "eata": 2.72}
+    assert "pace 1 at compute ratio 2.72" in cells(planned, method="eata")[0].protocol.caption()
+
+
+def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for: list[str] = []
+
+    def measured(cell: Cell, device: str) -> float:
+        asked_for.append(cell.method)
+        return 2.0 + len(asked_for)
+
+    monkeypatch.setattr(compute_ratio, "measured", measured)
+    grid = asked(methods="tent", pace=1.0, seeds="0,1")
+    said: list[str] = []
+    first = Ratios(grid, tmp_path, "cpu", said.append)
+    planned = plan(grid, [CIFAR_C], first)
+    first.write()
+    assert said == ["Compute ratio of tent on resnet18: 3 (measured)."]
+    assert plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", said.append)) == planned
+    assert asked_for == ["tent"]
+    with pytest.raises(UserError, match=r"--shard with --pace needs the compute ratio of eata .*eata="):
+        plan(asked(methods="eata", pace=1.0), [CIFAR_C], Ratios(grid, tmp_path, "cpu", print, measure=False))
+    (tmp_path / compute_ratio.FILE).write_text("[1]")
+    with pytest.raises(UserError, match="delete it to measure again"):
+        plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", print))
+
+
+# ---- from the command line
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "30",
+         "--batch-size", "10", "--workers", "0")  # fmt: skip
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out)
+    assert said.code == 0, said.err
+    for record in Store.at(out).latest().values():
+        result = record.result
+        assert (result.n_images, result.cell.corruption) == (180, "recurring")
+        assert result.details["windows"]["length"] == 100
+        assert len(result.details["windows"]["accuracy"]) == 2
+        assert not record.stale
+        assert "ttabench.streams.score" in record.modules
+    assert not list(out.glob("streams/*.npz"))
+    assert "0 to run, 2 done" in ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out).err
+    again = ttabench("verify", out)
+    assert again.code == 0, again.err
+    assert "2 the same bit for bit" in again.out + again.err
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_a_paced_sweep_prints_its_ratio(ttabench: Run, out: Path) -> None:
+    said = ttabench("sweep", *SMALL, "--pace", "1", "--pace-ratio", "tent=3.1", "--out", out)
+    assert said.code == 0, said.err
+    assert "pace 1 at compute ratio 3.1" in " ".join(said.out.split())
+    frame = load_frame(out)
+    assert dict(zip(frame["method"], frame["pace_ratio"], strict=True)) == {"source": 1.0, "tent": 3.1}
+    assert not (out / compute_ratio.FILE).exists()
+    measured = ttabench("sweep", *SMALL, "--pace", "1", "--out", out, "--extend")
+    assert measured.code == 0, measured.err
+    (entry,) = json.loads((out / compute_ratio.FILE).read_text()).values()
+    assert entry["method"] == "tent"
+    assert 1 < entry["ratio"] < 100
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_a_stopped_cell_goes_on(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    whole = ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out / "whole")
+    assert whole.code == 0, whole.err
+
+    save = checkpoint.Checkpoint.save
+
+    def stop(self: checkpoint.Checkpoint, method: Any, progress: Any, device: str) -> None:
+        save(self, method, progress, device)
+        if method.name == "tent" and progress.number == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", stop)
+    stopped = ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out / "stopped")
+    assert stopped.code != 0
+    assert len(list((out / "stopped" / "streams").glob("*.npz"))) == 1
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", save)
+
+    read: list[int] = []
+    from ttabench.streams.images import Parts
+
+    original = Parts.read
+    monkeypatch.setattr(Parts, "read", lambda self, a, b: (read.append(a), original(self, a, b))[1])
+    assert ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out / "stopped").code == 0
+    assert min(start for start in read if start) == 70
+    results = [
+        {r.cell_id: r.result for r in Store.at(out / name).latest().values()} for name in ("whole", "stopped")
+    ]
+    assert results[0].keys() == results[1].keys()
+    for key, expected in results[0].items():
+        assert results[1][key].correct == expected.correct
+        for detail in ("windows", "calibration", "unlabelled"):
+            assert results[1][key].details[detail] == expected.details[detail]
+        for count in ("images", "forward", "backward"):
+            assert results[1][key].details["cost"][count] == expected.details["cost"][count]
+
+
+def test_a_killed_stream_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    """The script of the long measurement, on a short stream; the process is killed by SIGKILL."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("resident memory is read from /proc")
+    command = [
+        sys.executable, str(ROOT / "scripts" / "bench_stream.py"), "--images", "18000", "--methods", "tent",
+        "--seconds", "0.2", "--folder", str(tmp_path),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert "same=True" in done.stdout, done.stderr
+    assert "went on from image 0:" not in done.stdout
+
+
+# ---- stability
+
+
+def streamed(windows: dict[str, list[list[float]]], length: int = 100) -> pd.DataFrame:
+    """Cells of one recurring stream: the windows of each method, per seed."""
+    frame = made_cells.cells(
+        tuple(windows), ("resnet18",), corruptions=("recurring",), seeds=range(len(windows["source"])),
+        stream="recurring(9)", reset="continual", n_images=length * len(windows["source"][0]),
+        pace=0.0, pace_ratio=1.0,
+    )  # fmt: skip
+    details = []
+    for method, seed in zip(frame["method"], frame["seed"], strict=True):
+        details.append({"windows": {"length": length, "accuracy": windows[method][seed]}})
+    frame[DETAILS] = details
+    frame["accuracy"] = [float(np.mean(d["windows"]["accuracy"])) for d in details]
+    return frame
+
+
+def test_the_figures_of_a_method_that_collapses() -> None:
+    source = [60.0] * 20
+    falls = [70.0] * 10 + [50.0] * 5 + [20.0] * 5
+    (one,) = stabilities(Report(streamed({"source": [source], "tent": [falls]})).tables[0])
+    assert (one.below, one.tail, one.collapse) == (50.0, -40.0, 1500.0)
+
+
+def test_a_method_that_never_collapses_has_no_first_collapse() -> None:
+    (one,) = stabilities(Report(streamed({"source": [[60.0] * 20], "tent": [[31.0] * 20]})).tables[0])
+    assert (one.below, one.tail) == (100.0, -29.0)
+    assert np.isnan(one.collapse)
+    assert sheets._line(one)[-1].text == "–"
+
+
+def test_seeds_are_averaged_and_a_short_last_window_counts_less() -> None:
+    frame = streamed({"source": [[50.0] * 20] * 2, "tent": [[60.0] * 20, [80.0] * 19 + [50.0]]})
+    frame["n_images"] = 1950  # the last window has 50 images
+    report = Report(frame)
+    (one,) = stabilities(report.tables[0])
+    assert one.tail == pytest.approx((20 * 100 + 5 * 50) / 150)
+    line = stability_frame(report.tables).iloc[0]
+    assert line["last_tenth_minus_source"] == one.tail
+    assert (line["method"], line["source"], line["below_source"]) == ("tent", 50.0, 0.0)
+    curves = curve_frame(report.tables)
+    assert len(curves) == 40
+    assert curves[curves["method"] == "tent"]["image"].tolist() == [100 * k for k in range(20)]
+    (sheet,) = sheets.sheets(report)
+    assert "in windows of 100 images" in sheet.caption
+    assert "Mean over 2 seeds" in sheet.caption
+
+
+def test_cells_without_windows_have_no_figures() -> None:
+    report = Report(made_cells.cells())
+    assert list(sheets.sheets(report)) == []
+    assert stability_frame(report.tables).empty
+    assert curve_frame(report.tables).empty
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_a_report_writes_the_figures_and_makes_no_intervals(ttabench: Run, out: Path) -> None:
+    assert ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out).code == 0
+    said = ttabench("report", out, "--format", "csv,latex,markdown", "--out", out / "report")
+    assert said.code == 0, said.err
+    written = {path.name for path in (out / "report").iterdir()}
+    assert {"stability.csv", "stream_curves.csv"} <= written
+    assert any(name.startswith("stability_") and name.endswith(".tex") for name in written)
+    statistics = pd.read_csv(out / "report" / "statistics.csv")
+    assert statistics.filter(like="low").isna().all().all()
+    curves = pd.read_csv(out / "report" / "stream_curves.csv")
+    assert set(curves["method"]) == {"source", "tent"}
