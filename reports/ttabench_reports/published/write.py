@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,8 @@ from ttabench_reports.frames import checked as checked_cells
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.words import minus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -107,20 +109,23 @@ def _source(name: str) -> str:
 
 
 def _sheet(matched: pd.DataFrame) -> Sheet:
-    """The means that have a published number of the same setting, by dataset."""
+    """The means that have a published number of the same setting; a footnote says where it is from."""
+    letters = dict(zip(dict.fromkeys(matched["publication"]), string.ascii_lowercase, strict=False))
     groups = [
-        Group(
-            naming.where(naming.dataset(str(dataset)), severity),
-            [[[*map(Cell, row[1:])] for row in _rows(members)]],
-        )
+        Group(naming.where(naming.dataset(str(dataset)), severity), [list(_lines(members, letters))])
         for (dataset, severity), members in matched.groupby(["dataset", "severity"], sort=False)
     ]
-    used = dict.fromkeys(matched["publication"])
     caption = "Mean accuracy (%) over the fifteen corruptions, beside published numbers of the same setting."
-    footer = "; ".join(f"{name}: {_source(name)}" for name in used)
-    texts = ("Architecture", "Method", "Publication")
-    heads = [Head(text, "l" if text in texts else "r") for text in HEADS[1:]]
-    return Sheet("published_means", caption, f"{footer}.", heads, groups, labels=2)
+    heads = [Head("Model", "l"), Head("Method", "l"), Head("Ours"), Head("Published"), Head("Difference")]
+    notes = {letter: f"{name}: {_source(name)}" for name, letter in letters.items()}
+    footer = "Difference: ours minus the published number."
+    return Sheet("published_means", caption, footer, heads, groups, labels=2, notes=notes)
+
+
+def _lines(matched: pd.DataFrame, letters: Mapping[str, str]) -> Iterator[Line]:
+    for _, arch, method, ours, published, difference, publication in _rows(matched):
+        marks = letters.get(publication, "")
+        yield [Cell(arch), Cell(method), Cell(ours), Cell(published, marks=marks), Cell(minus(difference))]
 
 
 def render_audit() -> RenderableType:
