@@ -53,6 +53,13 @@ def report(
     published: Annotated[
         bool, Option("--published", help="Put published numbers of the same setting beside ours.")
     ] = False,
+    select: Annotated[
+        str,
+        Option(
+            metavar="SCORES",
+            help="Print the settings that label-free scores choose, and the best: infomax, extra … or all.",
+        ),
+    ] = "",
     cost: Annotated[
         bool, Option("--cost", help="Print what each method costs: time, passes, memory.")
     ] = False,
@@ -108,12 +115,19 @@ def report(
             except NothingToReport:
                 if format_:
                     raise
+        tables = []
+        if select:
+            paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
+            written += paths
+            tables.append(shown)
     except OSError as problem:
         raise UserError(
             f"{folder} cannot be written ({problem.strerror}); choose another with --out."
         ) from None
     for path in dict.fromkeys(written):
         print(printable(str(path)))
+    for shown in tables:
+        screen().print(shown)
     if cost:
         screen().print(view("cost")(options["report"]))
 

@@ -1,0 +1,89 @@
+"""The settings that label-free scores choose, beside the best ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from ttabench_reports import latex, markdown, naming, selection
+from ttabench_reports.csv_files import write_csv
+from ttabench_reports.files import write_text
+from ttabench_reports.notes import Notes
+from ttabench_reports.report import Report
+from ttabench_reports.selection import Choice
+from ttabench_reports.sheets import terminal, words
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+
+NAMES = {
+    "entropy": "Entropy", "infomax": "InfoMax", "nuclear_norm": "Nuclear norm", "snd": "SND",
+    "consistency": "Consistency", "source_accuracy": "Source accuracy", "extra": "Extra corruptions",
+}  # fmt: skip
+FOOTER = (
+    "Of the settings of a method, each score chooses the one where it is highest; the best one is chosen "
+    "with the labels. Gap: the difference of the printed accuracies. ρ: Spearman's rank correlation of score "
+    "and accuracy over the settings, from three of them on. Entropy, InfoMax, nuclear norm and SND come from "
+    "the predictions on the target images; consistency from predictions for moved images; source accuracy "
+    "from labelled source images after adapting; extra corruptions from their labels."
+)
+
+
+def write(report: Report, names: Sequence[str], to: Path) -> tuple[list[Path], RenderableType]:
+    """``select.csv``, ``select_settings.csv``, ``select.md`` and LaTeX in `to`, and the table to print.
+
+    names  of `selection.SCORES`, or ``all``. Raises UserError, see :func:`selection.choices`.
+    """
+    made = selection.choices(report, names)
+    printed = sheet(made)
+    paths = [
+        write_csv(to / "select.csv", selection.frame(made)),
+        write_csv(to / "select_settings.csv", selection.settings_frame(made)),
+        write_text(to / "select.md", markdown.render(printed)),
+        *latex.write_sheets([printed], to, "select_document"),
+    ]
+    return paths, terminal.render(printed)
+
+
+def sheet(made: Sequence[Choice]) -> Sheet:
+    groups: dict[str, dict[tuple[str, str, str], list[Line]]] = {}
+    notes = Notes()
+    for choice in made:
+        blocks = groups.setdefault(choice.table.heading, {})
+        block = blocks.setdefault((choice.arch, choice.method, choice.mode), [])
+        block.append(_line(choice, notes, first=not block))
+    parts = [Group(heading, list(blocks.values())) for heading, blocks in groups.items()]
+    heads = [Head("Model", "l"), Head("Method", "l"), Head("Score", "l"), Head("Settings"),
+             Head("Chosen", "l"), Head("Accuracy"), Head("Best", "l"), Head("Accuracy"), Head("Gap"),
+             Head("ρ")]  # fmt: skip
+    tables = list({id(choice.table): choice.table for choice in made}.values())
+    caption = words.join(
+        f"Choosing settings without labels: mean accuracy (%) {words.over(tables)}.", words.measured(tables)
+    )
+    letters = {chr(ord("a") + k): notes.text(chr(ord("a") + k)) for k in range(len(notes.kinds))}
+    return Sheet("select", caption, FOOTER, heads, parts, labels=3, notes=letters, spared=(3, 6), wide=True)
+
+
+def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
+    chosen, oracle = choice.chosen, choice.oracle
+    marks = "".join(
+        sorted({notes.letter(f"left out: {name}, {why}") for name, why in choice.left_out.items()})
+    )
+    total = len(choice.compared) + len(choice.left_out)
+    count = str(total) if not choice.left_out else f"{len(choice.compared)} of {total}"
+    gap = math.nan
+    if chosen and oracle:
+        gap = float(f"{oracle.accuracy:.1f}") - float(f"{chosen.accuracy:.1f}")
+    return [
+        Cell(naming.arch(choice.arch) if first else ""), Cell(naming.method(choice.method) if first else ""),
+        Cell(NAMES[choice.score]), Cell(count, marks=marks),
+        Cell(_spaced(chosen.name) if chosen else "–"), Cell(words.number(chosen.accuracy) if chosen else "–"),
+        Cell(_spaced(oracle.name) if oracle else "–"), Cell(words.number(oracle.accuracy) if oracle else "–"),
+        Cell(words.number(gap) or "–"),
+        Cell("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
+    ]  # fmt: skip
+
+
+def _spaced(name: str) -> str:
+    return name.replace(",", ", ").replace(",  ", ", ")

@@ -1,0 +1,129 @@
+"""Choosing settings without labels: choice, oracle, gap, correlation, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.unit.conftest import Said
+from tests.unit.made_cells import cells, spoil, where
+from tests.unit.tex import compiled
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.errors import NothingToReport, UserError
+from ttabench.store import MISSING
+from ttabench_reports import latex, markdown, selection
+from ttabench_reports.missing import Missing
+from ttabench_reports.report import Report
+from ttabench_reports.sheets.selection import sheet
+
+METHODS = ("source", "tent", "tent[lr=0.01]", "tent[lr=0.1]", "tent[lr=1]")
+ACCURACY = {"source": 60.0, "tent": 70.0, "tent[lr=0.01]": 75.0, "tent[lr=0.1]": 80.0, "tent[lr=1]": 20.0}
+INFOMAX = {"source": 0.5, "tent": 1.0, "tent[lr=0.01]": 1.6, "tent[lr=0.1]": 1.4, "tent[lr=1]": 0.1}
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    def accuracy(row: dict[str, Any]) -> float:
+        extra = row["corruption"] in EXTRA_CORRUPTIONS
+        return 100 - ACCURACY[row["method"]] if extra else ACCURACY[row["method"]]
+
+    made = cells(METHODS, ("resnet18",), corruptions=(*CORRUPTIONS, *EXTRA_CORRUPTIONS), accuracy=accuracy)
+    made["infomax"] = made["method"].map(INFOMAX)
+    made.loc[made["corruption"].isin(EXTRA_CORRUPTIONS), "infomax"] = 99.0  # takes no part
+    return made
+
+
+def only(frame: pd.DataFrame, score: str = "infomax") -> selection.Choice:
+    (choice,) = selection.choices(Report(frame), [score])
+    return choice
+
+
+def test_the_highest_score_is_chosen_and_the_best_setting_is_the_oracle(frame: pd.DataFrame) -> None:
+    found = only(frame)
+    assert found.chosen is not None
+    assert found.oracle is not None
+    assert (found.chosen.name, found.oracle.name) == ("lr=0.01", "lr=0.1")
+    assert found.gap == pytest.approx(5)
+    assert found.correlation == pytest.approx(0.8)  # one swap of neighbours among four
+    assert found.left_out == {}
+    line = selection.frame([found]).iloc[0]
+    assert (line["settings"], line["compared"], line["accuracy"], line["gap"]) == (4, 4, 75, 5)
+
+
+def test_a_score_that_orders_settings_the_wrong_way_shows(frame: pd.DataFrame) -> None:
+    found = only(frame, "extra")
+    assert found.chosen is not None
+    assert found.chosen.name == "lr=1"
+    assert found.gap == pytest.approx(60)
+    assert found.correlation == pytest.approx(-1)
+
+
+def test_incomplete_settings_are_left_out_and_named(frame: pd.DataFrame) -> None:
+    frame = spoil(frame, "failed", "NaN", method="tent[lr=0.1]", corruption="fog")
+    frame.loc[where(frame, method="tent[lr=0.01]", corruption="snow"), "infomax"] = None
+    frame.attrs[MISSING] = (Missing("tent[lr=3]", "tent", "resnet18", "digits-c", 5, CORRUPTIONS, 15),)
+    found = only(frame)
+    assert found.left_out == {
+        "lr=0.1": "measured on 14 of 15 corruptions",
+        "lr=0.01": "14 of 15 cells have the score",
+        "lr=3": "no cell is measured yet",
+    }
+    assert found.chosen is not None
+    assert found.oracle is not None
+    assert (found.chosen.name, found.oracle.name) == ("defaults", "lr=0.01")  # the best has no score
+    assert found.correlation != found.correlation
+    text = markdown.render(sheet([found]))
+    assert "2 of 5" in text
+    for name in ("lr=0.1", "lr=0.01", "lr=3"):
+        assert f"left out: {name}," in text
+
+
+def test_without_several_settings_or_scores_one_sentence_says_what_to_do(frame: pd.DataFrame) -> None:
+    with pytest.raises(NothingToReport, match=r"--set tent\.lr"):
+        selection.choices(Report(cells(("source", "tent"))), ["infomax"])
+    with pytest.raises(NothingToReport, match="--scores all"):
+        selection.choices(Report(frame), ["consistency"])
+    main = frame[frame["corruption"].isin(CORRUPTIONS)]
+    with pytest.raises(NothingToReport, match="--corruptions every"):
+        selection.choices(Report(main), ["extra"])
+    with pytest.raises(UserError, match="did you mean 'infomax'"):
+        selection.choices(Report(frame), ["infomx"])
+
+
+def test_all_means_every_score_that_there_is(frame: pd.DataFrame) -> None:
+    assert [choice.score for choice in selection.choices(Report(frame), ["all"])] == ["infomax", "extra"]
+
+
+@pytest.mark.parametrize("document", ["all", "all_column"])
+def test_it_compiles(frame: pd.DataFrame, tmp_path: Path, document: str) -> None:
+    long = "tent[norms=all,optimizer=nesterov,lr=0.0005]"
+    frame["method"] = frame["method"].replace({"tent[lr=0.1]": long})
+    printed = sheet(selection.choices(Report(frame), ["all"]))
+    latex.write_sheets([replace(printed, name="select")], tmp_path, "all")
+    assert "InfoMax" in compiled(tmp_path, document)
+
+
+def test_the_command_prints_and_writes_it(
+    ttabench: Callable[..., Said], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame.to_csv(tmp_path / "cells.csv", index=False)
+    out = tmp_path / "r"
+    said = ttabench("report", tmp_path / "cells.csv", "--format", "csv", "--out", out, "--select", "infomax")
+    assert said.code == 0, said.err
+    assert "InfoMax" in said.out
+    assert "0.80" in said.out
+    written = pd.read_csv(out / "select.csv")
+    assert list(written["score"]) == ["infomax"]
+    assert set(pd.read_csv(out / "select_settings.csv")["setting"]) == {
+        "defaults",
+        "lr=0.01",
+        "lr=0.1",
+        "lr=1",
+    }
+    said = ttabench("report", tmp_path / "cells.csv", "--out", out, "--select", "snd")
+    assert (said.code, said.err.count("\n")) == (2, 1)
