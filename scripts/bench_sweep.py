@@ -38,6 +38,7 @@ from ttabench.cell import Result
 from ttabench.claims import Claims
 from ttabench.data.catalog import dataset
 from ttabench.executors import local
+from ttabench.malloc import keep_freed_memory
 from ttabench.method import Needs
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
@@ -256,6 +257,7 @@ def main() -> None:
     nan = float("nan")
     ratio = speedup = milliseconds = status = report = nan
     torch.set_num_threads(1)
+    keep_freed_memory()  # as workers do, so that the bare loops are as fast
     with tempfile.TemporaryDirectory() as scratch:
         root = (asked.keep or Path(scratch)).absolute()
         root.mkdir(parents=True, exist_ok=True)
