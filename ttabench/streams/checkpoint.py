@@ -23,7 +23,7 @@ from ttabench.streams import method_state
 from ttabench.streams.method_state import NotStorable
 
 SECONDS = 30.0
-"""Between two saved states, at least; more where saving takes long, so that it takes at most a tenth."""
+"""Between two saved states, at least; twice as much, at most, where saving takes more than a tenth of it."""
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Checkpoint:
         except OSError as problem:
             self._stop(f"{self.file.parent} cannot take the state of a stream ({problem.strerror})")
         self._last = time.monotonic()
-        self._pause = 10 * (self._last - started) if self.seconds else 0.0
+        self._pause = min(10 * (self._last - started), 2 * self.seconds)  # a slow disk must not stop saving
 
     def _stop(self, text: str) -> None:
         self._usable = False
