@@ -78,19 +78,20 @@ def means(report: Report) -> str:
 def _means(table: Table) -> str:
     rows = [row for row in table.rows if row.measured]
     archs = list(dict.fromkeys(row.arch for row in rows))
-    lines: dict[str, dict[str, Row]] = {}
+    lines: dict[tuple[str, bool], dict[str, Row]] = {}
     for row in rows:
-        lines.setdefault(_line(row, rows), {})[row.arch] = row
-    order = sorted(lines, key=lambda name: _place(lines[name]))
+        same_mode = [other for other in rows if other.offline == row.offline]
+        lines.setdefault((_line(row, same_mode), row.offline), {})[row.arch] = row
+    order = sorted(lines, key=lambda line: _place(lines[line]))
     parts = [f"**{escape(table.heading)}**: mean accuracy (%) over the {len(table.main)} corruptions.", ""]
     parts += [
         _row(["", "Given", *map(naming.arch, archs)]),
         _row([":---", ":---", *["---:"] * len(archs)]),
     ]
-    for name in order:
-        held = lines[name]
+    for name, offline in order:
+        held = lines[name, offline]
         given = dict.fromkeys(words.short(row).text for row in held.values() if MEAN in row.values)
-        mark = f"<sup>{OFFLINE}</sup>" if next(iter(held.values())).offline else ""
+        mark = f"<sup>{OFFLINE}</sup>" if offline else ""
         numbers = (_number(held[arch]) if arch in held else "" for arch in archs)
         parts.append(_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))
     notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]

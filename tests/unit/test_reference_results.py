@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 import reference_results as script
 import tables_of_reference as tables
 
-from tests.unit.stored_results import folder
+from tests.unit.stored_results import CELL, folder, measured
 from ttabench.errors import UserError
 from ttabench.method_texts import split_list
+from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
@@ -26,8 +28,9 @@ FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
 
 
 def methods_of(name: str) -> list[str]:
-    """The methods of all sweep files of a folder, variants by their method."""
-    configs = [read_sweep_file(file) for file in script.sweeps([name])]
+    """The methods of a folder's sweep files that run each as its paper did, variants by their method."""
+    files = [file for file in script.sweeps([name]) if not file.stem.endswith("+offline")]
+    configs = [read_sweep_file(file) for file in files]
     return [method for config in configs for method in split_list(str(config["methods"]))]
 
 
@@ -47,6 +50,22 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
     assert len(grid.corruptions) == 15
     assert grid.severities == (5,)
     assert script.title(file).endswith(".")
+
+
+def test_online_methods_stand_offline_beside_quantile_for_as_many_epochs(tmp_path: Path) -> None:
+    """A table has a line for each mode of a method."""
+    writer = Store.create(tmp_path / "digits-c", {"methods": ["tent"]}).writer()
+    right = np.arange(40) < 30
+    online = replace(CELL, protocol=Protocol())
+    for cell, share in (
+        (online, right),
+        (replace(online, protocol=Protocol(mode="offline", epochs=3)), ~right),
+    ):
+        writer.append(measured(cell, share))
+    writer.close()
+    text = tables.means(tables.report([tmp_path / "digits-c"]))
+    assert "| TENT | – | 75.0 |" in text
+    assert "| TENT<sup>†</sup> | 3 ep. | 25.0 |" in text
 
 
 def test_an_unknown_reference_is_one_sentence() -> None:
