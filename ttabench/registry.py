@@ -21,6 +21,9 @@ REPORTS = "ttabench.reports"
 VIEWS = "ttabench.views"
 FIGURES = "ttabench.figures"
 
+# Where an unknown method is looked for; the text goes on after "See".
+LISTED = "`ttabench list methods`; a method of your own needs its package installed: pip install -e FOLDER"
+
 
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     """Entry points of a group by name; nothing is imported yet.
@@ -67,7 +70,7 @@ def load(group: str, name: str, kind: str) -> Any:
 def method(name: str) -> type[Method[Any]]:
     """The method class registered as `name`. Raises UserError with the nearest name that can be imported."""
     if name not in entry_points(METHODS):
-        raise unknown("method", name, methods(), "`ttabench list methods`")
+        raise unknown("method", name, methods(), LISTED)
     cls: type[Method[Any]] = load(METHODS, name, "method")
     if getattr(cls, "name", None) != name:
         raise UserError(

@@ -105,7 +105,7 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--order", "sorted"), "ttabench: order is 'sorted'; expected iid or dirichlet(δ)"),
         (("sweep", "--precision", "half"), "ttabench: precision is 'half'; expected one of float32"),
         (("sweepp",), "no such command 'sweepp'. Did you mean 'sweep'?"),
-        (("compare",), "missing argument 'BASELINE'."),
+        (("compare",), "missing argument 'BASELINE'. Expected: ttabench compare BASELINE CANDIDATE"),
         (("report", "x", "--format", ""), "--format '' names nothing; name at least one."),
         (("list", "settings"), "settings of which method? For example: ttabench list settings tent."),
         (("list", "archs", "cct"), "list archs takes no name"),

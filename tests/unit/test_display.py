@@ -109,7 +109,7 @@ def test_a_pipe_gets_a_line_per_item_with_the_time_left(monkeypatch: pytest.Monk
     clock = iter(range(0, 1000, 60))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     display.finished("a", "50.0 %", seconds=60.0)
-    assert file.getvalue() == "[1/3] a: 50.0 %, over 2:00 left\n"  # nothing is known of kind m
+    assert file.getvalue() == "[1/3] a: 50.0 %, at least 2:00 left\n"  # nothing is known of kind m
     display.finished("c", "failed: \x1b[31mred", keep=True, seconds=10.0)
     assert "\x1b" not in file.getvalue()
     assert file.getvalue().endswith("left\n")

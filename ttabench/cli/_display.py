@@ -137,12 +137,12 @@ class Display:
 
     @property
     def time_left(self) -> str:
-        """``1:20 left``; ``over 1:20 left`` where a kind of item has not run yet; "" before anything did."""
+        """``1:20 left``; ``at least 1:20 left`` where a kind of item has not run; "" before any did."""
         left = self._pace.seconds_left(time.monotonic())
         if left is None:
             return ""
         seconds, known = left
-        return f"{'' if known else 'over '}{clock(seconds)} left"
+        return f"{'' if known else 'at least '}{clock(seconds)} left"
 
     def running(self, name: str, at: int, of: int, note: str = "", part: float | None = None) -> None:
         """An item is at `at` of `of` (0 = not known yet); `part` is how much of all its work that is."""

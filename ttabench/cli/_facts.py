@@ -43,7 +43,7 @@ def method(name: str) -> Fact:
     if fact := next((fact for fact in listed if fact["name"] == name), None):
         return dict(fact)
     if name not in registry.method_names():
-        raise unknown("method", name, registry.method_names(), "`ttabench list methods`")
+        raise unknown("method", name, registry.method_names(), registry.LISTED)
     registry.method(name)  # says why it cannot be imported
     raise UserError(f"method '{name}' cannot be described.")
 

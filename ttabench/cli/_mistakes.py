@@ -23,7 +23,20 @@ def sentence(problem: Any) -> str:
         return f"{param.opts[0]}{f' {given}' if given else ''}: expected {expected}."
     text = str(problem.format_message())
     text = text[:1].lower() + text[1:]
-    return text if text.endswith((".", "?")) else f"{text}."
+    text = text if text.endswith((".", "?")) else f"{text}."
+    usage = _usage(problem) if type(problem).__name__ == "MissingParameter" else ""
+    return f"{text} {usage}".rstrip()
+
+
+def _usage(problem: Any) -> str:
+    """``Expected: ttabench compare BASELINE CANDIDATE``: the command with its arguments."""
+    context = problem.ctx
+    if context is None:
+        return ""
+    arguments = [p for p in context.command.params if p.param_type_name == "argument"]
+    named = [(p.metavar or p.name.upper(), p.required) for p in arguments]
+    names = [name if required else f"[{name}]" for name, required in named]
+    return f"Expected: {' '.join((context.command_path, *names))}"
 
 
 def _expected(param: Any) -> str:

@@ -106,11 +106,13 @@ def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
     for row in rows:
         counts.update(row.counts)
     states = [state for state in STATES if state != "running" or counts[state]]
+    if not counts:
+        return {"cells": "none yet: a sweep trains networks first; the same sweep command goes on"}
     lines = {"cells": f"{counts.total()}: {', '.join(f'{counts[state]} {state}' for state in states)}"}
     workers = len(progress.running)
     if left := seconds_left(rows, workers):
         seconds, known = left
-        text = f"{'about' if known else 'over'} {clock(seconds)}"
+        text = f"{'about' if known else 'at least'} {clock(seconds)}"
         if workers:
             lines["left"] = f"{text} with the {workers} worker{'s' * (workers > 1)} that are at work"
         else:
@@ -132,7 +134,7 @@ def _running(progress: Progress, one: Running) -> tuple[str, str, str, str]:
 
 
 def _row(row: Row, states: Sequence[str]) -> tuple[str, ...]:
-    left = "" if not row.seconds else clock(row.seconds) if row.known else f"over {clock(row.seconds)}"
+    left = "" if not row.seconds else clock(row.seconds) if row.known else f"at least {clock(row.seconds)}"
     return (*row.place, *(str(row.counts[state]) for state in states), left)
 
 

@@ -259,6 +259,7 @@ def _summary(finished: Finished) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
     console.print(view("terminal")(frame))
-    adapted = frame.loc[frame["adapted"] != "", ["method", "arch", "adapted"]].drop_duplicates()
+    learns = ~frame["adapted"].isin(["", "nothing"])
+    adapted = frame.loc[learns, ["method", "arch", "adapted"]].drop_duplicates()
     for _, row in adapted.iterrows():
         console.print(f"{row['method']} on {row['arch']} adapts {row['adapted']}.", markup=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -116,6 +118,7 @@ def generate(
     from ttabench.data.own.generate_corrupted import generate as run
     from ttabench.sweep.options import corruption_names, whole_numbers
 
+    names, numbers = corruption_names(corruptions), whole_numbers(severities, "--severities")
     with Meter("files") as meter:
         folder = run(
             source,
@@ -123,11 +126,24 @@ def generate(
             root=root,
             train=train,
             size=size,
-            corruptions=corruption_names(corruptions),
-            severities=whole_numbers(severities, "--severities"),
+            corruptions=names,
+            severities=numbers,
             seed=seed,
             frost=frost,
             workers=workers,
             on_progress=meter,
         )
-    print(f"{printable(str(folder))} is ready: ttabench sweep --datasets {folder.name}")
+    print(f"{printable(str(folder))} is ready: {_sweep_of(folder, root, names, numbers)}")
+
+
+def _sweep_of(folder: Path, root: Path | None, corruptions: Sequence[str], severities: Sequence[int]) -> str:
+    """A sweep that only needs what was generated; the defaults of its options are left out."""
+    from ttabench.corruptions.names import CORRUPTIONS
+
+    dataset = folder.name if root is None else str(folder)
+    command = f"ttabench sweep --datasets {printable(shlex.quote(dataset))}"
+    if not set(CORRUPTIONS) <= set(corruptions):
+        command += f" --corruptions {','.join(corruptions)}"
+    if 5 not in severities:
+        command += f" --severities {','.join(map(str, severities))}"
+    return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,6 +129,9 @@ def report(
         print(printable(str(path)))
     for shown in tables:
         screen().print(shown)
+    for name, use in (("results.html", "Open in a browser"), ("all.tex", "Compile with LaTeX")):
+        if folder / name in written:
+            print(f"{use}: {printable(str(folder / name))}", file=sys.stderr)
     if cost:
         screen().print(view("cost")(options["report"]))
 

@@ -215,7 +215,7 @@ def _probabilities(logits: Sequence[Tensor]) -> str:
 
 def _detached(returned: Sequence[Tensor]) -> str:
     attached = [n for n, y in enumerate(returned, 1) if y.requires_grad]
-    return f"logits of batch {attached[0]} require grad" if attached else ""
+    return f"logits of batch {attached[0]} require grad; return logits.detach()" if attached else ""
 
 
 def _sound(logits: Sequence[Tensor], stream: Sequence[Tensor]) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ttabench.data.data_root import data_root
-from ttabench.data.own.manifest import MANIFEST
+from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.published.recognise import how_to_open
 from ttabench.env import cache_dir
-from ttabench.errors import UnknownName, UserError, unknown
+from ttabench.errors import UnknownName, UserError, shortened, unknown
 from ttabench.files import replace_file, user_path
 
 if TYPE_CHECKING:
@@ -62,6 +62,12 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
         )
     if os.sep in name:
         raise UnknownName(f"there is no folder {name}.")
+    if name.endswith(SUFFIX):
+        made = ", ".join(local_names(root)) or "none"
+        raise UnknownName(
+            f"there is no generated dataset '{shortened(name)}' in {data_root(root)} (there: {made}); "
+            "make it with `ttabench data generate SOURCE`, or give the path of its folder."
+        )
     raise unknown("dataset", name, (*NAMES, *local_names(root)))
 
 

@@ -9,6 +9,7 @@ from ttabench.contamination import foreign_images
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED
+from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError, unknown
 from ttabench.protocol import StreamSpec
 from ttabench.sweep.grid import Grid
@@ -74,8 +75,12 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
                 f"mixed interleaves the fifteen corruptions, and {data.name} has no {missing[0]}; "
                 "leave out the dataset, or mixed."
             )
-        if corruption not in (*data.corruptions, MIXED):
-            raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
+        if corruption in (*data.corruptions, MIXED):
+            continue
+        if corruption in KNOWN_CORRUPTIONS and data.name.endswith(SUFFIX):
+            has = ",".join(data.corruptions)
+            raise UserError(f"{data.name} has no {corruption}; for what it has: --corruptions {has}")
+        raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
 
 
 def _check_stream(spec: StreamSpec, grid: Grid) -> None:

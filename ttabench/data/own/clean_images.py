@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from ttabench.corruptions.names import IMAGE_SIZES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz
-from ttabench.data.files.image_folders import class_folders, labelled_files
+from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
 from ttabench.data.files.read_image import decode, image_size
 from ttabench.errors import UserError
 
@@ -37,7 +38,9 @@ def read_clean(source: Path, size: int = 0) -> Labelled:
 
 
 def _read_folders(source: Path, size: int) -> Labelled:
-    files, labels = labelled_files(source, class_folders(source))
+    classes = class_folders(source)
+    check_level(source, classes)
+    files, labels = labelled_files(source, classes)
     if not files:
         raise UserError(f"{source} has no images in class folders; expected {source}/<class>/<image>.")
     width, height = image_size(files[0])
@@ -47,6 +50,31 @@ def _read_folders(source: Path, size: int) -> Labelled:
     images = np.empty((len(files), side, side, 3), np.uint8)
     decode(files, images, side, "cover" if size else "exact")
     return Labelled(images, np.asarray(labels, np.int64))
+
+
+def check_level(source: Path, classes: Sequence[str]) -> None:
+    """Raise UserError where the folder of a class has no images but folders of images, as birds/test/crow."""
+    for name in classes:
+        folder = source / name
+        if not image_files(folder) and any(image_files(folder / inner) for inner in class_folders(folder)):
+            train = source / "train"
+            also = f" --train {train}" if train.is_dir() and train != folder else ""
+            raise UserError(
+                f"{folder} holds folders, not images; name the folder with one folder of images per class: "
+                f"ttabench data generate {folder}{also}"
+            )
+
+
+def other_files(source: Path) -> list[str]:
+    """The files that are no image in a class folder, relative to `source`; hidden files are not listed."""
+    if not source.is_dir():
+        return []
+    found = []
+    for folder in (source, *(source / name for name in class_folders(source))):
+        images = set(image_files(folder)) if folder != source else set()
+        files = (path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        found += [str(path.relative_to(source)) for path in files if path not in images]
+    return sorted(found)
 
 
 def _resized(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

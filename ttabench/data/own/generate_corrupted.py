@@ -33,7 +33,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.own.class_checks import check_class_folders, check_test_classes, class_warnings
-from ttabench.data.own.clean_images import read_clean
+from ttabench.data.own.clean_images import other_files, read_clean
 from ttabench.data.own.manifest import MANIFEST, SUFFIX, read_manifest
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError, printable
@@ -138,6 +138,14 @@ def _start(
         clean_sets["train.npz"] = _read_train(train, size, source, test)
     for text in class_warnings(test, clean_sets.get("train.npz")):
         warnings.warn(printable(f"{source}: {text}"), UserWarning, stacklevel=3)
+    for place in (source, train):
+        if place is not None and (others := other_files(place)):
+            listed = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+            warnings.warn(
+                printable(f"{place}: left out what is no image in a class folder: {listed}."),
+                UserWarning,
+                stacklevel=3,
+            )
     side = test.images.shape[1]
     textures = procedural_frost_textures() if frost is None else load_frost_textures(frost)
     digest = hashlib.sha256(test.images.tobytes() + test.labels.tobytes())

@@ -11,6 +11,7 @@ from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array, open_labels, open_npz
 from ttabench.data.files.fingerprint import file_sha256
+from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 
@@ -25,6 +26,11 @@ class OwnArrays(OwnDataset):
         """Raises UserError where the clean test set or the labels are missing."""
         super().__init__(folder)
         if not (folder / "test.npz").is_file():
+            if clean := _clean_folder(folder):
+                raise UserError(
+                    f"{folder} has clean images and no corrupted ones. Run `ttabench data generate {clean}` "
+                    "first, then use the name that it prints."
+                )
             raise UserError(
                 f"{folder} has no clean test set: put test.npz with 'images' and 'labels' there "
                 "(or, next to folders of images, a folder test/<class>/)."
@@ -111,3 +117,11 @@ class OwnArrays(OwnDataset):
             raise UserError(
                 f"{path} is not what was generated; delete it and run `ttabench data generate` again."
             )
+
+
+def _clean_folder(folder: Path) -> Path | None:
+    """Where class folders of clean images are: here, or in ``test`` or ``val``; None if there are none."""
+    for place in (folder / "test", folder / "val", folder):
+        if place.is_dir() and any(image_files(place / name) for name in class_folders(place)):
+            return place
+    return None

@@ -1,0 +1,116 @@
+"""Mistakes of a first day: what the command line says, and that the commands it prints run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit import data_fakes as fakes
+from tests.unit.conftest import Said
+from ttabench.cell import Result
+from ttabench.store import Store
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """birds/{train,test}/{crow,owl}, in the working folder; the data root is apart from it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    for i, (split, name) in enumerate((s, n) for s in ("train", "test") for n in ("crow", "owl")):
+        folder = Path("birds") / split / name
+        folder.mkdir(parents=True)
+        for k in range(2):
+            fakes.write_png(folder / f"{k}.png", fakes.clean_images(1, seed=2 * i + k)[0])
+    return Path("birds")
+
+
+def test_the_sweep_that_generate_prints_needs_only_what_was_generated(ttabench: Run, birds: Path) -> None:
+    made = ttabench(
+        "data", "generate", birds / "test", "--train", birds / "train",
+        "--corruptions", "fog,contrast", "--severities", "1,3", "--workers", "0",
+    )  # fmt: skip
+    assert made.code == 0, made
+    _, _, command = made.out.strip().partition("is ready: ttabench ")
+    listed = ttabench(*shlex.split(command), "--methods", "bn_stats", "--archs", "resnet18_w8", "--dry-run")
+    assert listed.code == 0, listed
+    assert listed.out.count("bn_stats") >= 4
+
+
+def test_a_corruption_that_was_not_generated_is_answered_with_those_that_were(
+    ttabench: Run, birds: Path
+) -> None:
+    ttabench(
+        "data", "generate", birds / "test", "--corruptions", "fog", "--severities", "5", "--workers", "0"
+    )
+    said = ttabench("sweep", "--datasets", "birds-c-local", "--archs", "resnet18_w8", "--dry-run")
+    assert said.code == 2
+    assert "birds-c-local has no gaussian_noise; for what it has: --corruptions fog" in said.err
+
+
+def test_one_folder_too_high_is_answered_with_the_right_one(ttabench: Run, birds: Path) -> None:
+    said = ttabench("data", "generate", birds)
+    assert said.code == 2
+    _, _, command = said.err.strip().partition("per class: ttabench ")
+    made = ttabench(
+        *shlex.split(command), "--corruptions", "fog", "--severities", "5", "--workers", "0", "--size", "32"
+    )
+    assert made.code == 0, made
+
+
+@pytest.mark.parametrize("given", ["birds", "birds/test"])
+def test_clean_images_in_place_of_a_dataset(ttabench: Run, birds: Path, given: str) -> None:
+    said = ttabench("sweep", "--datasets", f"./{given}", "--archs", "resnet18_w8")
+    assert said.code == 2
+    assert "Run `ttabench data generate" in said.err
+    assert "birds/test` first" in said.err
+
+
+def test_a_dataset_that_was_not_generated(ttabench: Run, birds: Path) -> None:
+    said = ttabench("sweep", "--datasets", "brids-c-local", "--archs", "resnet18_w8")
+    assert said.code == 2
+    assert "no generated dataset 'brids-c-local'" in said.err
+    assert "ttabench data generate" in said.err
+
+
+def test_files_that_are_no_images_are_left_out_and_named(ttabench: Run, birds: Path) -> None:
+    for place in (birds / "test/crow/notes.txt", birds / "test/list.csv", birds / "test/.hidden"):
+        place.write_text("no image")
+    said = ttabench(
+        "data", "generate", birds / "test", "--corruptions", "fog", "--severities", "5", "--workers", "0"
+    )
+    assert said.code == 0, said
+    assert "left out what is no image in a class folder: crow/notes.txt, list.csv." in said.err
+    assert "hidden" not in said.err
+
+
+def test_a_method_whose_package_is_not_installed(ttabench: Run) -> None:
+    said = ttabench("conform", "my_own_method")
+    assert said.code == 2
+    assert "pip install -e FOLDER" in said.err
+
+
+def test_a_folder_whose_sweep_ended_before_its_first_cell(ttabench: Run, tmp_path: Path) -> None:
+    Store.create(tmp_path / "results", {"methods": ["tent"]})
+    said = ttabench("status", tmp_path / "results")
+    assert said.code == 0
+    assert "none yet" in said.out
+
+
+def test_report_says_which_files_to_open_apart_from_the_list_of_files(
+    ttabench: Run, tmp_path: Path, result: Result
+) -> None:
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    writer = store.writer()
+    writer.append(result)
+    writer.close()
+    said = ttabench("report", tmp_path / "results", "--format", "latex,html")
+    assert said.code == 0, said
+    page = tmp_path / "results/report/results.html"
+    assert page.is_file()
+    assert f"Open in a browser: {page}\n" in said.err
+    assert all(Path(line).is_file() for line in said.out.splitlines())
