@@ -52,6 +52,37 @@ def test_a_corruption_that_was_not_generated_is_answered_with_those_that_were(
     assert "birds-c-local has no gaussian_noise; for what it has: --corruptions fog" in said.err
 
 
+def test_a_severity_that_was_not_generated_is_refused_before_anything_runs(
+    ttabench: Run, birds: Path
+) -> None:
+    made = (
+        "data",
+        "generate",
+        birds / "test",
+        "--corruptions",
+        "fog",
+        "--severities",
+        "1,3",
+        "--workers",
+        "0",
+    )
+    ttabench(*made, "--train", birds / "train")
+    sweep = ("sweep", "--datasets", "birds-c-local", "--archs", "resnet18_w8", "--corruptions", "fog")
+    said = ttabench(*sweep, "--dry-run")
+    assert said.code == 2
+    assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in said.err
+    assert ttabench(*sweep, "--severities", "1,3", "--dry-run").code == 0
+
+
+def test_a_dataset_without_training_images_can_get_them_later(ttabench: Run, birds: Path) -> None:
+    made = ("data", "generate", birds / "test", "--corruptions", "fog", "--severities", "5", "--workers", "0")
+    assert "no training images" in ttabench(*made).out
+    again = ttabench(*made, "--train", birds / "train")
+    assert (again.code, "no training images" in again.out) == (0, False), again
+    sweep = ("sweep", "--datasets", "birds-c-local", "--archs", "resnet18_w8", "--corruptions", "fog")
+    assert ttabench(*sweep, "--dry-run").code == 0
+
+
 def test_one_folder_too_high_is_answered_with_the_right_one(ttabench: Run, birds: Path) -> None:
     said = ttabench("data", "generate", birds)
     assert said.code == 2

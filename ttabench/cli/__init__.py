@@ -113,8 +113,7 @@ def main() -> None:
             _complain(sentence(problem))
         code = 2
     if code == 130:
-        kept = " Stored results are kept; the same command goes on." if sys.argv[1:2] == ["sweep"] else ""
-        _complain(f"interrupted.{kept}")
+        _complain("interrupted.")
     if code == TERMINATED:
         _complain("ended by SIGTERM.")
     sys.exit(code)

@@ -123,7 +123,14 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             with claims.alone("training"):  # another sweep in this folder may just have done it
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
                 train = [TrainJob(m.name, m.dataset.name, engine.device) for m in untrained(sweep)]
-                train_all(train, trainer.run, trainer.workers)
+                try:
+                    train_all(train, trainer.run, trainer.workers)
+                except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
+                    console.print(
+                        "\nInterrupted while training; no cell was run yet. Trained classifiers are kept; "
+                        "the same command trains the others and goes on."
+                    )
+                    raise
             planned = whole = _plan(sweep, here, ratios)
             start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
         ratios.write()

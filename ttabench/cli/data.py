@@ -134,6 +134,11 @@ def generate(
             on_progress=meter,
         )
     print(f"{printable(str(folder))} is ready: {_sweep_of(folder, root, names, numbers)}")
+    if not (folder / "train.npz").exists():
+        print(
+            "It has no training images: give the sweep the weights of a network with --checkpoint FILE, "
+            "or run this command again with --train SOURCE."
+        )
 
 
 def _sweep_of(folder: Path, root: Path | None, corruptions: Sequence[str], severities: Sequence[int]) -> str:

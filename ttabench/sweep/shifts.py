@@ -10,6 +10,7 @@ from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIO
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
+from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError, unknown
 from ttabench.protocol import StreamSpec
 from ttabench.sweep.grid import Grid
@@ -42,6 +43,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
         _check_stream_of(data, shifts.stream, shifts.corruptions)
     else:
         _check_corruptions(data, shifts.corruptions)
+        _check_severities(data, shifts)
     if grid.limit and grid.limit > (count := data.shifted_count()):
         raise UserError(
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
@@ -81,6 +83,23 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
             has = ",".join(data.corruptions)
             raise UserError(f"{data.name} has no {corruption}; for what it has: --corruptions {has}")
         raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
+
+
+def _check_severities(data: Dataset, shifts: Shifts) -> None:
+    """Raises UserError if an own dataset was not generated at a severity."""
+    if not isinstance(data, OwnDataset):
+        return
+    for corruption in shifts.corruptions:
+        if corruption == MIXED:
+            continue
+        has = data.severities(corruption)
+        for severity in shifts.severities:
+            if severity not in has:
+                there = ",".join(map(str, has)) or "none"
+                raise UserError(
+                    f"{data.name} has no {corruption} at severity {severity}; it has {there}: "
+                    "choose with --severities, or generate it first."
+                )
 
 
 def _check_stream(spec: StreamSpec, grid: Grid) -> None:
