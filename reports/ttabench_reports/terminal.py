@@ -57,7 +57,7 @@ def _had(table: Table) -> str:
             text = ", ".join(filter(None, (own.source if own.source != "nothing" else "", epochs)))
             names_by_text.setdefault(text, []).append(row.name)
     texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
-    return f"Given besides the test images as they come: {'; '.join(texts) or 'nothing'}."
+    return f"Besides one pass over the test images, methods were given: {'; '.join(texts) or 'nothing'}."
 
 
 @dataclass(frozen=True)
