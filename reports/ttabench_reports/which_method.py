@@ -1,6 +1,6 @@
 """Which method, when? The ranking of methods on each network, written as text from stored results.
 
-Per network and mode: accuracy with its interval, distance from Source, corruptions won and lost, time, what a
+Per network and mode: accuracy with its interval, distance from Source, corruptions won and lost, cost, what a
 method needs, and where its predictions collapse. A summary in sentences stands above each ranking.
 """
 
@@ -18,12 +18,12 @@ from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 
-CLOSE = 1.0  # points below the best, within which the fastest method is named
+CLOSE = 1.0  # points below the best, within which the cheapest method is named
 FAMILIES = {  # by the first letters of a network's name
     "resnet": "convolutional, batch norm", "cct": "transformer with convolutions", "cvt": "transformer",
     "vit": "transformer",
 }  # fmt: skip
-HEADS = ("Method", "Accuracy", "95 % interval", "Above Source", "W/T/L", "ms per image", "Needs", "Collapses")
+HEADS = ("Method", "Accuracy", "95 % interval", "Above Source", "W/T/L", "Cost", "Needs", "Collapses")
 
 
 def which_method(report: Report) -> str:
@@ -33,7 +33,6 @@ def which_method(report: Report) -> str:
 
 def _of_table(report: Report, table: Table) -> Iterator[str]:
     findings = report.findings(table)
-    times = milliseconds(report, table)
     for arch, rows in table.archs().items():
         yield from (f"## {escape(table.heading)}: {escape(naming.arch(arch))}{family(arch)}", "")
         for group in groups(rows):
@@ -43,15 +42,15 @@ def _of_table(report: Report, table: Table) -> Iterator[str]:
                 continue
             offline = next(row for row in able if row.kind == "method").offline
             mode = "Offline" if offline else "Online"
-            yield from (f"**{mode}.** {summary(able, table, findings, times)}", "")
+            yield from (f"**{mode}.** {summary(able, table, findings)}", "")
             yield _line(HEADS)
             yield _line((":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---"))
             for row in able:
-                yield _line(_cells(row, table, findings[id(row)], times))
+                yield _line(_cells(row, table, findings[id(row)]))
             yield ""
 
 
-def summary(rows: Sequence[Row], table: Table, findings: dict[int, Finding], times: dict[int, float]) -> str:
+def summary(rows: Sequence[Row], table: Table, findings: dict[int, Finding]) -> str:
     """What a ranking says, in sentences. `rows` are those of one mode with Source, the best first."""
     methods = [row for row in rows if row.kind == "method"]
     best = methods[0]
@@ -65,11 +64,11 @@ def summary(rows: Sequence[Row], table: Table, findings: dict[int, Finding], tim
         sentences.append(
             f"Without source data, {_named(free[:1])} is the best, with {words.number(free[0].value(MEAN))}."
         )
-    close = [row for row in methods if best.value(MEAN) - row.value(MEAN) <= CLOSE and id(row) in times]
-    if close and (quick := min(close, key=lambda row: times[id(row)])) is not best:
+    close = [row for row in methods if best.value(MEAN) - row.value(MEAN) <= CLOSE and cost(row) > 0]
+    if close and (cheap := min(close, key=cost)) is not best:
         sentences.append(
-            f"Within {CLOSE:g} point of the best, {_named([quick])} is the fastest: "
-            f"{times[id(quick)]:.1f} ms per image."
+            f"Within {CLOSE:g} point of the best, {_named([cheap])} costs least: {cost(cheap):.1f} times "
+            "Source's forward pass."
         )
     worse = [row for row in methods if row.baseline and _is_worse(row, row.baseline, findings[id(row)])]
     if worse:
@@ -92,25 +91,16 @@ def collapses(row: Row, table: Table) -> list[str]:
     ]  # fmt: skip
 
 
-def milliseconds(report: Report, table: Table) -> dict[int, float]:
-    """By id of row: milliseconds per image to adapt and score, mean over the cells of the table."""
-    cells = report.cells
-    ours = cells[(cells["dataset"] == table.key["dataset"]) & (cells["severity"] == table.key["severity"])]
-    ours = ours[(ours["accuracy"].notna()) & (ours["n_images"] > 0) & (ours["seconds"] > 0)]
-    each = (1000 * ours["seconds"] / ours["n_images"]).groupby(
-        [ours["arch"], ours["method"], ours["mode"], ours["config"]]
-    )
-    mean = each.median()  # a process that waits for others makes single cells slow
-    keys = {id(row): (row.arch, row.method, row.about["mode"], row.about["config"]) for row in table.rows
-            if row.measured}  # fmt: skip
-    return {row: float(mean[key]) for row, key in keys.items() if key in mean.index}
+def cost(row: Row) -> float:
+    """Time to adapt and score over that of Source's forward pass, median over the cells; NaN if unknown."""
+    return float(row.about.get("compute_ratio", math.nan))
 
 
 def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
     return row.value(MEAN) < base.value(MEAN) and finding.p_source < ALPHA
 
 
-def _cells(row: Row, table: Table, finding: Finding, times: dict[int, float]) -> tuple[str, ...]:
+def _cells(row: Row, table: Table, finding: Finding) -> tuple[str, ...]:
     rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
     number = words.number(row.value(MEAN))
     fallen = collapses(row, table)
@@ -120,7 +110,7 @@ def _cells(row: Row, table: Table, finding: Finding, times: dict[int, float]) ->
         words.interval(*finding.interval),
         words.signed(rise),
         finding.record,
-        f"{times[id(row)]:.1f}" if id(row) in times else "",
+        f"{cost(row):.1f}" if cost(row) > 0 else "",
         escape(given(row.about).source if row.kind == "method" else ""),
         escape(", ".join(map(naming.title, fallen))),
     )

@@ -17,7 +17,7 @@ from ttabench_reports.which_method import which_method
 
 IMAGES = 400
 SHARES = {"source": 0.5, "tent": 0.9, "bn_stats": 0.895, "eata": 0.95, "lame": 0.3}
-SECONDS = {"source": 0.4, "tent": 4.0, "bn_stats": 0.8, "eata": 8.0, "lame": 0.4}
+COSTS = {"source": 1.0, "tent": 3.0, "bn_stats": 1.2, "eata": 3.5, "lame": 1.1}
 
 
 def result(method: str, corruption: str, right: np.ndarray) -> Result:
@@ -25,8 +25,8 @@ def result(method: str, corruption: str, right: np.ndarray) -> Result:
     given = {"source_data": "images", "source_used": "images (50 images)"} if method == "eata" else {}
     alarm = {"alarm": "collapse: predictions use 2.0 classes where 10.0 are there"}
     fallen = method == "lame" and corruption == "fog"
-    details = made.details | given | (alarm if fallen else {})
-    return replace(made, seconds=SECONDS[method], details=details)
+    cost = {"cost": {"compute_ratio": COSTS[method]}}
+    return replace(made, details=made.details | given | cost | (alarm if fallen else {}))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_methods_are_in_order_with_source_among_them(text: str) -> None:
     assert rows(text)["TENT"][1] == "90.0"
     assert rows(text)["EATA"][1] == "**95.0**"
     assert rows(text)["LAME"][3] == "−20.0"
-    assert rows(text)["EATA"][5] == "20.0"
+    assert rows(text)["EATA"][5] == "3.5"
 
 
 def test_the_summary_names_the_best_and_what_falls_below_source(text: str) -> None:
@@ -64,7 +64,7 @@ def test_the_summary_names_the_best_and_what_falls_below_source(text: str) -> No
     assert "does not differ" not in text
     assert "Without source data, TENT is the best, with 90.0." in text
     assert "Significantly below Source: LAME." in text
-    assert "is the fastest" not in text  # nothing else within a point of EATA
+    assert "costs least" not in text  # nothing else within a point of EATA
 
 
 def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
@@ -73,7 +73,7 @@ def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
     assert rows(text)["TENT"][7] == ""
 
 
-def test_ties_and_the_fastest_near_the_best_are_named(tmp_path: Path) -> None:
+def test_ties_and_the_cheapest_near_the_best_are_named(tmp_path: Path) -> None:
     writer = Store.create(tmp_path / "results", {"methods": ["tent"]}).writer()
     draw = np.random.default_rng(0)
     for corruption in ("fog", "snow"):
@@ -83,4 +83,4 @@ def test_ties_and_the_fastest_near_the_best_are_named(tmp_path: Path) -> None:
     writer.close()
     text = which_method(Report(read([tmp_path / "results"]).assign(stale=False, stale_because="")))
     assert "BNStats does not differ from it significantly." in text
-    assert "Within 1 point of the best, BNStats is the fastest: 2.0 ms per image." in text
+    assert "Within 1 point of the best, BNStats costs least: 1.2 times Source's forward pass." in text
