@@ -380,11 +380,21 @@ class Writer:
 
 
 def _is_free(root: Path) -> bool:
-    """Whether this is an empty folder, or one that another sweep is filling at this moment."""
+    """Whether this is an empty folder, or one that another sweep is filling at this moment.
+
+    Folders that hold nothing but results folders may stand in it, such as the repository's results/reference.
+    """
     return root.is_dir() and all(
-        entry.name in ("sweep.json", "cells") or (entry.name[0] == "." and entry.name.endswith("-sweep.json"))
+        entry.name in ("sweep.json", "cells")
+        or (entry.name[0] == "." and entry.name.endswith("-sweep.json"))
+        or _holds_results_folders(entry)
         for entry in root.iterdir()
     )
+
+
+def _holds_results_folders(folder: Path) -> bool:
+    inner = list(folder.iterdir()) if folder.is_dir() else []
+    return bool(inner) and all((each / "sweep.json").is_file() for each in inner)
 
 
 UNKNOWN = Modules()

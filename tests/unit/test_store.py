@@ -321,3 +321,13 @@ def test_results_of_the_first_format_still_load_and_are_stale(store: Store, resu
     (record,) = store.records()
     assert record.result == result
     assert record.changes == ("it was stored by a version that did not record its code",)
+
+
+def test_a_folder_of_results_folders_may_stand_in_a_results_folder(tmp_path: Path) -> None:
+    """A clone of the repository has results/reference/NAME, and sweeps write to results by default."""
+    Store.create(tmp_path / "results" / "reference" / "digits-c", {"methods": ["tent"]})
+    assert Store.create(tmp_path / "results", {"methods": ["sar"]}).sweep() == {"methods": ["sar"]}
+    assert Store.at(tmp_path / "results" / "reference" / "digits-c").sweep() == {"methods": ["tent"]}
+    (tmp_path / "thesis" / "drafts").mkdir(parents=True)
+    with pytest.raises(UserError, match="is not a results folder of ttabench"):
+        Store.create(tmp_path / "thesis", {"methods": ["sar"]})
