@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ttabench_reports import naming
 from ttabench_reports.load import read
-from ttabench_reports.markdown import escape, render
+from ttabench_reports.markdown import escape, render, table_row
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
@@ -85,15 +85,15 @@ def _means(table: Table) -> str:
     order = sorted(lines, key=lambda line: _place(lines[line]))
     parts = [f"**{escape(table.heading)}**: mean accuracy (%) over the {len(table.main)} corruptions.", ""]
     parts += [
-        _row(["", "Given", *map(naming.arch, archs)]),
-        _row([":---", ":---", *["---:"] * len(archs)]),
+        table_row(["", "Given", *map(naming.arch, archs)]),
+        table_row([":---", ":---", *["---:"] * len(archs)]),
     ]
     for name, offline in order:
         held = lines[name, offline]
         given = dict.fromkeys(words.short(row).text for row in held.values() if MEAN in row.values)
         mark = f"<sup>{OFFLINE}</sup>" if offline else ""
         numbers = (_number(held[arch]) if arch in held else "" for arch in archs)
-        parts.append(_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))
+        parts.append(table_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))
     notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]
     seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
     notes_text = words.join(seeds, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
@@ -126,10 +126,6 @@ def _corruptions(report: Report) -> Iterator[str]:
     for table in report.tables:
         for sheet in per_corruption.sheets(table, increase=False):
             yield render(sheet)
-
-
-def _row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
 
 
 KINDS = {"means": means, "corruptions": corruptions, "which_method": which_method}

@@ -81,19 +81,11 @@ class Methods(FromCode):
 
 
 def described(fact: dict[str, Any]) -> str:
-    rows = [
-        ("paper", "; ".join(fact["papers"]) or "none"),
-        ("native mode", fact["mode"]),
-        ("needs", fact["needs"]),
-        ("n/a or changed on", fact["where"] or "nothing"),
-        ("scored", fact["scores"]),
-        ("scored offline", fact["scores_frozen"]),
-        ("restores", fact["restores"]),
-        ("deviations", fact["deviations"]),
-    ]
+    from ttabench.cli._facts import about
+
     keys = ("name", "default", "range", "meaning")
     settings = [tuple(f"`{s[k]}`" if k == "name" else str(s[k]) for k in keys) for s in fact["settings"]]
-    parts = [f"## {fact['name']}", fact["what"], table(("", ""), rows)]
+    parts = [f"## {fact['name']}", fact["what"], table(("", ""), about(fact))]
     if settings:
         parts.append(table(("setting", "default", "range", "meaning"), settings))
     return "\n\n".join(parts)
@@ -101,18 +93,19 @@ def described(fact: dict[str, Any]) -> str:
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """A Markdown table; cells may hold any text."""
+    from ttabench_reports.markdown import table_row
+
     lines = [tuple(heads), *rows]
-    shown = ["| " + " | ".join(map(cell, line)) + " |" for line in lines]
+    shown = [table_row(map(cell, line)) for line in lines]
     return "\n".join([shown[0], "|" + " --- |" * len(lines[0]), *shown[1:]])
 
 
 def cell(value: object) -> str:
-    """Text of a table cell: one line, and no character that Markdown reads as its own."""
-    text = " ".join(str(value or "").split())
-    if not text.startswith("`"):
-        for character in "\\<*[]_$":
-            text = text.replace(character, f"\\{character}")
-    return text.replace("|", "\\|")
+    """Text of a table cell; code, between backticks, stays as it is."""
+    from ttabench_reports.markdown import escape
+
+    text = "; ".join(str(value or "").splitlines())
+    return text.replace("|", "\\|") if text.startswith("`") else escape(text)
 
 
 # ``name   what it is``, perhaps indented, and its further lines, which start under "what".

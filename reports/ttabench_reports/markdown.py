@@ -32,11 +32,11 @@ def render(sheet: Sheet) -> str:
         over = [text for text, span in sheet.over for _ in range(span)]
         heads = [f"{escape(text)}: {head}" if text else head for text, head in zip(over, heads, strict=True)]
     rule = ["---:" if head.align == "r" else ":---" for head in sheet.heads]
-    lines += [_row(heads), _row(rule)]
+    lines += [table_row(heads), table_row(rule)]
     for group in sheet.groups:
         if group.heading:
-            lines.append(_row([f"**{escape(group.heading)}**", *[""] * (len(heads) - 1)]))
-        lines += [_row(_texts(line)) for line in group.lines]
+            lines.append(table_row([f"**{escape(group.heading)}**", *[""] * (len(heads) - 1)]))
+        lines += [table_row(_texts(line)) for line in group.lines]
     rows = [line for group in sheet.groups for line in group.lines]
     notes = [f"<sup>{escape(mark)}</sup> {escape(text)}." for mark, text in used(rows, sheet.notes)]
     footer = " ".join(filter(None, [escape(sheet.footer), *notes]))
@@ -51,7 +51,8 @@ def escape(text: str) -> str:
     return " ".join(plain.split())
 
 
-def _row(texts: Iterable[str]) -> str:
+def table_row(texts: Iterable[str]) -> str:
+    """A line of a table, of texts that are escaped already."""
     return f"| {' | '.join(texts)} |"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ttabench_reports import naming
 from ttabench_reports.evidence import ALPHA, Finding, groups
 from ttabench_reports.given import given
-from ttabench_reports.markdown import escape
+from ttabench_reports.markdown import escape, table_row
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
@@ -43,10 +43,10 @@ def _of_table(report: Report, table: Table) -> Iterator[str]:
             offline = next(row for row in able if row.kind == "method").offline
             mode = "Offline" if offline else "Online"
             yield from (f"**{mode}.** {summary(able, table, findings)}", "")
-            yield _line(HEADS)
-            yield _line((":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---"))
+            yield table_row(HEADS)
+            yield table_row((":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---"))
             for row in able:
-                yield _line(_cells(row, table, findings[id(row)]))
+                yield table_row(_cells(row, table, findings[id(row)]))
             yield ""
 
 
@@ -120,7 +120,3 @@ def _named(rows: Sequence[Row]) -> str:
     """``A, B and C``"""
     names = [escape(row.name) for row in rows]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _line(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"

@@ -48,6 +48,26 @@ def method(name: str) -> Fact:
     raise UserError(f"method '{name}' cannot be described.")
 
 
+def about(fact: Fact) -> list[tuple[str, str]]:
+    """What a method is, as lines of a heading and a text; without its settings. One line per paper."""
+    images = f"{fact['batch_size']} images"
+    if fact["imagenet_batch_size"]:
+        images += f", {fact['imagenet_batch_size']} with a thousand classes and more"
+    return [
+        ("paper", "\n".join(fact["papers"]) or "none"),
+        ("read it at", fact["url"]),
+        ("family", fact["family"]),
+        ("native mode", fact["mode"]),
+        ("batch", images),
+        ("needs", fact["needs"]),
+        ("n/a or changed on", fact["where"] or "nothing"),
+        ("scored", fact["scores"]),
+        ("scored offline", fact["scores_frozen"]),
+        ("restores", fact["restores"]),
+        ("deviations", fact["deviations"]),
+    ]
+
+
 def official_names() -> list[str]:
     """The names of models with weights that their authors published."""
 

@@ -56,31 +56,12 @@ def _methods() -> None:
 
 def _method(name: str) -> None:
     """Everything about one method, one line each."""
-    from ttabench.cli._facts import method
+    from ttabench.cli._facts import about, method
     from ttabench.cli._table import pairs
 
     fact = method(name)
-    images = f"{fact['batch_size']} images"
-    if fact["imagenet_batch_size"]:
-        images += f", {fact['imagenet_batch_size']} with a thousand classes and more"
-    pairs(
-        [
-            ("method", name),
-            ("what", fact["what"]),
-            ("paper", "\n".join(fact["papers"]) or "none"),
-            ("read it at", fact["url"]),
-            ("family", fact["family"]),
-            ("native mode", fact["mode"]),
-            ("batch", images),
-            ("needs", fact["needs"]),
-            ("n/a or changed on", fact["where"] or "nothing"),
-            ("scored", fact["scores"]),
-            ("scored offline", fact["scores_frozen"]),
-            ("restores", fact["restores"]),
-            ("deviations", fact["deviations"]),
-            ("settings", ", ".join(f"{s['name']}={s['default']}" for s in fact["settings"]) or "none"),
-        ]
-    )
+    settings = ", ".join(f"{s['name']}={s['default']}" for s in fact["settings"]) or "none"
+    pairs([("method", name), ("what", fact["what"]), *about(fact), ("settings", settings)])
 
 
 def _settings(name: str) -> None:

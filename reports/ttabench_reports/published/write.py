@@ -14,6 +14,7 @@ from ttabench_reports import naming
 from ttabench_reports.files import write_text
 from ttabench_reports.frames import PROTOCOL
 from ttabench_reports.frames import checked as checked_cells
+from ttabench_reports.markdown import table_row
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
@@ -99,7 +100,7 @@ def _markdown(matched: pd.DataFrame, numbers: pd.DataFrame) -> str:
 def _grid(heads: Sequence[str], rows: list[list[str]]) -> list[str]:
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     lines = [heads, ["---"] * len(heads), *escaped]
-    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
+    return [*map(table_row, lines), ""]
 
 
 def _source(name: str) -> str:
