@@ -24,7 +24,8 @@ from pathlib import Path
 
 from ttabench_reports import naming
 from ttabench_reports.load import read
-from ttabench_reports.markdown import escape, render, table_row
+from ttabench_reports.markdown import render
+from ttabench_reports.markdown_text import escape, table_row
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table

@@ -93,7 +93,7 @@ def described(fact: dict[str, Any]) -> str:
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """A Markdown table; cells may hold any text."""
-    from ttabench_reports.markdown import table_row
+    from ttabench_reports.markdown_text import table_row
 
     lines = [tuple(heads), *rows]
     shown = [table_row(map(cell, line)) for line in lines]
@@ -102,7 +102,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def cell(value: object) -> str:
     """Text of a table cell; code, between backticks, stays as it is."""
-    from ttabench_reports.markdown import escape
+    from ttabench_reports.markdown_text import escape
 
     text = "; ".join(str(value or "").splitlines())
     return text.replace("|", "\\|") if text.startswith("`") else escape(text)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
 from ttabench_reports.files import write_text
+from ttabench_reports.markdown_text import escape, table_row
 from ttabench_reports.report import Report
 from ttabench_reports.sheets import every
 from ttabench_reports.sheets.sheet import Cell, Line, Sheet, used
@@ -41,19 +41,6 @@ def render(sheet: Sheet) -> str:
     notes = [f"<sup>{escape(mark)}</sup> {escape(text)}." for mark, text in used(rows, sheet.notes)]
     footer = " ".join(filter(None, [escape(sheet.footer), *notes]))
     return "\n".join([*lines, "", footer, ""])
-
-
-def escape(text: str) -> str:
-    """`text` so that Markdown prints it as it is."""
-    plain = html.escape(text, quote=False)
-    for sign in "\\`*_[]|~":
-        plain = plain.replace(sign, "\\" + sign)
-    return " ".join(plain.split())
-
-
-def table_row(texts: Iterable[str]) -> str:
-    """A line of a table, of texts that are escaped already."""
-    return f"| {' | '.join(texts)} |"
 
 
 def _texts(line: Line) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ttabench_reports import naming
 from ttabench_reports.evidence import ALPHA, Finding, groups
 from ttabench_reports.given import given
-from ttabench_reports.markdown import escape, table_row
+from ttabench_reports.markdown_text import escape, table_row
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table

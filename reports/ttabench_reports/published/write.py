@@ -14,7 +14,7 @@ from ttabench_reports import naming
 from ttabench_reports.files import write_text
 from ttabench_reports.frames import PROTOCOL
 from ttabench_reports.frames import checked as checked_cells
-from ttabench_reports.markdown import table_row
+from ttabench_reports.markdown_text import table_row
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
