@@ -33,8 +33,8 @@ from ttabench.data.catalog import EMBEDDED, dataset, listing
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
 from ttabench.errors import UserError, unknown
-from ttabench.method_texts import parse_method, split_list
 from ttabench.models.resolve import resolve_model, resolve_trainable
+from ttabench.parse_methods import parse_method, split_list
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.rules import plain_grids

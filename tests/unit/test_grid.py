@@ -9,7 +9,7 @@ from tests.unit.planning import plan
 from ttabench.errors import UserError
 from ttabench.method import Architecture
 from ttabench.method_settings import make_config, parse_settings
-from ttabench.method_texts import parse_method, split_list
+from ttabench.parse_methods import parse_method, split_list
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Source

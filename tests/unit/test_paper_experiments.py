@@ -17,7 +17,7 @@ import paper_experiments as script
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
-from ttabench.method_texts import parse_method
+from ttabench.parse_methods import parse_method
 from ttabench.store import load_frame
 
 MAIN = ("cifar10-c", "cifar100-c", "tinyimagenet-c")

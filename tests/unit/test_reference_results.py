@@ -17,7 +17,7 @@ import tables_of_reference as tables
 
 from tests.unit.stored_results import CELL, folder, measured
 from ttabench.errors import UserError
-from ttabench.method_texts import split_list
+from ttabench.parse_methods import split_list
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid

@@ -21,8 +21,8 @@ from ttabench.errors import UserError, printable
 from ttabench.events import CellProgress, Waiting
 from ttabench.executors import NO_LIMITS, open_engine
 from ttabench.loggers import Loggers, open_loggers
-from ttabench.method_texts import split_list
 from ttabench.models.model import Model
+from ttabench.parse_methods import split_list
 from ttabench.registry import view
 from ttabench.store import Store
 from ttabench.sweep.agenda import (

@@ -42,7 +42,7 @@ def cite(
 
 def _named(methods: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Methods and settings of a user's text. Raises UserError."""
-    from ttabench.method_texts import parse_method, split_list
+    from ttabench.parse_methods import parse_method, split_list
 
     return (parse_method(text) for text in split_list(methods))
 

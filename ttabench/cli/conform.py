@@ -24,7 +24,7 @@ def conform(
     import torch
 
     from ttabench.conformance import conform as run
-    from ttabench.method_texts import parse_method
+    from ttabench.parse_methods import parse_method
     from ttabench.registry import method
     from ttabench.registry import methods as importable
 

@@ -80,7 +80,7 @@ def report(
     from ttabench.cli._folders import check_folder
     from ttabench.cli._table import screen
     from ttabench.errors import NothingToReport, UserError, printable
-    from ttabench.method_texts import distinct_list, split_list
+    from ttabench.parse_methods import distinct_list, split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
 
@@ -139,7 +139,7 @@ def report(
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of some methods, by name without settings, and of Source. Raises UserError."""
     from ttabench.errors import unknown
-    from ttabench.method_texts import distinct_list, parse_method
+    from ttabench.parse_methods import distinct_list, parse_method
     from ttabench.registry import in_groups
     from ttabench.store import ASKED, MISSING
 

@@ -53,8 +53,8 @@ def train(
     from ttabench.data.catalog import dataset
     from ttabench.env import pick_device
     from ttabench.executors.workers import pick_executor, pick_workers
-    from ttabench.method_texts import distinct_list
     from ttabench.models.resolve import resolve_trainable
+    from ttabench.parse_methods import distinct_list
     from ttabench.sweep.train_sources import TrainJob
 
     chosen = pick_device(device)

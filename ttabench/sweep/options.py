@@ -10,7 +10,7 @@ from typing import Any
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Limits, Setup
-from ttabench.method_texts import split_list
+from ttabench.parse_methods import split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE

@@ -12,9 +12,9 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError, unknown
 from ttabench.method import Method
 from ttabench.method_settings import make_config, parse_settings
-from ttabench.method_texts import parse_method
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
+from ttabench.parse_methods import parse_method
 from ttabench.protocol import Protocol
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid, Rule

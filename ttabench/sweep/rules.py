@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError
-from ttabench.method_texts import parse_method
+from ttabench.parse_methods import parse_method
 from ttabench.sweep.grid import Grid, Rule
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ttabench.errors import UserError, unknown
 from ttabench.files import replace_file
-from ttabench.method_texts import split_list
+from ttabench.parse_methods import split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS

@@ -15,7 +15,7 @@ import pandas as pd
 from ttabench.errors import UserError
 from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference, differences
-from ttabench_reports.compare.paired import holm
+from ttabench_reports.compare.fall_tests import holm
 from ttabench_reports.compare.sides import Side, no_collection, side
 from ttabench_reports.compare.testing import PairedTests
 from ttabench_reports.frames import PROTOCOL

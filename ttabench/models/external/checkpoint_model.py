@@ -1,4 +1,7 @@
-"""A weights file of the user for a named architecture: ``--archs resnet20 --checkpoint FILE``."""
+"""A weights file of the user for a named architecture: ``--archs resnet20 --checkpoint FILE``.
+
+`models/checkpoints/read_weights.py` reads the file, `Model.fill` loads it into the network.
+"""
 
 from __future__ import annotations
 

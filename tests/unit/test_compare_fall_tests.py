@@ -17,7 +17,7 @@ from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench_reports.compare import compare
-from ttabench_reports.compare.paired import cells_fell, holm, mean_fell
+from ttabench_reports.compare.fall_tests import cells_fell, holm, mean_fell
 
 NAMES = ("fog", "snow", "frost", "contrast", "pixelate")
 
