@@ -155,7 +155,7 @@ CASES = (
     Case("cmf", replace(STEP, viewed=True), {"lr": 0.0}, "one view"),
     Case("neo", PLAIN),
     Case("aqr", PLAIN),
-    Case("tca", PLAIN, note="map found anew each batch", counts=False),
+    Case("tca", PLAIN, note="map fitted in each batch", counts=False),
     Case("t3a", PLAIN),
     Case("actmad", replace(FEATURES, stored=True)),
     Case("ttac", FEATURES, {"threshold": 0.0, "class_min": 1}),
@@ -361,7 +361,7 @@ def run(options: argparse.Namespace) -> None:
     wanted = list(cases(options.methods))
     networks = {arch: classifier(arch, options.width).to(options.device) for arch in options.archs.split(",")}
     for case in wanted:
-        find_method(case.method)  # a wrong name is told before anything is measured
+        find_method(case.method)  # a wrong name is an error before anything is measured
     x = images(options.batch, options.device)
     worst = math.nan
     for arch, network in networks.items():
@@ -373,11 +373,11 @@ def run(options: argparse.Namespace) -> None:
             if isinstance(adapter, str):
                 print(f"  {case.label:<36}      n/a: {adapter}")
                 continue
-            found = speed(case, adapter, network, x, measure)
-            numbers = f"{found.adapter:9.1f}"
+            measured = speed(case, adapter, network, x, measure)
+            numbers = f"{measured.adapter:9.1f}"
             if case.floor:
-                numbers += f"{found.floor:9.1f}{found.ratio:8.3f}"
-                worst = found.ratio if case.counts and not worst >= found.ratio else worst
+                numbers += f"{measured.floor:9.1f}{measured.ratio:8.3f}"
+                worst = measured.ratio if case.counts and not worst >= measured.ratio else worst
             print(f"  {case.label:<36}{numbers}", flush=True)
     print(f"worst_floor_ratio={worst:.3f}")
 

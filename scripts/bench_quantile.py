@@ -134,7 +134,7 @@ def close_share(points, x) -> float:  # type: ignore[no-untyped-def]
     from ttabench_methods.quantile import geometric
 
     places, pairs = geometric._places, []
-    geometric._places = lambda found: (pairs.append(len(found)), places(found))[1]
+    geometric._places = lambda chosen: (pairs.append(len(chosen)), places(chosen))[1]
     geometric.quantile_index(points, x)
     geometric._places = places
     return sum(pairs) / (len(points) * len(x))
@@ -162,7 +162,7 @@ def profile(args: argparse.Namespace) -> None:
 
     run_all(batches[:3])
     some = [batches[i % len(batches)] for i in range(PROFILED)]
-    alone = run_all(some)
+    unprofiled = run_all(some)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with torch.profiler.profile(activities=activities, with_flops=True) as seen:
         run_all(some)
@@ -183,9 +183,11 @@ def profile(args: argparse.Namespace) -> None:
         rate = f", {flops / seconds / 1e9:.0f} GFLOP/s" if kind == "matrix_products" else ""
         print(f"  {kind:16} {1e3 * seconds / PROFILED:8.3f} ms {seconds / total:6.1%}{rate}")
     if cuda:
-        print(f"the GPU is busy {total / alone:.0%} of the time; for the rest it waits to be told what to do")
+        print(
+            f"the GPU is busy {total / unprofiled:.0%} of the time; the rest of the time it waits for the CPU"
+        )
     shares = " ".join(f"{kind}={seconds / total:.3f}" for kind, seconds in kinds.items())
-    print(f"step_ms={1e3 * alone / PROFILED:.3f} {shares}")
+    print(f"step_ms={1e3 * unprofiled / PROFILED:.3f} {shares}")
 
 
 def reset_peak() -> int:

@@ -5,7 +5,7 @@ severities × 3 seeds) with drawn per-image correctness, and runs the command on
 
     python scripts/bench_report.py [--images 10000] [--formats csv,latex] [--formats ""] [--keep DIR]
 
-Prints seconds of processor, their ratio to `json.loads` of the same lines in the same run, the peak of
+Prints CPU seconds, their ratio to `json.loads` of the same lines in the same run, the peak of
 memory, and seconds by the clock, which on a busy machine are more.
 """
 
@@ -85,17 +85,17 @@ def parse(folder: Path) -> float:
 
 
 def report(folder: Path, formats: str) -> tuple[float, float, float]:
-    """(seconds, seconds of processor, peak memory in MB) of one command, its start included."""
+    """(seconds, CPU seconds, peak memory in MB) of one command, its start included."""
     code = "from ttabench.cli import main; main()"
     command = [sys.executable, "-c", code, "report", str(folder)]
     with tempfile.TemporaryDirectory() as to:
-        asked = [*command, "--out", to, *(["--format", formats] if formats else [])]
+        arguments = [*command, "--out", to, *(["--format", formats] if formats else [])]
         started = time.perf_counter()
-        process = subprocess.Popen(asked, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - started
     if status:
-        sys.exit(f"{' '.join(asked)} failed.")
+        sys.exit(f"{' '.join(arguments)} failed.")
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
@@ -104,16 +104,16 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=10_000, help="images per cell")
     parser.add_argument("--formats", action="append", help="as `report --format`; '' is every format")
     parser.add_argument("--keep", type=Path, help="make the folder here, or take the one that is here")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = asked.keep or Path(scratch) / "results"
+        folder = options.keep or Path(scratch) / "results"
         if not folder.exists():
             started = time.perf_counter()
-            count = make(folder, asked.images)
-            print(f"made {count} cells of {asked.images} images in {time.perf_counter() - started:.0f} s")
+            count = make(folder, options.images)
+            print(f"made {count} cells of {options.images} images in {time.perf_counter() - started:.0f} s")
         bare = parse(folder)
         print(f"{'json.loads of all records':34}{bare:8.2f} s")
-        for formats in asked.formats or ["csv", "csv,latex", "csv,latex,plots", ""]:
+        for formats in options.formats or ["csv", "csv,latex", "csv,latex,plots", ""]:
             seconds, processor, peak = report(folder, formats)
             name = f"report --format {formats}" if formats else "report, every format"
             ratio = f"ratio {processor / bare:6.1f}   peak {peak:6.0f} MB   {seconds:6.1f} s by the clock"

@@ -137,7 +137,7 @@ def follow(options: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def child(options: argparse.Namespace, name: str, kill_at: float = 0.0) -> dict[str, Any]:
-    """What a process of its own found; {"seen": images} if it was killed."""
+    """What a separate process measured; {"seen": images} if it was killed."""
     command = [
         sys.executable, __file__, "--child", name, "--images", str(options.images),
         "--batch", str(options.batch), "--seconds", str(options.seconds), "--folder", str(options.folder),

@@ -8,7 +8,7 @@ overhead    Wall time of cells of TENT in a sweep with one worker, store include
             the last, so without the start of the worker.
 two_worker_speedup   Results per second of two workers over those of one, counted while all are busy.
 ms_per_noop_cell     Milliseconds per cell of Source on one image with a network of one layer, through `local`
-            with one worker, store included; seconds of processor of the worker beside it.
+            with one worker, store included; and the CPU seconds of the worker.
 plan        Seconds to plan and to store the plan of so many cells, after imports.
 status_s, report_s   Seconds of `ttabench status` and of `ttabench report --format csv,latex` on so many
             results of 10,000 images each, and their peak of memory. Seconds of the bare parsing of the same
@@ -74,7 +74,7 @@ def planned(**options: object) -> list[Planned]:
 
 @dataclass(frozen=True)
 class Came:
-    """When a result came, and the seconds of processor that the workers had used by then."""
+    """When a result came, and the CPU seconds that the workers had used by then."""
 
     at: float
     used: float
@@ -138,16 +138,16 @@ def overhead(root: Path, count: int, repeats: int) -> tuple[float, float]:
     ][:count]
     ratios, speedups = [], []
     for repeat in range(repeats):
-        alone = bare(cells)
+        bare_cells = bare(cells)
         one = mean(sweep(cells, root / f"one-{repeat}", 1))
         two = mean(sweep(cells, root / f"two-{repeat}", 2)[3:-2])  # while both are busy
-        ratios.append(one.at / alone.at)
+        ratios.append(one.at / bare_cells.at)
         speedups.append(one.at / two.at)
-        print(f"  ms per cell by the clock: {1000 * alone.at:.0f} bare, {1000 * one.at:.0f} with one worker "
-              f"(ratio {ratios[-1]:.3f}), {1000 * two.at:.0f} with two "
+        print(f"  ms per cell by the clock: {1000 * bare_cells.at:.0f} bare, {1000 * one.at:.0f} with one "
+              f"worker (ratio {ratios[-1]:.3f}), {1000 * two.at:.0f} with two "
               f"(speed-up {speedups[-1]:.2f})")  # fmt: skip
-        print(f"  ms per cell of processor: {1000 * alone.used:.0f} bare, {1000 * one.used:.0f} with one "
-              f"worker (ratio {one.used / alone.used:.3f}); load {os.getloadavg()[0]:.1f}")  # fmt: skip
+        print(f"  CPU ms per cell: {1000 * bare_cells.used:.0f} bare, {1000 * one.used:.0f} with one "
+              f"worker (ratio {one.used / bare_cells.used:.3f}); load {os.getloadavg()[0]:.1f}")  # fmt: skip
     return min(ratios), max(speedups)
 
 
@@ -166,10 +166,10 @@ def noop(root: Path, count: int) -> float:
         )
         if item.cell.method == "source"
     ][:count]
-    found = mean(sweep(cells, root / "noop", 1))
-    print(f"  {len(cells)} cells, ms per cell: {1000 * found.at:.2f} by the clock, {1000 * found.used:.2f} "
-          f"of processor in the worker; load {os.getloadavg()[0]:.1f}")  # fmt: skip
-    return 1000 * found.at
+    average = mean(sweep(cells, root / "noop", 1))
+    print(f"  {len(cells)} cells, ms per cell: {1000 * average.at:.2f} by the clock, "
+          f"{1000 * average.used:.2f} of CPU in the worker; load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    return 1000 * average.at
 
 
 def planning(root: Path, count: int) -> float:
@@ -183,12 +183,12 @@ def planning(root: Path, count: int) -> float:
     Store.create(root / "planned", {"made": "for a benchmark"}).write_plan(plan_rows(cells))
     seconds = time.perf_counter() - started
     print(f"  {len(cells)} cells planned and stored: {seconds:.2f} s by the clock, "
-          f"{time.process_time() - used:.2f} s of processor")  # fmt: skip
+          f"{time.process_time() - used:.2f} CPU s")  # fmt: skip
     return seconds
 
 
 def command(*arguments: str | Path) -> tuple[float, float, float]:
-    """(seconds, seconds of processor, peak memory in MB) of a command, its start included."""
+    """(seconds, CPU seconds, peak memory in MB) of a command, its start included."""
     # The peak of a child that `wait4` gives would include this process, which it was forked from.
     code = (
         "import atexit, sys; from ttabench.cli import main; "
@@ -200,12 +200,12 @@ def command(*arguments: str | Path) -> tuple[float, float, float]:
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr
-    said = process.stderr.read()
+    text = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started
     if status:
-        sys.exit(f"{arguments} failed: {said}")
-    peak = next(line for line in said.splitlines() if line.startswith("VmHWM"))
+        sys.exit(f"{arguments} failed: {text}")
+    peak = next(line for line in text.splitlines() if line.startswith("VmHWM"))
     return seconds, usage.ru_utime + usage.ru_stime, int(peak.split()[1]) / 1024
 
 
@@ -219,15 +219,15 @@ def results(root: Path, count: int) -> tuple[float, float]:
         store.write_plan(rows)
         assert made >= count
     reference = bench_report.parse(folder)
-    print(f"  bare parsing of the records: {reference:.2f} s of processor")
-    found = []
+    print(f"  bare parsing of the records: {reference:.2f} CPU s")
+    times = []
     with tempfile.TemporaryDirectory() as to:
         for words in (["status", folder], ["report", folder, "--format", "csv,latex", "--out", to]):
             seconds, used, peak = command(*words)
-            print(f"  {words[0]:7}{seconds:6.2f} s by the clock, {used:6.2f} s of processor (ratio "
+            print(f"  {words[0]:7}{seconds:6.2f} s by the clock, {used:6.2f} CPU s (ratio "
                   f"{used / reference:.1f}), {peak:.0f} MB; load {os.getloadavg()[0]:.1f}")  # fmt: skip
-            found.append(seconds)
-    return found[0], found[1]
+            times.append(seconds)
+    return times[0], times[1]
 
 
 def planned_rows(store: Store) -> list[dict[str, object]]:
@@ -252,14 +252,14 @@ def main() -> None:
     parser.add_argument("--results", type=int, default=36_000)
     parser.add_argument("--only", default="overhead,noop,plan,results", help="parts, separated by commas")
     parser.add_argument("--keep", type=Path, help="make the folders here, and keep them")
-    asked = parser.parse_args()
-    parts = asked.only.split(",")
+    options = parser.parse_args()
+    parts = options.only.split(",")
     nan = float("nan")
     ratio = speedup = milliseconds = status = report = nan
     torch.set_num_threads(1)
     keep_freed_memory()  # as workers do, so that the bare loops are as fast
     with tempfile.TemporaryDirectory() as scratch:
-        root = (asked.keep or Path(scratch)).absolute()
+        root = (options.keep or Path(scratch)).absolute()
         root.mkdir(parents=True, exist_ok=True)
         (root / "benched.py").write_text(NETS)
         sys.path.insert(0, str(root))
@@ -267,16 +267,16 @@ def main() -> None:
         os.environ.setdefault("TTABENCH_CACHE", str(root / "cache"))
         if "overhead" in parts:
             print("overhead and two workers:")
-            ratio, speedup = overhead(root, asked.cells, asked.repeats)
+            ratio, speedup = overhead(root, options.cells, options.repeats)
         if "noop" in parts:
             print("cells that do nothing:")
-            milliseconds = noop(root, asked.noop)
+            milliseconds = noop(root, options.noop)
         if "plan" in parts:
             print("planning:")
-            planning(root, asked.planned)
+            planning(root, options.planned)
         if "results" in parts:
             print("a large results folder:")
-            status, report = results(root, asked.results)
+            status, report = results(root, options.results)
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"overhead={ratio:.3f} two_worker_speedup={speedup:.2f} ms_per_noop_cell={milliseconds:.2f} "
           f"status_s={status:.2f} report_s={report:.2f}")  # fmt: skip

@@ -126,10 +126,10 @@ class Reference:
         """Whether these are its images, by mean and deviation; one in a hundred may be lacking."""
         if images.shape[1] != self.side or not 0.99 * self.count <= len(images) <= self.count:
             return False
-        found, slack = statistics(images, images), 255 * (1 - len(images) / self.count) + 1e-3
+        measured, tolerance = statistics(images, images), 255 * (1 - len(images) / self.count) + 1e-3
         clean = self.document["clean"]
         return all(
-            np.all(np.abs(found[key] - clean[key]) <= slack) for key in ("mean", "std", "channel_mean")
+            np.all(np.abs(measured[key] - clean[key]) <= tolerance) for key in ("mean", "std", "channel_mean")
         )
 
     def entry(self, name: str) -> dict[str, Any] | None:

@@ -150,10 +150,10 @@ def one(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
         problem = ""
     except Exception as failure:  # the report of what fails is the purpose
         problem = f"{type(failure).__name__}: {failure}".splitlines()[0]
-    found = {"host": host_peak(), "before": before, "seconds": time.perf_counter() - started}
+    result = {"host": host_peak(), "before": before, "seconds": time.perf_counter() - started}
     if options.device.startswith("cuda"):
-        found["device"] = torch.cuda.max_memory_allocated() / 1e9
-    return {**found, "problem": problem}
+        result["device"] = torch.cuda.max_memory_allocated() / 1e9
+    return {**result, "problem": problem}
 
 
 def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -175,8 +175,8 @@ def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"problem": f"exit code {done.returncode}: {last[:160]}"}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 def main() -> int:
@@ -205,20 +205,20 @@ def main() -> int:
     print(f"{'GB':<26}{'host':>8}{'network':>9}{'device':>8}{'s':>8}")
     for arch in options.archs.split(","):
         for name in names:
-            found = measured(arch, name, options)
-            if "n/a" in found:
-                print(f"{arch + ' ' + name:<26}     n/a: {found['n/a']}", flush=True)
+            result = measured(arch, name, options)
+            if "n/a" in result:
+                print(f"{arch + ' ' + name:<26}     n/a: {result['n/a']}", flush=True)
                 continue
             cells += 1
-            remark = found["problem"]
+            remark = result["problem"]
             failures += bool(remark)
-            if "host" in found:
-                worst = max(worst, found["host"])
-                too_much = found["host"] > options.host_gb or found.get("device", 0) > options.device_gb
+            if "host" in result:
+                worst = max(worst, result["host"])
+                too_much = result["host"] > options.host_gb or result.get("device", 0) > options.device_gb
                 above += too_much
                 remark = remark or ("above" if too_much else "")
             numbers = "".join(
-                f"{found[key]:{width}.2f}" if key in found else f"{'–':>{width}}"
+                f"{result[key]:{width}.2f}" if key in result else f"{'–':>{width}}"
                 for key, width in (("host", 8), ("before", 9), ("device", 8), ("seconds", 8))
             )
             print(f"{arch + ' ' + name:<26}{numbers}  {remark}", flush=True)

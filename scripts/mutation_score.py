@@ -27,10 +27,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stats", type=Path, help="mutants/mutmut-cicd-stats.json")
     parser.add_argument("--least", type=float, default=0.0, help="percent")
-    asked = parser.parse_args()
-    killed = score(json.loads(asked.stats.read_text()))
-    print(f"{killed:.1f} % of the mutations were noticed; at least {asked.least:g} % are asked for")
-    sys.exit(killed < asked.least)
+    options = parser.parse_args()
+    killed = score(json.loads(options.stats.read_text()))
+    print(f"{killed:.1f} % of the mutations were noticed; at least {options.least:g} % are required")
+    sys.exit(killed < options.least)
 
 
 if __name__ == "__main__":

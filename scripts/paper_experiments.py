@@ -80,14 +80,14 @@ def missing(names: Sequence[str]) -> list[str]:
 
 def rehearse(file: Path, scale: float, images: Path, out: Path, workers: str, extra: Sequence[str]) -> int:
     """Run a sweep file at a small size, one network at a time, into the same folder; the exit code."""
-    asked = grids(file, {})
-    corruptions = list(dict.fromkeys(c for grid in asked for c in grid.corruptions))
+    experiment = grids(file, {})
+    corruptions = list(dict.fromkeys(c for grid in experiment for c in grid.corruptions))
     corruptions = corruptions[: max(1, round(scale * len(corruptions)))]
-    severities = sorted({s for grid in asked for s in grid.severities})
-    names = dict.fromkeys(name for grid in asked for name in grid.datasets)
+    severities = sorted({s for grid in experiment for s in grid.severities})
+    names = dict.fromkeys(name for grid in experiment for name in grid.datasets)
     made = [small_dataset(name, scale, images, out / "data", corruptions, severities) for name in names]
-    archs = dict.fromkeys(SMALL[arch] for grid in asked for arch in grid.archs)
-    methods = {parse_method(text)[0] for grid in asked for text in grid.methods}
+    archs = dict.fromkeys(SMALL[arch] for grid in experiment for arch in grid.archs)
+    methods = {parse_method(text)[0] for grid in experiment for text in grid.methods}
     epochs = max(1, round(scale * QuantilePaperConfig().epochs))
     settings = [f"--set={name}.epochs={epochs}" for name in ("quantile", "quantile_paper") if name in methods]
     worst = 0
@@ -194,9 +194,9 @@ def share(labelled: Labelled, scale: float) -> Labelled:
 # ---- run
 
 
-def train(asked: Sequence[Grid], workers: str) -> None:
+def train(experiment: Sequence[Grid], workers: str) -> None:
     """Train the networks of a sweep that are trained here; those that are trained already stay."""
-    for grid in asked:
+    for grid in experiment:
         for name in grid.datasets:
             archs = [arch for arch in grid.archs if resolve_model(arch, dataset(name)).trainable]
             if archs:

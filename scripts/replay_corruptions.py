@@ -84,26 +84,27 @@ def compare_statistics(
 ) -> None:
     """One line per corruption and severity, with the statistic nearest to, or farthest beyond, its bound."""
     title = f"statistics {reference.side} px"
-    lacking = reference.count - len(images)
-    if lacking:
+    missing = reference.count - len(images)
+    if missing:
         print(
-            f"{title}: {lacking} of the {reference.count} images behind {reference.path.name} not here; "
-            "expected are the statistics of the generator's draws on those that are"
+            f"{title}: {missing} of the {reference.count} images of {reference.path.name} are missing; "
+            "the expected values are those of the generator on the images that are here"
         )
     for name in ALL_CORRUPTIONS:
         if reference.entry(name) is None:
             tally.skip(f"{title} {name}", f"not in {reference.path.name}")
         elif name == "frost" and textures is None:
             tally.skip(f"{title} {name}", NO_FROST)
-        elif lacking and name in registry.DETERMINISTIC:
+        elif missing and name in registry.DETERMINISTIC:
             tally.skip(
-                f"{title} {name}", f"deterministic, and {lacking} of the images not here: pixels decide"
+                f"{title} {name}",
+                f"deterministic, and {missing} of the images are missing; the pixels are compared instead",
             )
         else:
             for severity in SEVERITIES:
                 what = f"{title} {name} {severity}"
                 expected = reference.expected(name, severity)
-                if expected and lacking:
+                if expected and missing:
                     seeds = reference.seeds(name, severity)
                     runs = [statistics(replay(images, name, severity, s, textures), images) for s in seeds]
                     expected = mean_of(runs, expected) if runs else {}
@@ -133,23 +134,23 @@ def judge(
     if ok or not any(np.any(deviation) for deviation in spread.values()):
         return ok, text
     runs = [run(seed + i) for i in range(RUNS)]
-    own = {key: np.std([found[key] for found in runs], axis=0, ddof=1) for key in expected}
-    larger = {key: np.maximum(spread[key], own[key]) for key in expected}
+    spread_of_ours = {key: np.std([one[key] for one in runs], axis=0, ddof=1) for key in expected}
+    larger = {key: np.maximum(spread[key], spread_of_ours[key]) for key in expected}
     ok, second = worst_of(mean_of(runs, expected), expected, bounds(larger, expected, RUNS))
     return ok, f"{text}, out of bounds; mean of {RUNS} seeds: {second}"
 
 
-def worst_of(found: Statistics, expected: Statistics, allowed: Statistics) -> tuple[bool, str]:
+def worst_of(measured: Statistics, expected: Statistics, allowed: Statistics) -> tuple[bool, str]:
     worst, text = -1.0, ""
     for key, targets in expected.items():
-        for value, target, bound in zip(found[key], targets, allowed[key], strict=True):
+        for value, target, bound in zip(measured[key], targets, allowed[key], strict=True):
             if (share := abs(value - target) / bound) > worst:
                 worst, text = share, f"worst is {key} {value:.6g}, expected {target:.6g} +- {bound:.3g}"
     return worst <= 1, text
 
 
 def mean_of(runs: list[Statistics], keys: Iterable[str]) -> Statistics:
-    return {key: np.mean([found[key] for found in runs], axis=0) for key in keys}
+    return {key: np.mean([one[key] for one in runs], axis=0) for key in keys}
 
 
 def find_textures(root: Path, given: Path | None) -> FrostTextures | None:
@@ -186,17 +187,17 @@ def run(options: argparse.Namespace) -> int:
     if not folders:
         tally.skip("pixels", f"no folder with a meta.json in {root}")
     if not references:
-        asked = "not asked for" if options.skip_statistics else f"no file of reference statistics in {root}"
-        tally.skip("statistics", asked)
+        why = "--skip-statistics" if options.skip_statistics else f"no file of reference statistics in {root}"
+        tally.skip("statistics", why)
     packed = [options.packed] if options.packed else _beside(root, "data/tinyimagenet/val-1000.npz")
     for reference in references:
         sets = [folder.clean for folder in folders]
-        sets += [found for path in packed if (found := packed_images(path, reference.count)) is not None]
-        about = next((images for images in sets if reference.is_about(images)), None)
-        if about is None:
-            tally.skip(f"statistics {reference.path.name}", "the images it is about are not here")
+        sets += [images for path in packed if (images := packed_images(path, reference.count)) is not None]
+        clean = next((images for images in sets if reference.is_about(images)), None)
+        if clean is None:
+            tally.skip(f"statistics {reference.path.name}", "its images are not here")
             continue
-        compare_statistics(reference, about, textures, options.seed, tally)
+        compare_statistics(reference, clean, textures, options.seed, tally)
         if "acc" in reference.document["definitions"]:
             tally.skip(f"statistics {reference.side} px accuracies", "need the weights of the classifiers")
     counts = tally.counts

@@ -87,8 +87,8 @@ class Forked:
                 os._exit(99)
 
     def poll(self) -> int | None:
-        if self.code is None and (found := os.waitpid(self.pid, os.WNOHANG))[0]:
-            self.code = os.waitstatus_to_exitcode(found[1])
+        if self.code is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            self.code = os.waitstatus_to_exitcode(ended[1])
         return self.code
 
     def wait(self, timeout: float) -> int:
@@ -152,7 +152,7 @@ class Arena:
     def workers(self) -> list[int]:
         """The worker processes that compute in the folder."""
         leases = Watch(self.out).leases()
-        return [one.pid for one in leases if one.told["role"] == "worker" and process_start(one.pid)]
+        return [one.pid for one in leases if one.progress["role"] == "worker" and process_start(one.pid)]
 
     def wait_for_a_moment(self) -> None:
         """Some time after the start, or right after a result was stored."""
@@ -241,14 +241,14 @@ def good(out: Path) -> Counter[str]:
 def compare(out: Path, reference: Path) -> list[str]:
     """What is wrong with a folder."""
     problems = []
-    expected, found = Store.at(reference).latest(), Store.at(out).latest()
+    expected, stored = Store.at(reference).latest(), Store.at(out).latest()
     count = good(out)
     if missing := expected.keys() - count.keys():
         problems.append(f"{len(missing)} cells are missing")
     if twice := [key for key, times in count.items() if times > 1]:
         problems.append(f"{len(twice)} cells were computed twice")
-    for key in expected.keys() & found.keys():
-        then, now = expected[key].result, found[key].result
+    for key in expected.keys() & stored.keys():
+        then, now = expected[key].result, stored[key].result
         if (then.accuracy, then.correct, then.n_images) != (now.accuracy, now.correct, now.n_images):
             problems.append(f"{now.cell} differs: {then.accuracy} → {now.accuracy} {now.reason}")
     return problems
@@ -288,29 +288,29 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="make the folders here, and keep them")
     parser.add_argument("--fresh", action="store_true", help="start each process as a user does")
-    asked = parser.parse_args()
-    draw = random.Random(asked.seed)
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        root = (asked.keep or Path(scratch)).absolute()
+        root = (options.keep or Path(scratch)).absolute()
         root.mkdir(parents=True, exist_ok=True)
         (root / "tortured.py").write_text(NET)
         os.environ.setdefault("TTABENCH_CACHE", str(root / "cache"))
         os.environ["OMP_NUM_THREADS"] = "1"
         os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *filter(None, sys.path)])
-        if not asked.fresh:
+        if not options.fresh:
             preload(root)
-        reference = Arena(root, root / "undisturbed", draw, asked.fresh)
+        reference = Arena(root, root / "undisturbed", draw, options.fresh)
         reference.finish()
         total: Counter[str] = Counter()
         problems = [*reference.problems, *compare(reference.out, reference.out)]
         if len(good(reference.out)) != CELLS:
             sys.exit(f"the undisturbed run is not complete; see {root / 'stderr.txt'}")
         rounds = folders = cells = failed = torn = 0
-        while rounds < asked.rounds and not problems:
+        while rounds < options.rounds and not problems:
             folders += 1
-            arena = Arena(root, root / f"folder-{folders}", draw, asked.fresh)
-            while rounds < asked.rounds and not arena.problems and arena.stored() < CELLS:
+            arena = Arena(root, root / f"folder-{folders}", draw, options.fresh)
+            while rounds < options.rounds and not arena.problems and arena.stored() < CELLS:
                 arena.reap()
                 while len(arena.sweeps) < (2 if draw.random() < 0.4 else 1):
                     arena.start()

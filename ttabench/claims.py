@@ -41,11 +41,11 @@ TRIES = 8  # how often two processes step back from the same cell before both le
 
 @dataclass(frozen=True)
 class Lease:
-    """What a process says of itself.
+    """A process that works in a results folder, and how far it is.
 
     name      unique for ever.
     since     when it started, in unix seconds of its own clock; for display.
-    told      how far its work is: ``cell``, ``doing``, ``seen``, ``total``, ``right``, ``scored``.
+    progress  how far its work is: ``cell``, ``doing``, ``seen``, ``total``, ``right``, ``scored``.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Lease:
     machine: str
     started: int
     since: float
-    told: Mapping[str, Any]
+    progress: Mapping[str, Any]
 
     @property
     def here(self) -> bool:
@@ -87,7 +87,7 @@ class Watch:
     def leases(self) -> list[Lease]:
         """The leases of all processes, living or dead."""
         names = [entry.removesuffix(".json") for entry in self._entries() if entry.endswith(".json")]
-        return [found[0] for name in sorted(names) if (found := self._read(name))]
+        return [entry[0] for name in sorted(names) if (entry := self._read(name))]
 
     def claims(self) -> list[Claim]:
         """All claims, of living and dead processes; without those whose lease is gone."""
@@ -102,10 +102,10 @@ class Watch:
 
     def alive(self, name: str) -> bool:
         """Whether a process lives, as far as can be seen from here."""
-        found = self._read(name)
-        if found is None:
+        entry = self._read(name)
+        if entry is None:
             return False
-        lease, text = found
+        lease, text = entry
         if lease.here:
             return process_start(lease.pid) == lease.started
         now = time.monotonic()
@@ -117,7 +117,7 @@ class Watch:
         """Other living processes with this role."""
         return [
             lease for lease in self.leases()
-            if lease.told.get("role") == role and lease.name != self.name and self.alive(lease.name)
+            if lease.progress.get("role") == role and lease.name != self.name and self.alive(lease.name)
         ]  # fmt: skip
 
     def _claimants(self, key: str) -> list[str]:
@@ -131,12 +131,13 @@ class Watch:
             return []
 
     def _read(self, name: str) -> tuple[Lease, bytes] | None:
+        """The lease of a process and its text; None if there is none, or it cannot be read."""
         try:
             text = (self.folder / f"{name}.json").read_bytes()
             data = json.loads(text)
             return Lease(
                 name, str(data["host"]), int(data["pid"]), str(data["machine"]), int(data["started"]),
-                float(data["since"]), data["told"],
+                float(data["since"]), data["progress"],
             ), text  # fmt: skip
         except FileNotFoundError:
             return None
@@ -158,7 +159,7 @@ class Claims(Watch):
             "host": socket.gethostname(), "pid": os.getpid(), "machine": machine(),
             "started": process_start(os.getpid()), "since": time.time(),
         }  # fmt: skip
-        self._told: dict[str, Any] = {"role": role}
+        self._progress: dict[str, Any] = {"role": role}
         self._beats = 0
         self._writing = threading.Lock()
         self._closed = threading.Event()
@@ -197,7 +198,7 @@ class Claims(Watch):
 
     def where(self, key: str) -> list[str]:
         """Where the processes with a claim on a cell are, as ``host:pid``."""
-        return [found[0].where for name in self._claimants(key) if (found := self._read(name))]
+        return [entry[0].where for name in self._claimants(key) if (entry := self._read(name))]
 
     @contextmanager
     def alone(self, key: str) -> Iterator[None]:
@@ -213,9 +214,9 @@ class Claims(Watch):
         """Give up a claim; there need not be one."""
         self._file(key).unlink(missing_ok=True)
 
-    def tell(self, **told: Any) -> None:
+    def report(self, **progress: Any) -> None:
         """What `status` shows of this process, from the next beat on. JSON values."""
-        self._told = {"role": self._told["role"], **told}
+        self._progress = {"role": self._progress["role"], **progress}
 
     def sweep_up(self) -> None:
         """Remove the files of dead processes."""
@@ -262,7 +263,7 @@ class Claims(Watch):
             if self._closed.is_set():
                 return
             self._beats += 1
-            text = json.dumps({**self._about, "beats": self._beats, "told": self._told})
+            text = json.dumps({**self._about, "beats": self._beats, "progress": self._progress})
             part = self.folder / f".{self.name}"
             part.write_text(text)
             part.replace(self.folder / f"{self.name}.json")
@@ -297,11 +298,11 @@ def process_start(pid: int) -> int:
 class Running:
     """A cell that a process computes at this moment.
 
-    cell      its name; "" where the process has not said it yet. key: its id, or that of the first cell of
+    cell      its name; "" until the process has reported it. key: its id, or that of the first cell of
               a continual run.
     where     ``host:pid``.
     since     in unix seconds.
-    told      see :class:`Lease`.
+    progress  see :class:`Lease`.
     silent    seconds since the last sign of a process on another machine, by the clocks of both; 0 here.
     """
 
@@ -309,14 +310,14 @@ class Running:
     cell: str
     where: str
     since: float
-    told: Mapping[str, Any]
+    progress: Mapping[str, Any]
     silent: float
 
 
 def running(root: Path) -> list[Running]:
     """The cells that are computed in a results folder. A process on another machine is taken to live."""
     watch = Watch(root)
-    found = []
+    cells = []
     for claim in watch.claims():
         lease = claim.lease
         if len(claim.key) != ID or (lease.here and not watch.alive(lease.name)):
@@ -325,6 +326,6 @@ def running(root: Path) -> list[Running]:
         if not lease.here:
             with suppress(FileNotFoundError):
                 silent = max(0.0, time.time() - (watch.folder / f"{lease.name}.json").stat().st_mtime)
-        cell = str(lease.told.get("cell", ""))
-        found.append(Running(claim.key, cell, lease.where, claim.since, lease.told, silent))
-    return found
+        cell = str(lease.progress.get("cell", ""))
+        cells.append(Running(claim.key, cell, lease.where, claim.since, lease.progress, silent))
+    return cells

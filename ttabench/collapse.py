@@ -17,9 +17,9 @@ def collapse_alarm(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> s
 
 def alarm_of_counts(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
     """The same for the numbers of predictions and of images of each class."""
-    used, there = effective_number(predicted), effective_number(labels)
-    if used - 1 < COLLAPSE * (there - 1):
-        return f"collapse: predictions use {used:.1f} classes where {there:.1f} are there"
+    used, present = effective_number(predicted), effective_number(labels)
+    if used - 1 < COLLAPSE * (present - 1):
+        return f"collapse: predictions have {used:.1f} effective classes and labels have {present:.1f}"
     return ""
 
 

@@ -103,7 +103,7 @@ def in_groups(names: Sequence[str]) -> list[str]:
     is named beside a group it belongs to stands once.
     """
     known = entry_points(METHODS)
-    found: list[str] = []
+    named: list[str] = []
     grouped: list[str] = []
     for name in names:
         members = [name]
@@ -111,8 +111,8 @@ def in_groups(names: Sequence[str]) -> list[str]:
             every = methods()
             of_family = [member for member, cls in every.items() if cls.family == name]
             members = list(every) if name == "all" else ["source", *of_family] if of_family else members
-        (found if members == [name] else grouped).extend(members)
-    return [*found, *(name for name in dict.fromkeys(grouped) if name not in found)]
+        (named if members == [name] else grouped).extend(members)
+    return [*named, *(name for name in dict.fromkeys(grouped) if name not in named)]
 
 
 def report(name: str) -> Callable[..., list[Path]]:

@@ -37,14 +37,14 @@ class Share:
     def release(self, chain: Sequence[Cell]) -> None:
         """End the claim."""
         self._claims.release(chain[0].cell_id)
-        self._claims.tell()
+        self._claims.report()
 
-    def telling(self, emit: Emit) -> Emit:
+    def reporting(self, emit: Emit) -> Emit:
         """`emit` that also puts the progress of a cell into the lease of this process."""
 
         def both(event: Any) -> None:
             if isinstance(event, CellProgress):
-                self._claims.tell(**vars(event))
+                self._claims.report(**vars(event))
             emit(event)
 
         return both

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttabench.cell import Cell, Result, Status, canonical
 from ttabench.env import machine, processor, versions
-from ttabench.errors import UserError
+from ttabench.errors import UserError, shortened
 from ttabench.files import replace_file
 from ttabench.protocol import Protocol
 from ttabench.provenance import STREAMS, changes, combined, current_modules
@@ -151,25 +151,13 @@ class Store:
         Raises UserError if it holds another sweep (unless `extend`) or other files, or cannot be written.
         """
         store = cls(Path(root))
-        manifest = {"format": FORMAT, "version": VERSION, "sweep": sweep}
         try:
-            if store.manifest.exists():
-                held = store.sweep()
-                if held == sweep:
-                    return store
-                if not extend:
-                    differ = sorted(k for k in held.keys() | sweep.keys() if held.get(k) != sweep.get(k))
-                    was = "; ".join(f"{k}: {_brief(held.get(k))} → {_brief(sweep.get(k))}" for k in differ)
-                    raise UserError(
-                        f"{root} holds another sweep ({was}); "
-                        "choose another folder with --out, or add --extend to put both into this one."
-                    )
-                manifest["sweep"] = _union(held, sweep)
-            elif store.root.exists() and not _is_free(store.root):
-                raise UserError(
-                    f"{root} exists and is not a results folder of ttabench; choose another with --out."
-                )
+            before = store.check(sweep, extend=extend)
+            if before == sweep:
+                return store
+            joined = sweep if before is None else _union(before, sweep)
             store.cells.mkdir(parents=True, exist_ok=True)
+            manifest = {"format": FORMAT, "version": VERSION, "sweep": joined}
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
             replace_file(store.manifest, text.encode())
         except OSError as problem:
@@ -177,6 +165,30 @@ class Store:
                 f"{root} cannot be written ({problem.strerror}); choose another folder with --out."
             ) from None
         return store
+
+    def check(self, sweep: dict[str, Any], *, extend: bool = False) -> dict[str, Any] | None:
+        """The options of the sweep that the folder holds, None for a new folder. Writes nothing.
+
+        Raises UserError if it holds another sweep (unless `extend`) or other files, or cannot be read.
+        """
+        try:
+            exists = self.manifest.exists()
+            if not exists and self.root.exists() and not _is_free(self.root):
+                raise UserError(
+                    f"{self.root} exists and is not a results folder of ttabench; choose another with --out."
+                )
+        except OSError as problem:
+            raise UserError(
+                f"{shortened(str(self.root))} cannot be read ({problem.strerror}); "
+                "choose another folder with --out."
+            ) from None
+        before = self.sweep() if exists else None
+        if before is not None and before != sweep and not extend:
+            raise UserError(
+                f"{self.root} holds the results of another sweep: {_differences(before, sweep)}. "
+                "Choose another folder with --out, or add --extend to put both sweeps into this one."
+            )
+        return before
 
     @property
     def manifest(self) -> Path:
@@ -531,15 +543,33 @@ def load_frame(root: Path | str) -> pd.DataFrame:
     return Store.at(Path(root)).frame()
 
 
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Options that two sweeps do not share: ``--limit was 50 and is now 200; --set was not given and …``"""
+    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    return "; ".join(
+        f"{_flag(key)} was {_brief(before.get(key))} and is now {_brief(now.get(key))}" for key in differ
+    )
+
+
+def _flag(name: str) -> str:
+    """How an option of a sweep is given: a flag, or a rule of a sweep file."""
+    if name in ("include", "exclude", "per_method", "per_dataset"):
+        return f"[{name}]"
+    return "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+
+
 def _brief(value: Any) -> str:
+    """An option's value, shortened. 0 and empty values have the meaning of an option that is not given."""
+    if not value:
+        return "not given"
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _union(held: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def _union(before: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """The options of two sweeps in one folder: lists are joined, other values are those of the later one."""
-    joined = dict(held)
-    for key, value in asked.items():
-        old = held.get(key)
+    joined = dict(before)
+    for key, value in added.items():
+        old = before.get(key)
         joined[key] = [*old, *(v for v in value if v not in old)] if isinstance(old, list) else value
     return joined

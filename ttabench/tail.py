@@ -40,9 +40,9 @@ class Tail:
             whole = text[: text.rfind(b"\n") + 1]
             self._read[path.name] = start + len(whole)
             for line in whole.splitlines():
-                if found := RESULT.search(line):
-                    self.stored[found[1].decode()] = path, start, len(line)
-                    yield found[1].decode(), line
+                if match := RESULT.search(line):
+                    self.stored[match[1].decode()] = path, start, len(line)
+                    yield match[1].decode(), line
                 start += len(line) + 1
 
     def has(self, *ids: str) -> bool:

@@ -47,7 +47,7 @@ class Unit:
             emit(Done((result,)))
 
         share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
-        worker = Worker(state, self.results, self.device, share.telling(emit), self.scores)
+        worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores)
         limit_device_memory(self.device, self.device_memory)
         for chain in self.chains:
             if not share.take(chain):

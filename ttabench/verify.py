@@ -174,8 +174,8 @@ def run(
         if isinstance(event, Died):
             raise UserError(f"{event.job.cells[-1]}: {event.reason}.")
         for result in event:
-            if (found := waiting.pop(result.cell.cell_id, None)) is not None:
-                yield compare(found, result, here(device or _stored(found)))
+            if (stored := waiting.pop(result.cell.cell_id, None)) is not None:
+                yield compare(stored, result, here(device or _stored(stored)))
 
 
 def _jobs(records: Sequence[Record], device: str) -> list[Rerun]:

@@ -38,20 +38,20 @@ class Commands(FromCode):
         from ttabench.cli import command
 
         root = command()
-        return "\n\n".join(section((root.name, verb), found) for verb, found in root.commands.items())
+        return "\n\n".join(section((root.name, verb), command) for verb, command in root.commands.items())
 
 
-def section(words: tuple[str, ...], found: Any) -> str:
+def section(words: tuple[str, ...], command: Any) -> str:
     """A command, or a group and the commands in it, as Markdown."""
     title = f"{'#' * len(words)} {' '.join(words)}"
-    text = "\n\n".join(filter(None, (title, found.help or "")))
-    if inner := getattr(found, "commands", {}):
+    text = "\n\n".join(filter(None, (title, command.help or "")))
+    if inner := getattr(command, "commands", {}):
         return "\n\n".join([text, *(section((*words, verb), each) for verb, each in inner.items())])
-    arguments = [p for p in found.params if p.param_type_name == "argument"]
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([*words, "[OPTIONS]", *(str(p.metavar or p.name).upper() for p in arguments)])
     rows = [(f"`{str(p.metavar or p.name).upper()}`", p.help, "") for p in arguments]
     rows += [
-        (names_of(p), p.help, default_of(p)) for p in found.params if p not in arguments and not p.hidden
+        (names_of(p), p.help, default_of(p)) for p in command.params if p not in arguments and not p.hidden
     ]
     return f"{text}\n\n```sh\n{usage}\n```\n\n{table(('option', 'what', 'default'), rows)}"
 

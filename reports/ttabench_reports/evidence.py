@@ -105,17 +105,17 @@ class Paired:
 
 
 def _has(row: Row, seeds: tuple[int, ...]) -> bool:
-    own = row.about["seed_names"]
-    return own == seeds or (row.kind == "source" and (len(own) == 1 or set(seeds) <= set(own)))
+    stored = row.about["seed_names"]
+    return stored == seeds or (row.kind == "source" and (len(stored) == 1 or set(seeds) <= set(stored)))
 
 
 def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArray[np.uint8] | None:
     """Packed correctness (seeds, bytes); None unless every seed has it."""
     bits = row.correct.get(corruption, {})
-    own = row.about["seed_names"]
-    wanted = [bits.get(seed if seed in bits or len(own) > 1 else own[0], b"") for seed in seeds]
+    stored = row.about["seed_names"]
+    wanted = [bits.get(seed if seed in bits or len(stored) > 1 else stored[0], b"") for seed in seeds]
     size = (n + 7) // 8
-    if set(own) - set(bits) or any(len(b) != size for b in wanted):
+    if set(stored) - set(bits) or any(len(b) != size for b in wanted):
         return None
     return np.frombuffer(b"".join(wanted), np.uint8).reshape(len(seeds), size)
 
@@ -226,14 +226,14 @@ def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
     for n in sorted({len(share) for share in shares.values()}):
         same = [row for row in table.rows if id(row) in shares and len(shares[id(row)]) == n]
         draws = stats.bootstrap_means(np.stack([shares[id(row)] for row in same]))
-        own = {id(row): of * draws[:, k] for k, row in enumerate(same)}
+        drawn = {id(row): of * draws[:, k] for k, row in enumerate(same)}
         for row in same:
             paired, base = table.paired(row), row.baseline
             if spread := paired.spread(row, None, table.main):
-                low, high = (100 / of * bound for bound in spread.interval(own[id(row)]))
+                low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)]))
                 by_row[id(row)].interval = (max(low, 0.0), min(high, 100.0))
-            if base and id(base) in own and (spread := paired.spread(row, base, table.main)):
-                low, high = (100 / of * bound for bound in spread.interval(own[id(row)] - own[id(base)]))
+            if base and id(base) in drawn and (spread := paired.spread(row, base, table.main)):
+                low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)] - drawn[id(base)]))
                 by_row[id(row)].rise_interval = (low, high)
 
 
@@ -281,6 +281,6 @@ def ranks(group: Sequence[Row], table: Table) -> list[tuple[Row, NDArray[np.floa
 
 
 def _ranks(group: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
-    for row, own in ranks(group, table):
+    for row, ranks_of_row in ranks(group, table):
         if row.kind == "method":  # Source has one in each group
-            by_row[id(row)].rank = float(own.mean())
+            by_row[id(row)].rank = float(ranks_of_row.mean())

@@ -22,7 +22,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     correctness. Raises UserError for what is neither, and where nothing holds a cell.
     """
     read = [read_one(path) for path in paths]
-    asked = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
+    per_frame = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
     frames = [frame for frame in read if not frame.empty]
     if not frames:
         names = ", ".join(map(str, paths))
@@ -39,7 +39,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame = frame.sort_values(["_when", "_whole"], kind="stable")
     again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
     frame = frame[~again].sort_index().drop(columns=["_when", "_whole"]).reset_index(drop=True)
-    frame.attrs[ASKED] = [sweep for sweeps in asked for sweep in sweeps]
+    frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
     frame.attrs[MISSING] = absent
     return frame
 

@@ -36,12 +36,12 @@ def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
     stored: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     columns = (frame[name].to_numpy().tolist() for name in ("row", "corruption", DETAILS))
     for row, corruption, details in zip(*columns, strict=True):
-        if isinstance(details, Mapping) and (own := details.get("windows")):
-            stored.setdefault((row, corruption), []).append(own)
+        if isinstance(details, Mapping) and (windows := details.get("windows")):
+            stored.setdefault((row, corruption), []).append(windows)
     by_row: dict[int, dict[str, Windows]] = {}
     for (row, corruption), seeds in stored.items():
-        if len({(own["length"], len(own["accuracy"])) for own in seeds}) == 1:
-            mean = np.mean([own["accuracy"] for own in seeds], axis=0)
+        if len({(windows["length"], len(windows["accuracy"])) for windows in seeds}) == 1:
+            mean = np.mean([windows["accuracy"] for windows in seeds], axis=0)
             by_row.setdefault(row, {})[corruption] = Windows(int(seeds[0]["length"]), mean)
     return by_row
 

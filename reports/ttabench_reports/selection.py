@@ -108,11 +108,11 @@ def _how(score: str) -> str:
 
 
 def _methods(table: Table) -> dict[tuple[str, str, str], list[Row]]:
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in table.rows:
         if row.kind == "method":
-            found.setdefault((row.arch, row.about["base"], row.about["mode"]), []).append(row)
-    return found
+            groups.setdefault((row.arch, row.about["base"], row.about["mode"]), []).append(row)
+    return groups
 
 
 def _without_cells(report: Report, table: Table, arch: str, method: str) -> dict[str, str]:

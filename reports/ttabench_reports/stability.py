@@ -40,34 +40,36 @@ def stabilities(table: Table) -> Iterator[Stability]:
         source = row.baseline
         if row.kind != "method" or source is None:
             continue
-        for column, own in row.windows.items():
-            if (theirs := source.windows.get(column)) is not None and _alike(own, theirs):
-                yield _stability(row, column, own, theirs)
+        for column, windows in row.windows.items():
+            if (source_windows := source.windows.get(column)) is not None and _comparable(
+                windows, source_windows
+            ):
+                yield _stability(row, column, windows, source_windows)
 
 
-def _alike(own: Windows, theirs: Windows) -> bool:
-    return own.length == theirs.length and len(own.accuracy) == len(theirs.accuracy)
+def _comparable(windows: Windows, source_windows: Windows) -> bool:
+    return windows.length == source_windows.length and len(windows.accuracy) == len(source_windows.accuracy)
 
 
-def _stability(row: Row, column: str, own: Windows, theirs: Windows) -> Stability:
-    last = -(-len(own.accuracy) // 10)
-    sizes = _sizes(own, int(row.about["n_images"]))[-last:]
-    tail = np.average((own.accuracy - theirs.accuracy)[-last:], weights=sizes)
-    collapsed = np.flatnonzero(own.accuracy < COLLAPSED * theirs.accuracy)
+def _stability(row: Row, column: str, windows: Windows, source_windows: Windows) -> Stability:
+    last = -(-len(windows.accuracy) // 10)
+    sizes = _sizes(windows, int(row.about["n_images"]))[-last:]
+    tail = np.average((windows.accuracy - source_windows.accuracy)[-last:], weights=sizes)
+    collapsed = np.flatnonzero(windows.accuracy < COLLAPSED * source_windows.accuracy)
     return Stability(
         row=row,
         column=column,
-        below=100 * float((own.accuracy < theirs.accuracy).mean()),
+        below=100 * float((windows.accuracy < source_windows.accuracy).mean()),
         tail=float(tail),
-        collapse=float(own.length * collapsed[0]) if len(collapsed) else math.nan,
+        collapse=float(windows.length * collapsed[0]) if len(collapsed) else math.nan,
     )
 
 
-def _sizes(own: Windows, images: int) -> NDArray[np.float64]:
+def _sizes(windows: Windows, images: int) -> NDArray[np.float64]:
     """Images in each window; the last may have fewer."""
-    sizes = np.full(len(own.accuracy), float(own.length))
-    rest = images - own.length * (len(sizes) - 1)
-    sizes[-1] = rest if 0 < rest <= own.length else own.length
+    sizes = np.full(len(windows.accuracy), float(windows.length))
+    rest = images - windows.length * (len(sizes) - 1)
+    sizes[-1] = rest if 0 < rest <= windows.length else windows.length
     return sizes
 
 
@@ -101,12 +103,13 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
     lines = [
         {
             **{name: table.key[name] for name in keys}, "arch": row.arch, "method": row.method,
-            "window": number, "image": number * own.length, "length": own.length, "accuracy": float(value),
+            "window": number, "image": number * windows.length, "length": windows.length,
+            "accuracy": float(value),
         }
         for table in tables
         for row in table.rows
         if row.measured
-        for own in row.windows.values()
-        for number, value in enumerate(own.accuracy)
+        for windows in row.windows.values()
+        for number, value in enumerate(windows.accuracy)
     ]  # fmt: skip
     return pd.DataFrame(lines, columns=[*keys, "arch", "method", "window", "image", "length", "accuracy"])

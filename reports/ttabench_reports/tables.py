@@ -56,7 +56,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     for name in ("first_device", "last_device"):
         rows[name] = devices.take(rows[name].to_numpy())
     for name in SAID:
-        rows[name] = _said(frame, name, len(rows))
+        rows[name] = _texts_of_rows(frame, name, len(rows))
     rows["difference"] = differences(rows, [*TABLE, "arch", "method"], varying)
     keys = rows[list(TABLE)].drop_duplicates()
     keys["difference"] = differences(keys, ["dataset", "severity"], TABLE[2:])
@@ -75,7 +75,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     return built
 
 
-def _said(frame: pd.DataFrame, name: str, rows: int) -> list[str]:
+def _texts_of_rows(frame: pd.DataFrame, name: str, rows: int) -> list[str]:
     """What the cells of each row say in column `name`; of several texts the last in the alphabet."""
     pairs = frame[["row", name]].drop_duplicates().sort_values(name)
     texts = dict(zip(pairs["row"].tolist(), pairs[name].to_numpy().tolist(), strict=True))
@@ -120,7 +120,7 @@ class _Numbers:
         self.sd = _nested(grouped.std())
         self.measured = _nested(grouped.count())
         self.seeds: dict[Any, int] = seeds.to_dict()
-        self.seed_names = {row: tuple(sorted(set(own))) for row, own in frame.groupby("row")["seed"]}
+        self.seed_names = {row: tuple(sorted(set(seeds))) for row, seeds in frame.groupby("row")["seed"]}
         self.correct: dict[int, dict[str, dict[int, bytes]]] = {}
         bits = frame.loc[frame[CORRECT].map(len) > 0, ["row", "corruption", "seed", CORRECT]]
         for row, corruption, seed, packed in bits.itertuples(index=False, name=None):
@@ -129,8 +129,10 @@ class _Numbers:
         self.windows = windows(frame)
         self.orders = orders(frame)
         self.troubles: dict[int, list[Any]] = {}
-        odd = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(ok=frame["accuracy"].notna())
-        for cell in odd[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]].itertuples(
+        remarkable = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(
+            ok=frame["accuracy"].notna()
+        )
+        for cell in remarkable[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]].itertuples(
             index=False
         ):
             self.troubles.setdefault(cell.row, []).append(cell)  # type: ignore[arg-type]

@@ -52,9 +52,9 @@ def _had(table: Table) -> str:
     names_by_text: dict[str, list[str]] = {}
     for row in table.rows:
         if row.kind == "method" and row.about["measured"]:
-            own = given(row.about)
-            epochs = f"{own.epochs} epoch{'s' * (own.epochs != 1)}" if own.epochs else ""
-            text = ", ".join(filter(None, (own.source if own.source != "nothing" else "", epochs)))
+            facts = given(row.about)
+            epochs = f"{facts.epochs} epoch{'s' * (facts.epochs != 1)}" if facts.epochs else ""
+            text = ", ".join(filter(None, (facts.source if facts.source != "nothing" else "", epochs)))
             names_by_text.setdefault(text, []).append(row.name)
     texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
     return f"Besides one pass over the test images, methods were given: {'; '.join(texts) or 'nothing'}."

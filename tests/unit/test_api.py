@@ -121,6 +121,30 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         ttabench.evaluate(adapted, images / 255, labels)
 
 
+@pytest.mark.usefixtures("classifiers")
+def test_a_sweep_file_and_arguments_that_win_over_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(
+        f'methods = ["bn_stats", "tent"]\narchs = ["resnet18"]\ncorruptions = ["fog"]\nlimit = 9\n'
+        f'out = "{tmp_path}/from-file"\nworkers = 0\n[set.tent]\nlr = 0.5\n'
+    )
+    cells = ttabench.run_sweep("tent", config=file, limit=20)
+    assert set(cells["method"]) == {"source", "tent[lr=0.5]"}
+    assert set(cells["corruption"]) == {"fog"}
+    assert set(cells["arch"]) == {"resnet18"}
+    assert set(cells["limit"]) == {20}
+    assert len(ttabench.load_results(tmp_path / "from-file")) == 2
+    err = capsys.readouterr().err
+    assert "--methods tent replaces methods = bn_stats,tent." in err
+    assert "--limit 20 replaces limit = 9." in err
+    with pytest.raises(ttabench.UserError, match="unknown option of run_sweep 'limt'; did you mean 'limit'"):
+        ttabench.run_sweep(config=file, limt=1)
+    with pytest.raises(ttabench.UserError, match="cannot be read"):
+        ttabench.run_sweep(config=tmp_path / "nowhere.toml")
+
+
 def test_the_corruptions_of_cifar10_c_bar_are_listed_and_run() -> None:
     assert ttabench.list_corruptions()[-10:] == list(BAR_CORRUPTIONS)
     images = np.zeros((2, 32, 32, 3), np.uint8)

@@ -52,7 +52,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 def elsewhere(root: Path, name: str, beats: int = 1) -> None:
     """The lease of a process on another machine."""
-    about = {"host": "far", "pid": 7, "machine": "far/boot/1", "started": 5, "since": 0.0, "told": {}}
+    about = {"host": "far", "pid": 7, "machine": "far/boot/1", "started": 5, "since": 0.0, "progress": {}}
     (root / "running").mkdir(exist_ok=True)
     (root / "running" / f"{name}.json").write_text(json.dumps({**about, "beats": beats}))
 
@@ -155,12 +155,12 @@ def test_a_clock_that_jumps_kills_nobody_and_keeps_nobody_alive(
 def test_a_lease_changes_while_its_process_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "BEAT", 0.05)
     with Claims(tmp_path) as mine:
-        mine.tell(cell="tent", seen=10, total=20)
+        mine.report(cell="tent", seen=10, total=20)
         before = (tmp_path / "running" / f"{mine.name}.json").read_bytes()
         time.sleep(0.5)
         assert (tmp_path / "running" / f"{mine.name}.json").read_bytes() != before
         (lease,) = Watch(tmp_path).leases()
-        assert lease.told == {"role": "worker", "cell": "tent", "seen": 10, "total": 20}
+        assert lease.progress == {"role": "worker", "cell": "tent", "seen": 10, "total": 20}
         assert (lease.pid, lease.machine) == (os.getpid(), machine())
 
 

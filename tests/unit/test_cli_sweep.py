@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 
 from tests.unit.conftest import Said
 from ttabench import worker
+from ttabench.claims import process_start
+from ttabench.executors import process
 from ttabench.store import Store, load_frame
 from ttabench_methods.tent import Tent
 
@@ -97,7 +100,7 @@ def test_a_changed_setting_is_another_cell(ttabench: Run, out: Path) -> None:
     ttabench("sweep", *SMALL, *HERE, "--out", out)
     said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01")
     assert said.code == 2
-    assert "holds another sweep" in said.err
+    assert "holds the results of another sweep" in said.err
     said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01", "--extend")
     assert said.code == 0
     assert "2 to run, 2 done" in said.err  # source is what it was
@@ -158,17 +161,30 @@ def test_a_cell_that_runs_out_of_memory_leaves_the_worker_usable(
     assert cells.loc[("tent", "snow"), "status"] == "ok"
 
 
+@dataclass
+class FastWhile:
+    """A clock that goes a minute forward at each look while the process of a file lives."""
+
+    pid_file: Path
+    offset: float = 0.0
+
+    def monotonic(self) -> float:
+        if self.pid_file.exists() and process_start(int(self.pid_file.read_text() or "0")):
+            self.offset += 60
+        return time.monotonic() + self.offset
+
+
 def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
     ttabench: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "net_that_hangs.py").write_text(
-        "import multiprocessing, pathlib, time, torch\n"
+        "import multiprocessing, os, pathlib, time, torch\n"
         "once = pathlib.Path('once')\n"
         "class Net(torch.nn.Sequential):\n"
         "    def forward(self, x):\n"
         "        if multiprocessing.parent_process() and not once.exists():\n"
-        "            once.touch()\n"
-        "            time.sleep(600)\n"
+        "            once.write_text(str(os.getpid()))\n"
+        "            time.sleep(6000)\n"
         "        return super().forward(x)\n"
         "def build(num_classes):\n"
         "    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]\n"
@@ -178,11 +194,13 @@ def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
     monkeypatch.syspath_prepend(tmp_path)
     what = ("--methods", "bn_stats", "--corruptions", "fog,snow", "--reset", "continual", "--limit", "50")
     mine = ("--archs", "net_that_hangs:build", *what, "--workers", "1", "--out", out)
-    said = ttabench("sweep", *mine, "--cell-timeout", "6")
+    # Only the cell that hangs runs into the limit: on a busy machine the others take long too.
+    monkeypatch.setattr(process, "time", FastWhile(tmp_path / "once"))
+    said = ttabench("sweep", *mine, "--cell-timeout", "600")
     assert said.code == 1, said.err
     cells = load_frame(out).set_index(["method", "corruption"])
     assert cells.loc["source", "status"].tolist() == ["failed", "failed"]
-    assert cells.loc[("source", "fog"), "reason"] == "it ran longer than 6 s and was stopped"
+    assert cells.loc[("source", "fog"), "reason"] == "it ran longer than 600 s and was stopped"
     assert cells.loc[("source", "snow"), "reason"] == "fog-5, earlier in this continual run, failed"
     assert cells.loc["bn_stats", "status"].tolist() == ["ok", "ok"]
     assert not cells["alarm"].str.contains("imports").any()  # sending progress is not an import
@@ -223,6 +241,25 @@ def test_a_wrong_setting_is_told_before_anything_is_fetched(
     said = ttabench("sweep", "--methods", "tent[steps=0]")
     assert said.code == 2
     assert "steps" in said.err
+
+
+def test_dry_run_refuses_a_folder_that_the_sweep_would_refuse(
+    ttabench: Run, out: Path, tmp_path: Path
+) -> None:
+    ttabench("sweep", *SMALL, *HERE, "--out", out)
+    other = (*SMALL, "--set", "tent.lr=0.01", "--dry-run")
+    said = ttabench("sweep", *other, "--out", out)
+    assert (said.code, said.out) == (2, "")
+    assert "--set was not given and is now tent.lr=0.01" in said.err
+    assert ttabench("sweep", *other, "--out", out, "--extend").out.count("run    tent") == 2
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.txt").write_text("precious")
+    for folder, says in ((tmp_path / "thesis", "is not a results folder"), ("x" * 5000, "cannot be read")):
+        said = ttabench("sweep", *SMALL, "--out", folder, "--dry-run")
+        assert (said.code, said.out) == (2, "")
+        assert says in said.err
+        assert "choose another" in said.err
+        assert len(said.err) < 400
 
 
 def test_dry_run_is_for_the_device_that_is_asked_for(ttabench: Run, out: Path) -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from ttabench.cli._display import Display, shorten
+from ttabench.cli._display import Display, clock_left, shorten
 from ttabench.cli._pace import Pace
 
 LONG = "quantile[per_class=1,information=0.1] · resnet18 · tinyimagenet-c · gaussian_noise-5 · seed 0"
@@ -63,6 +63,14 @@ def test_it_says_what_it_does_before_the_first_batch() -> None:
     assert "0/0" not in item
     display.running(LONG, 200, 600, "50.0 % so far")
     assert "200/600" in screen(display)[1]
+
+
+def test_no_time_is_shown_where_nothing_but_zero_is_known() -> None:
+    display = Display(3, "cells", at_80_columns(), [("a", "quick"), ("b", "slow"), ("c", "slow")])
+    display.finished("a", "", seconds=0.1)
+    assert display.time_left == ""
+    assert clock_left(0.2, known=False) == ""
+    assert (clock_left(70, known=True), clock_left(70, known=False)) == ("1:10", "at least 1:10")
 
 
 def test_a_long_text_loses_its_middle() -> None:

@@ -142,7 +142,7 @@ def test_deaths_limits_and_mistakes_are_those_of_local(nodes: Nodes, tmp_path: P
     (died,) = limited.run([Steps(("long",), 60)], 1)
     assert died.reason == "it ran longer than 1 s and was stopped"
     with pytest.raises(ZeroDivisionError):
-        list(limited.run([raises], 1))
+        list(open_engine("ray", Setup(folder=tmp_path)).run([raises], 1))
     with pytest.raises(UserError, match="this Ray cluster has no GPU"):
         open_engine("ray", Setup(folder=tmp_path, device="cuda"))
     with pytest.raises(UserError, match="Ray chooses the GPU"):

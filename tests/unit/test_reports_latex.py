@@ -52,7 +52,9 @@ def many() -> pd.DataFrame:
     frame = spoil(frame, "n/a", "no batch norm", arch="cct_2", method="bn_stats")
     for k, corruption in enumerate(("fog", "snow", "frost", "contrast")):
         mask = where(frame, corruption=corruption, arch="cct_2") & frame["base"].isin(["tent", "sar", "eata"])
-        frame.loc[mask, "alarm"] = f"collapse: predictions use {1 + k}.5 classes where 10.0 are there"
+        frame.loc[mask, "alarm"] = (
+            f"collapse: predictions have {1 + k}.5 effective classes and labels have 10.0"
+        )
     return frame
 
 
@@ -211,7 +213,7 @@ def test_long_tables_break_and_each_part_has_its_own_footnotes(many: pd.DataFram
         marks = set(re.findall(r"\\textsuperscript{(\w)}", part.split(r"\bottomrule")[0]))
         noted = set(re.findall(r"\\textsuperscript{(\w)}", part.split(r"\bottomrule")[-1]))
         assert marks == noted
-    assert text.count("use 1.5 to 4.5 classes where 10.0 are there") >= 1
+    assert text.count("predictions have 1.5 to 4.5 effective classes and labels have 10.0") >= 1
     assert "(continued)" in parts[1]
     for part in parts:  # an increase stays with its method
         body = part.split(r"\midrule")[1].splitlines()

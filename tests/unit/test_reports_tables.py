@@ -382,16 +382,18 @@ def test_one_letter_stands_for_one_kind_with_its_range() -> None:
     frame = cells(methods=("source", "tent"))
     for k, corruption in enumerate(("fog", "snow", "contrast")):
         mask = where(frame, method="tent", arch="cct", corruption=corruption)
-        frame.loc[mask, "alarm"] = f"collapse: predictions use {1.2 + k:.1f} classes where 10.0 are there"
+        frame.loc[mask, "alarm"] = (
+            f"collapse: predictions have {1.2 + k:.1f} effective classes and labels have 10.0"
+        )
     (built,) = tables.tables(frame)
     row = next(r for r in built.rows if (r.arch, r.method, r.kind) == ("cct", "tent", "method"))
     assert {row.letters[c] for c in ("fog", "snow", "contrast")} == {"a"}
     assert built.legend(built.columns) == [
-        ("a", "alarm: collapse: predictions use 1.2 to 3.2 classes where 10.0 are there")
+        ("a", "alarm: collapse: predictions have 1.2 to 3.2 effective classes and labels have 10.0")
     ]
     # The CSV has each text as it was.
     shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
-    assert "use 2.2 classes where 10.0 are there (snow)" in shown["notes"]
+    assert "predictions have 2.2 effective classes and labels have 10.0 (snow)" in shown["notes"]
 
 
 @given(st.lists(st.text(st.sampled_from("ab 0123456789.-#\0"), max_size=30), min_size=1, max_size=40))

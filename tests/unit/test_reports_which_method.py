@@ -23,7 +23,7 @@ COSTS = {"source": 1.0, "tent": 3.0, "bn_stats": 1.2, "eata": 3.5, "lame": 1.1}
 def result(method: str, corruption: str, right: np.ndarray) -> Result:
     made = measured(replace(CELL, method=method, label=method, config=(), corruption=corruption), right)
     given = {"source_data": "images", "source_used": "images (50 images)"} if method == "eata" else {}
-    alarm = {"alarm": "collapse: predictions use 2.0 classes where 10.0 are there"}
+    alarm = {"alarm": "collapse: predictions have 2.0 effective classes and labels have 10.0"}
     fallen = method == "lame" and corruption == "fog"
     cost = {"cost": {"compute_ratio": COSTS[method]}}
     return replace(made, details=made.details | given | cost | (alarm if fallen else {}))

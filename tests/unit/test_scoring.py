@@ -180,14 +180,16 @@ def test_a_collapse_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert evaluate(toy(), data(), Protocol(), 0).alarm == ""
     constant = torch.eye(CLASSES)[:1]
     monkeypatch.setattr(Toy, "adapt", lambda self, x: constant.expand(len(x), -1))
-    assert "1.0 classes where 4.0" in evaluate(toy(), data(12), Protocol(), 0).alarm
+    assert "1.0 effective classes and labels have 4.0" in evaluate(toy(), data(12), Protocol(), 0).alarm
 
 
 @given(classes=st.integers(2, 1000), of=st.integers(0, 999), rarest=st.floats(0.2, 1))
 @settings(deadline=None)
 def test_a_collapse_to_one_class_is_one_whatever_their_number(classes: int, of: int, rarest: float) -> None:
     labels = np.repeat(np.arange(classes), np.linspace(10 * rarest, 10, classes).astype(int))
-    assert "predictions use 1.0 classes" in collapse_alarm(np.full(len(labels), of % classes), labels)
+    assert "predictions have 1.0 effective classes" in collapse_alarm(
+        np.full(len(labels), of % classes), labels
+    )
     assert collapse_alarm(labels, labels) == ""
 
 
@@ -384,7 +386,7 @@ def test_predictions_are_chosen_from_the_scored_classes(monkeypatch: pytest.Monk
     assert masked.alarm == ""
     whole = evaluate(toy(), there, Protocol(), 0)
     assert whole.accuracy == 0
-    assert "1.0 classes where 2.0" in whole.alarm
+    assert "1.0 effective classes and labels have 2.0" in whole.alarm
 
 
 def test_a_collapse_within_the_scored_classes_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,5 +394,5 @@ def test_a_collapse_within_the_scored_classes_raises_an_alarm(monkeypatch: pytes
     there.labels[:] = np.arange(10) % 2 * 2 + 1
     monkeypatch.setattr(Toy, "adapt", lambda self, x: torch.eye(CLASSES)[:1].expand(len(x), -1))
     found = evaluate(toy(), there, Protocol(), 0, scored_classes=(1, 3))
-    assert "1.0 classes where 2.0" in found.alarm
+    assert "1.0 effective classes and labels have 2.0" in found.alarm
     assert found.accuracy == 50  # class 1, the first of those that tie

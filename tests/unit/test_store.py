@@ -157,8 +157,15 @@ while True:
 
 def test_another_sweep_is_refused_unless_extended(store: Store, result: Result) -> None:
     fill(store, result)
-    with pytest.raises(UserError, match=r"holds another sweep \(methods: tent → eata\)"):
+    with pytest.raises(UserError, match=r"another sweep: --methods was tent and is now eata\. Choose"):
         Store.create(store.root, {"methods": ["eata"], "limit": 0})
+    changed = {**SWEEP, "batch_size": 50, "settings": ["tent.lr=1"], "include": [{"limit": 3}]}
+    with pytest.raises(UserError) as caught:
+        Store.create(store.root, changed)
+    assert (
+        "--batch-size was not given and is now 50; [include] was not given and is now {'limit': 3}; "
+        "--set was not given and is now tent.lr=1."
+    ) in str(caught.value)
     assert store.sweep() == SWEEP
     both = Store.create(store.root, {"methods": ["eata"], "limit": 0}, extend=True)
     assert both.sweep() == {"methods": ["tent", "eata"], "limit": 0}

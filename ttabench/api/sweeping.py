@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,32 +23,47 @@ def load_results(folder: Path | str) -> pd.DataFrame:
 
 
 def run_sweep(
-    methods: Sequence[str] | str = ("quantile", "tent"),
-    archs: Sequence[str] | str = ("resnet18", "cct"),
+    methods: Sequence[str] | str | None = None,
+    archs: Sequence[str] | str | None = None,
     *,
-    out: Path | str = "results",
+    config: Path | str | None = None,
+    out: Path | str | None = None,
     extend: bool = False,
     **options: Any,
 ) -> pd.DataFrame:
     """What ``ttabench sweep`` does; returns the cells of the sweep as a table.
 
+    methods   names, perhaps with settings such as ``tent[lr=0.01]``; else those of the file, else quantile
+              and TENT.
+    archs     names; else those of the file, else ``resnet18`` and ``cct``.
+    config    a sweep file, as for ``--config``; the arguments of this function win over it.
+    out       the results folder; else that of the file, else ``results``.
+    extend    add to a results folder of another sweep.
     options   those of the command, with its defaults: datasets, corruptions, severities, seeds, mode, reset,
               order, limit, workers … Lists may be given as lists. ``set`` takes method.key=value texts.
 
-    Progress is shown on stderr. Run again, it goes on where it stopped. Raises UserError for a mistake; a
-    cell that fails is a row whose status is ``failed``, with its reason.
+    Progress is shown on stderr, and what an argument replaces in the file. Run again, it goes on where it
+    stopped. Raises UserError for a mistake; a cell that fails is a row whose status is ``failed``, with its
+    reason.
     """
     from ttabench.cli._sweep import run_cells
     from ttabench.sweep.options import DEFAULTS, make_grid
+    from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
 
-    chosen: dict[str, Any] = {**DEFAULTS, "methods": _text(methods), "archs": _text(archs), "out": str(out)}
-    for name, value in options.items():
+    given: dict[str, Any] = {}
+    for name, value in {"methods": methods, "archs": archs, "out": out, **options}.items():
         if name not in DEFAULTS:
             raise unknown("option of run_sweep", name, DEFAULTS)
+        if value is None:
+            continue
         if name == "set":
-            chosen[name] = [value] if isinstance(value, str) else list(value)
+            given[name] = [value] if isinstance(value, str) else list(value)
         else:
-            chosen[name] = _text(value)
+            given[name] = _text(value)
+    in_file = {} if config is None else read_sweep_file(Path(config))
+    for sentence in overridden(in_file, given):
+        print(f"ttabench: {sentence}", file=sys.stderr)
+    chosen = with_flags(in_file, given)
     finished = run_cells(make_grid(chosen), chosen, extend=extend)
     cells = finished.store.frame()
     return cells[cells["cell_id"].isin(finished.cells)].reset_index(drop=True)

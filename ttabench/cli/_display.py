@@ -137,15 +137,13 @@ class Display:
 
     @property
     def time_left(self) -> str:
-        """``1:20 left``; ``at least 1:20 left`` where a kind of item has not run; "" before any did."""
+        """``1:20 left``; ``at least 1:20 left`` if a kind of item has not run yet; "" if nothing is known."""
         left = self._pace.seconds_left(time.monotonic())
-        if left is None:
-            return ""
-        seconds, known = left
-        return f"{'' if known else 'at least '}{clock(seconds)} left"
+        text = clock_left(*left) if left else ""
+        return f"{text} left" if text else ""
 
     def running(self, name: str, at: int, of: int, note: str = "", part: float | None = None) -> None:
-        """An item is at `at` of `of` (0 = not known yet); `part` is how much of all its work that is."""
+        """An item is at `at` of `of` (0 = not known yet); `part` is the share of all its work."""
         now = time.monotonic()
         done = part if part is not None else at / of if of else 0.0
         self._pace.running(name, self._kinds.get(name, ""), done, now)
@@ -161,11 +159,11 @@ class Display:
             self.console.print(f"  … {name}:{count} {note}".rstrip(), soft_wrap=True, markup=False)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line above the bars."""
         self.console.print(printable(text), soft_wrap=True, markup=False)
 
     def finished(self, name: str, note: str, *, seconds: float = 0.0, keep: bool = False) -> None:
-        """An item is done; on a terminal only what is worth keeping (`keep`) leaves a line.
+        """An item is done; on a terminal only an item with `keep` leaves a line.
 
         seconds   what it took, for an item whose start was not reported.
         """
@@ -185,6 +183,13 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def clock_left(seconds: float, known: bool) -> str:
+    """``1:23``, or ``at least 1:23`` if not all of it is known; then "" for less than half a second."""
+    if known:
+        return clock(seconds)
+    return f"at least {clock(seconds)}" if round(seconds) else ""
 
 
 class Meter:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ttabench.claims import SILENT, Running
-from ttabench.cli._display import clock
+from ttabench.cli._display import clock, clock_left
 from ttabench.cli._progress_of import OPEN, STATES, Progress, Row, State, seconds_left
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
@@ -26,7 +26,7 @@ MOST = 20  # rows of a table on the screen of --watch
 
 def print_status(progress: Progress) -> None:
     """Everything, once."""
-    for part in (*_asked(progress), *_state(progress)):
+    for part in (*_options(progress), *_state(progress)):
         screen().print(part, soft_wrap=isinstance(part, Text))
 
 
@@ -34,10 +34,10 @@ def watch_status(progress: Progress) -> None:
     """The state, until no cell is open: on a terminal in place, elsewhere one line after the other."""
     console = screen()
     if not console.is_terminal:
-        told = -PLAIN
+        printed = -PLAIN
         while True:
-            if time.monotonic() - told >= PLAIN or not _is_open(progress):
-                told = time.monotonic()
+            if time.monotonic() - printed >= PLAIN or not _is_open(progress):
+                printed = time.monotonic()
                 print(
                     f"{time.strftime('%H:%M:%S')}  {'; '.join(_lines(progress, progress.rows()).values())}",
                     flush=True,
@@ -59,22 +59,22 @@ def _is_open(progress: Progress) -> bool:
     return any(cell.state in OPEN for cell in progress.cells()) or bool(progress.running)
 
 
-def _asked(progress: Progress) -> Iterator[Text]:
+def _options(progress: Progress) -> Iterator[Text]:
     """The options of the sweep, and the corruptions of datasets that have others."""
-    asked = progress.store.sweep()
-    for key, value in asked.items():
+    options = progress.store.sweep()
+    for key, value in options.items():
         if key not in RULES and value not in ("", 0, []):
             yield _line(key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-    if rules := [name for name in RULES if asked.get(name)]:
+    if rules := [name for name in RULES if options.get(name)]:
         yield _line("rules", f"{', '.join(rules)}; see sweep.toml there")
     logs = progress.store.root / LOGS
     if count := sum(1 for _ in logs.glob("*_log.err")):
         yield _line("logs", f"{logs}, {count} of tasks of Slurm")
-    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    corruptions: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for cell in progress.cells():
-        found[cell.place[2]][cell.corruption] = None
-    for dataset in sorted(found):
-        if other := [name for name in found[dataset] if name not in asked.get("corruptions", ())]:
+        corruptions[cell.place[2]][cell.corruption] = None
+    for dataset in sorted(corruptions):
+        if other := [name for name in corruptions[dataset] if name not in options.get("corruptions", ())]:
             natural = other == [NATURAL]
             text = "a natural shift, without corruptions and severities"
             yield _line(dataset, text if natural else f"has {', '.join(other)}")
@@ -112,7 +112,8 @@ def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
     workers = len(progress.running)
     if left := seconds_left(rows, workers):
         seconds, known = left
-        text = f"{'about' if known else 'at least'} {clock(seconds)}"
+        about = clock_left(seconds, known) or "less than a second"
+        text = f"about {about}" if known else about
         if workers:
             lines["left"] = f"{text} with the {workers} worker{'s' * (workers > 1)} that are at work"
         else:
@@ -122,19 +123,19 @@ def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
 
 def _running(progress: Progress, one: Running) -> tuple[str, str, str, str]:
     """A running cell: its name, where it runs, for how long, and how far it is."""
-    told = one.told
-    done = ""
-    if told.get("total"):
-        done = f"{told.get('seen', 0)}/{told['total']}"
-        if told.get("scored"):
-            done += f", {100 * told['right'] / told['scored']:.1f} %"
+    report = one.progress
+    images = ""
+    if report.get("total"):
+        images = f"{report.get('seen', 0)}/{report['total']}"
+        if report.get("scored"):
+            images += f", {100 * report['right'] / report['scored']:.1f} %"
     silent = f"no sign for {clock(one.silent)}" if one.silent > SILENT else ""
-    said = ", ".join(filter(None, (str(told.get("doing", "")), done, silent)))
-    return one.cell or progress.name(one.key), one.where, clock(max(0.0, time.time() - one.since)), said
+    text = ", ".join(filter(None, (str(report.get("doing", "")), images, silent)))
+    return one.cell or progress.name(one.key), one.where, clock(max(0.0, time.time() - one.since)), text
 
 
 def _row(row: Row, states: Sequence[str]) -> tuple[str, ...]:
-    left = "" if not row.seconds else clock(row.seconds) if row.known else f"at least {clock(row.seconds)}"
+    left = clock_left(row.seconds, row.known) if row.seconds else ""
     return (*row.place, *(str(row.counts[state]) for state in states), left)
 
 

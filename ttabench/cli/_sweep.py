@@ -47,15 +47,19 @@ from ttabench.tail import sizes
 from ttabench.unit import Unit
 
 
-def show_plan(grid: Grid, options: Mapping[str, Any]) -> None:
-    """``--dry-run``: every cell of this slice and what would happen to it."""
+def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
+    """``--dry-run``: every cell of this slice and what would happen to it.
+
+    Raises UserError for what the sweep would refuse, such as a results folder of another sweep.
+    """
     sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
     overwrite, out = str(options["overwrite"]), Path(options["out"])
     # Another executor than local may have GPUs that this machine does not have.
     local = options["executor"] == "local"
     here = pick_device(str(options["device"]) if local else "auto")
     planned = take_shard(_plan(sweep, here, Ratios(grid, out, here, _console().print)), shard)
-    store = Store.at(out) if (out / "sweep.json").exists() else None
+    exists = Store(out).check(grid.to_json(), extend=extend) is not None
+    store = Store.at(out) if exists else None
     agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
@@ -190,7 +194,7 @@ def _follow(
                 where = ", ".join(event.where)
                 display.say(f"Waiting for {event.cells} cells that other processes compute: {where}.")
             else:
-                _tell(display, event)
+                _print_result(display, event)
                 loggers.add(event)
                 failed += [event.cell] if event.status == "failed" else []
     return failed
@@ -248,7 +252,7 @@ def _show(display: Display, event: CellProgress) -> None:
         display.running(event.cell, at, event.total, f"adapting, pass {passes + 1}", part=0.0)
 
 
-def _tell(display: Display, result: Result) -> None:
+def _print_result(display: Display, result: Result) -> None:
     name = str(result.cell)
     if result.status == "ok":
         note = f"{result.accuracy:.1f} % ({result.seconds:.1f} s)"

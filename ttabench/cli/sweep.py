@@ -113,7 +113,7 @@ def sweep(
     from ttabench.cli import _sweep
 
     if dry_run:
-        _sweep.show_plan(grid, options)
+        _sweep.show_plan(grid, options, extend=extend)
         return
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:

@@ -343,8 +343,8 @@ def no_labels(case: Case) -> str:
     with contextlib.suppress(PermissionError, AttributeError):
         method.prepare(source)
         method.fit(target, 1)
-    if asked := source.offences + target.offences:
-        return f"it asked for {asked[0]}"
+    if requests := source.offences + target.offences:
+        return f"it asked for {requests[0]}"
     kept = holds(method, Source) or holds(method, Target)
     return f"it keeps a reference to the data, as {kept}" if kept else ""
 

@@ -99,8 +99,8 @@ class Slot:
             os.chdir(folder)
         sys.path += [entry for entry in path if entry not in sys.path]
         os.environ.update(variables)
-        self._said: list[Any] = []
-        forward_warnings(self._said.append)
+        self._events: list[Any] = []
+        forward_warnings(self._events.append)
         self._crew = Crew([{}], limits)
 
     def ready(self) -> str:
@@ -110,15 +110,15 @@ class Slot:
         """The events of a job, in batches; warnings are among them."""
         since = time.monotonic()
         for event in self._crew.work([job]):
-            self._said.append(event)
+            self._events.append(event)
             if time.monotonic() - since >= BATCH:
                 yield self._take()
                 since = time.monotonic()
         yield self._take()
 
     def _take(self) -> list[Any]:
-        batch = list(self._said)
-        self._said.clear()
+        batch = list(self._events)
+        self._events.clear()
         return batch
 
 
@@ -177,7 +177,7 @@ def run(
 
     queue, wanted, stored = deque(map(Attempt, jobs)), cells_of(jobs), Stored(folder)
     places = [Place(ray, needs, limits) for _ in range(min(workers, len(jobs)))]
-    failed_starts, seen, told = 0, time.monotonic(), False
+    failed_starts, seen, warned = 0, time.monotonic(), False
     try:
         while queue or any(place.attempt for place in places):
             for place in places:
@@ -187,8 +187,8 @@ def run(
             ready, _ = ray.wait(list(waiting), timeout=1.0)
             if any(place.started for place in places):
                 seen = time.monotonic()
-            elif time.monotonic() - seen > PATIENCE and not told:
-                told = True
+            elif time.monotonic() - seen > PATIENCE and not warned:
+                warned = True
                 warnings.warn("Ray has found no place for a worker yet; see ray status.", stacklevel=2)
             for place in (waiting[one] for one in ready):
                 try:

@@ -94,8 +94,8 @@ def sbatch_parameters(options: Mapping[str, str], device: str, each: int) -> dic
                 raise UserError(f"--executor-options {name}={options[name]}: expected {unit}, a number.")
             parameters[name] = math.ceil(number) if name == "time" else f"{math.ceil(1024 * number)}MB"
     path = [entry for entry in map(os.path.abspath, sys.path) if os.path.isdir(entry)]
-    own = os.pathsep.join(entry for entry in path if not entry.startswith(sys.prefix))
-    parameters["setup"] = [f"export PYTHONPATH={shlex.quote(own)}", *filter(None, [options["setup"]])]
+    user_path = os.pathsep.join(entry for entry in path if not entry.startswith(sys.prefix))
+    parameters["setup"] = [f"export PYTHONPATH={shlex.quote(user_path)}", *filter(None, [options["setup"]])]
     return parameters
 
 
@@ -175,19 +175,21 @@ class Tasks:
         self.folder.mkdir(parents=True, exist_ok=True)
         packs = pack(attempts, min(TASKS * self.at_once, max_array_size()))
         minutes = max(map(time_limit, packs))
-        asked = {"time": minutes, "array_parallelism": self.at_once, **self.parameters}
-        asked["signal_delay_s"] = min(90, 15 * asked["time"])  # when a task is told of its time limit
+        wanted = {"time": minutes, "array_parallelism": self.at_once, **self.parameters}
+        wanted["signal_delay_s"] = min(90, 15 * wanted["time"])  # when Slurm warns a task of its time limit
         executor = submitit.SlurmExecutor(self.folder, max_num_timeout=10_000)
-        executor.update_parameters(**asked)
+        executor.update_parameters(**wanted)
         try:
             with executor.batch():
                 tasks = [
-                    executor.submit(Task([attempt.job for attempt in own], self.each, self.limits))
-                    for own in packs
+                    executor.submit(Task([attempt.job for attempt in pack], self.each, self.limits))
+                    for pack in packs
                 ]
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as problem:
-            said = str(getattr(problem, "stderr", "") or problem).strip().splitlines()
-            raise UserError(f"Slurm takes no job: {said[-1] if said else type(problem).__name__}.") from None
+            lines = str(getattr(problem, "stderr", "") or problem).strip().splitlines()
+            raise UserError(
+                f"Slurm takes no job: {lines[-1] if lines else type(problem).__name__}."
+            ) from None
         self.open += [Submitted(*pair) for pair in zip(tasks, packs, strict=True)]
 
     def look(self) -> Iterator[tuple[Submitted, str]]:
@@ -273,9 +275,9 @@ def _result(task: Submitted) -> Generator[Any, None, str]:
         lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
         if "Job not requeued because" in str(failure):
             return f"its Slurm task {task.name} was at its time limit before any cell was done"
-        said = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
+        error = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
         raise UserError(
-            f"a Slurm task could not run ({said}); its log is {task.task.paths.stderr}."
+            f"a Slurm task could not run ({error}); its log is {task.task.paths.stderr}."
         ) from None
     yield from events
     if problem is not None:
@@ -335,14 +337,14 @@ def max_array_size() -> int:
 
 def in_queue() -> set[str] | None:
     """The names of this user's tasks that wait or run; None if Slurm does not answer."""
-    said = _call("squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format", "%i")
-    return None if said is None else set(said.split())
+    output = _call("squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format", "%i")
+    return None if output is None else set(output.split())
 
 
 def accounted(name: str) -> str:
     """How Slurm's accounting says a task ended, e.g. ``FAILED (exit code 0, signal 9)``; "" if unknown."""
-    said = _call("sacct", "-X", "--noheader", "--parsable2", "-j", name, "-o", "State,ExitCode")
-    for line in (said or "").splitlines():
+    output = _call("sacct", "-X", "--noheader", "--parsable2", "-j", name, "-o", "State,ExitCode")
+    for line in (output or "").splitlines():
         state, _, codes = line.partition("|")
         code, _, number = codes.partition(":")
         if state not in ("", "RUNNING", "PENDING", "REQUEUED"):

@@ -50,8 +50,8 @@ def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[di
     names = [name.strip() for name in visible.split(",") if name.strip()]
     names = (names or [str(index) for index in range(count)])[:count]
     rank, ranks = local_rank(variables)
-    own = names[rank::ranks] or names[rank % max(1, len(names)) :][:1]
-    return tuple({"CUDA_VISIBLE_DEVICES": name} for name in own) or ({},)
+    ours = names[rank::ranks] or names[rank % max(1, len(names)) :][:1]
+    return tuple({"CUDA_VISIBLE_DEVICES": name} for name in ours) or ({},)
 
 
 def local_rank(variables: Mapping[str, str] = os.environ) -> tuple[int, int]:

@@ -72,19 +72,19 @@ def device_memory(options: Mapping[str, Any]) -> int:
 
 def executor_setup(options: Mapping[str, Any]) -> Setup:
     """What an executor is to know, with absolute paths. Raises UserError."""
-    own: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in split_list(str(options["executor_options"])):
         name, equals, value = text.partition("=")
         if not (name.strip() and equals):
             raise UserError(f"--executor-options {text}: expected KEY=VALUE.")
-        own[name.strip()] = value.strip()
+        values[name.strip()] = value.strip()
     return Setup(
         workers=str(options["workers"]),
         device=str(options["device"]),
         per_gpu=count(options["per_gpu"], "--per-gpu") or 1,
         limits=cell_limits(options),
         folder=Path(options["out"]).absolute(),
-        options=own,
+        options=values,
     )
 
 
@@ -107,7 +107,7 @@ def corruption_names(text: str) -> tuple[str, ...]:
 
 def pace_ratios(text: str) -> tuple[tuple[str, float], ...]:
     """``"tent=3.1,sar=5"`` → (("tent", 3.1), ("sar", 5.0)). Raises UserError."""
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for part in split_list(text):
         name, equals, value = part.rpartition("=")
         try:
@@ -118,10 +118,10 @@ def pace_ratios(text: str) -> tuple[tuple[str, float], ...]:
             raise UserError(
                 f"--pace-ratio {part}: expected METHOD=RATIO with a ratio above 0, e.g. tent=3.1."
             )
-        if name.strip() in found:
+        if name.strip() in ratios:
             raise UserError(f"--pace-ratio names {name.strip()} twice; name each method once.")
-        found[name.strip()] = ratio
-    return tuple(found.items())
+        ratios[name.strip()] = ratio
+    return tuple(ratios.items())
 
 
 CONVERT: dict[str, Callable[[Any], Any]] = {
@@ -148,14 +148,14 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     ``--stream mixed`` is another way to write ``--corruptions mixed``.
     """
     measured = [name for name in options if name in OPTIONS and OPTIONS[name].scope != "run"]
-    found = {
+    fields = {
         "settings" if name == "set" else name: CONVERT.get(name, str)(options[name]) for name in measured
     }
-    if found.get("stream") == "mixed":
-        if found.get("corruptions", CORRUPTIONS) not in (CORRUPTIONS, ("mixed",)):
+    if fields.get("stream") == "mixed":
+        if fields.get("corruptions", CORRUPTIONS) not in (CORRUPTIONS, ("mixed",)):
             raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
-        found |= {"corruptions": ("mixed",), "stream": ""}
-    return found
+        fields |= {"corruptions": ("mixed",), "stream": ""}
+    return fields
 
 
 def make_grid(options: Mapping[str, Any]) -> Grid:

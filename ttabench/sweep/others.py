@@ -43,7 +43,7 @@ class Others:
 
         Yields results as they are stored, and who is waited for. Returns what became free.
         """
-        told: tuple[str, ...] = ()
+        announced: tuple[str, ...] = ()
         while self._chains:
             # First the claims, then the store: what was stored before its claim ended is seen.
             free = [key for key in self._chains if self._claims.is_free(key)]
@@ -51,8 +51,8 @@ class Others:
             if free := [key for key in free if key in self._chains]:
                 return [self._unit(self._chains.pop(key)) for key in free]
             where = tuple(sorted({place for key in self._chains for place in self._claims.where(key)}))
-            if self._chains and where and where != told:
-                told = where
+            if self._chains and where and where != announced:
+                announced = where
                 yield Waiting(sum(map(len, self._chains.values())), where)
             if self._chains:
                 time.sleep(POLL)

@@ -24,10 +24,10 @@ def plain_grids(grid: Grid) -> list[Grid]:
         except UserError as problem:
             raise UserError(f"include rule {number}: {problem}" if number else str(problem)) from None
     used = {name for part in plain for name in method_names(part.methods)}
-    return [_own(part, used) for part in plain]
+    return [_without_others(part, used) for part in plain]
 
 
-def _own(part: Grid, used: set[str]) -> Grid:
+def _without_others(part: Grid, used: set[str]) -> Grid:
     """`part` without settings and compute ratios of methods that only other parts use.
 
     Those of methods that no part uses stay: they are mistakes, and named later.
@@ -51,8 +51,8 @@ def _by_dataset(part: Grid, grid: Grid, rule: Rule) -> list[Grid]:
         if shared:
             grids.append(replace(part, datasets=tuple(shared)))
             shared = []
-        own = {key: value for key, value in grid.per_dataset[name].items() if key not in rule}
-        grids.append(changed(replace(part, datasets=(name,)), own))
+        values = {key: value for key, value in grid.per_dataset[name].items() if key not in rule}
+        grids.append(changed(replace(part, datasets=(name,)), values))
     return [*grids, replace(part, datasets=tuple(shared))] if shared else grids
 
 
@@ -95,7 +95,7 @@ def is_excluded(rules: Iterable[Rule], cell: Cell, given: Mapping[str, str]) -> 
         methods = [parse_method(text) for text in rule.get("methods", ())]
         return all(value in rule.get(axis, (value,)) for axis, value in at.items()) and (
             "methods" not in rule
-            or any(name == cell.method and own.items() <= given.items() for name, own in methods)
+            or any(name == cell.method and settings.items() <= given.items() for name, settings in methods)
         )
 
     return any(map(names, rules))

@@ -36,10 +36,10 @@ def _from_variables(variables: Mapping[str, str]) -> Shard:
     A batch script has SLURM_PROCID and SLURM_NTASKS too, and is one process; only a step has SLURM_STEP_ID.
     """
     index, count = WHOLE
-    found = False
+    is_set = False
     try:
         if "SLURM_ARRAY_TASK_ID" in variables:
-            found = True
+            is_set = True
             low, high, count, step = (
                 int(variables[f"SLURM_ARRAY_TASK_{name}"]) for name in ("MIN", "MAX", "COUNT", "STEP")
             )
@@ -54,7 +54,7 @@ def _from_variables(variables: Mapping[str, str]) -> Shard:
             ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
         ):
             if name in variables and rank in variables:
-                found = True
+                is_set = True
                 size = int(variables[ranks])
                 index, count = index * size + int(variables[rank]), count * size
                 break
@@ -62,7 +62,7 @@ def _from_variables(variables: Mapping[str, str]) -> Shard:
         raise UserError(
             f"--shard auto: the variables of Slurm or torchrun are incomplete ({problem})."
         ) from None
-    if not found or not 0 <= index < count:
+    if not is_set or not 0 <= index < count:
         raise UserError(
             "--shard auto: expected SLURM_ARRAY_TASK_ID, RANK and WORLD_SIZE, or a step of srun in the "
             "environment; outside of Slurm and torchrun use --shard i/n."

@@ -149,7 +149,7 @@ def overridden(config: Mapping[str, Any], flags: Mapping[str, Any]) -> list[str]
     tables |= {f"[[include]] {n}: ": rule for n, rule in enumerate(config.get("include", ()), start=1)}
     for kind in ("per_method", "per_dataset"):
         tables |= {f"[{kind}.{key}] ": rule for key, rule in config.get(kind, {}).items()}
-    said = []
+    sentences = []
     for name, value in flags.items():
         places = []
         for place, table in tables.items():
@@ -161,8 +161,8 @@ def overridden(config: Mapping[str, Any], flags: Mapping[str, Any]) -> list[str]
                 places.append(f"{place}{name} = {table[name]}")
         if places:
             given = " ".join(value) if name == "set" else value
-            said.append(f"{OPTIONS[name].flag} {given} replaces {'; '.join(places)}.")
-    return said
+            sentences.append(f"{OPTIONS[name].flag} {given} replaces {'; '.join(places)}.")
+    return sentences
 
 
 def to_toml(grid: Grid) -> str:

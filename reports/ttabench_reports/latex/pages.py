@@ -149,8 +149,8 @@ class _Page:
     def _texts(self, marks: frozenset[str]) -> float:
         """Height of caption and footnotes."""
         caption = math.ceil(len(self.whole.caption) / CAPTION_WIDTH[self.form]) if self.first else 1
-        own = sum(len(self.whole.notes.get(mark, "")) + 4 for mark in marks)
-        notes = len(self.whole.footer) + own
+        length = sum(len(self.whole.notes.get(mark, "")) + 4 for mark in marks)
+        notes = len(self.whole.footer) + length
         return CAPTION * caption + NOTE * math.ceil(notes / NOTE_WIDTH[self.form]) + 14
 
 

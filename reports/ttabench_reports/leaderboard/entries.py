@@ -85,7 +85,7 @@ def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
     pages  file of the page of each folder, in the order in which they count.
     """
     lines = {id(line.row): line for line in overview.lines(chosen)}
-    found = []
+    listed = []
     for table in chosen.report.tables:
         for arch, rows in table.archs().items():
             within = [row for row in rows if row.measured and row.about["measured"]]
@@ -99,8 +99,8 @@ def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
                 _group(chosen, table, arch, *key, members, lines, pages)
                 for key, members in of_protocol.items()
             ]
-            found += sorted(made, key=lambda group: -len(group.entries))
-    return found
+            listed += sorted(made, key=lambda group: -len(group.entries))
+    return listed
 
 
 def _group(
@@ -161,13 +161,13 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
     return float(cells["seconds"].mean()) / seconds if len(one) == 1 and seconds else math.nan
 
 
-def filters(found: Sequence[Group]) -> list[dict[str, Any]]:
+def filters(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """The choices a reader has, as :func:`overview.filters` gives them; all of them, also with one value."""
-    listed = [(group, entry) for group in found for entry in group.entries]
+    listed = [(group, entry) for group in groups for entry in group.entries]
     choices: dict[str, tuple[str, dict[str, str]]] = {
-        "table": ("Dataset", {g.table.title: g.table.heading for g in found}),
-        "arch": ("Architecture", {g.arch: naming.arch(g.arch) for g in found}),
-        "protocol": ("Protocol", {g.caption: g.caption for g in found}),
+        "table": ("Dataset", {g.table.title: g.table.heading for g in groups}),
+        "arch": ("Architecture", {g.arch: naming.arch(g.arch) for g in groups}),
+        "protocol": ("Protocol", {g.caption: g.caption for g in groups}),
         "source": ("Source data", {e.line.source: e.line.source for _, e in listed}),
     }
     return [
@@ -176,9 +176,9 @@ def filters(found: Sequence[Group]) -> list[dict[str, Any]]:
     ]
 
 
-def table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
+def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
     """The lines as rows of :data:`COLUMNS`."""
-    for group in found:
+    for group in groups:
         for entry in group.entries:
             row, about = entry.row, entry.row.about
             yield {

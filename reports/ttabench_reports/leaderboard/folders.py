@@ -57,9 +57,9 @@ class About:
     @property
     def state(self) -> tuple[str, ...]:
         """``partial`` and ``stale``, or ``complete``."""
-        found = ["partial"] if self.counts["missing"] or self.counts["failed"] else []
-        found += ["stale"] if self.counts["stale"] else []
-        return tuple(found) or ("complete",)
+        states = ["partial"] if self.counts["missing"] or self.counts["failed"] else []
+        states += ["stale"] if self.counts["stale"] else []
+        return tuple(states) or ("complete",)
 
 
 def read(paths: Sequence[Path | str]) -> list[Folder]:
@@ -144,11 +144,11 @@ def merge(read: Sequence[Folder]) -> tuple[pd.DataFrame, list[Repeat]]:
         repeats.setdefault((name, earlier), []).append(_differing(correct, counting))
     merged = first.sort_index().drop(columns="_without").reset_index(drop=True)
     merged.attrs = {}
-    found = [
+    folders = [
         Repeat(name, earlier, len(images), sum(map(bool, images)), max(images))
         for (name, earlier), images in repeats.items()
     ]
-    return merged, found
+    return merged, folders
 
 
 def _differing(first: bytes, second: bytes) -> int:

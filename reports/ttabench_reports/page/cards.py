@@ -100,7 +100,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         protocol(table, row),
         given(row.about),
         _settings(str(row.about["config"])),
-        tuple((name, found) for name, values in facts.items() if (found := _distinct(values))),
+        tuple((name, texts) for name, values in facts.items() if (texts := _distinct(values))),
         len(ok),
         int(ok["stale"].sum()),
     )
@@ -116,16 +116,18 @@ def machines(cells: pd.DataFrame) -> list[str]:
 
 
 def ranges(texts: Iterable[str]) -> list[str]:
-    """Texts that differ in their numbers only, as one with their range: ``uses 1.9 to 5.0 classes``."""
+    """Texts that differ in their numbers only, as one with their range: ``1.9 to 5.0 effective classes``."""
     kinds: dict[str, list[str]] = {}
     for text in _distinct(texts):
         kinds.setdefault(kind(text), []).append(text)
-    found = []
-    for alike in kinds.values():
+    merged = []
+    for similar in kinds.values():
         notes = Notes()
-        letters = [notes.letter(text) for text in alike]
-        found.append(alike[0] if len(alike) == 1 else notes.text(letters[0]))  # the former is never shortened
-    return found
+        letters = [notes.letter(text) for text in similar]
+        merged.append(
+            similar[0] if len(similar) == 1 else notes.text(letters[0])
+        )  # the former is never shortened
+    return merged
 
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:
@@ -134,10 +136,10 @@ def _distinct(values: Iterable[str]) -> tuple[str, ...]:
 
 def _settings(config: str) -> tuple[tuple[str, str], ...]:
     try:
-        found: dict[str, Any] = dict(json.loads(config or "{}"))
+        settings: dict[str, Any] = dict(json.loads(config or "{}"))
     except (ValueError, TypeError):
         return (("config", config),)
-    return tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(found.items()))
+    return tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(settings.items()))
 
 
 def days(written: pd.Series[float]) -> str:

@@ -67,17 +67,17 @@ def _stored(chosen: Selected, texts: _Texts) -> list[tuple[str, list[Any]]]:
         cells["written"], machines, cells["code"], cells["status"], cells["reason"], cells["alarm"],
         cells["stale_because"], strict=True,
     )  # fmt: skip
-    found = []
-    for corruption, seed, accuracy, below, above, seconds, cell_id, when, machine, code, *said in columns:
-        status, reason, alarm, stale = said
+    listed = []
+    for corruption, seed, accuracy, below, above, seconds, cell_id, when, machine, code, *outcome in columns:
+        status, reason, alarm, stale = outcome
         why = [f"{status}: {reason or 'no reason stored'}"] if math.isnan(accuracy) else []
         why += [f"alarm: {alarm}"] if alarm else []
         why += [f"stale: {stale or 'made with other code'}"] if stale else []
-        found.append((corruption, [
+        listed.append((corruption, [
             int(seed), _number(accuracy), _number(below, 2), _number(above, 2), _number(seconds, 3), cell_id,
             _number(when, 0), texts.number(machine), texts.number(code), texts.number("; ".join(why)),
         ]))  # fmt: skip
-    return found
+    return listed
 
 
 def _row(

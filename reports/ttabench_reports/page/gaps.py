@@ -31,28 +31,28 @@ class Gap:
 
 def gaps(cells: pd.DataFrame, attrs: Mapping[Hashable, Any]) -> list[Gap]:
     """The troubles of `cells` (see :func:`frames.checked`), and what their folders planned and lack."""
-    found = _planned(attrs.get(MISSING, ()))
+    listed = _planned(attrs.get(MISSING, ()))
     ok = cells["accuracy"].notna()
-    found += _group("failed", cells[~ok & (cells["status"] != "n/a")], "reason")
-    found += _group("stale", cells[ok & cells["stale"]], "stale_because")
-    found += _group("n/a", cells[~ok & (cells["status"] == "n/a")], "reason")
-    found += _group("alarm", cells[ok & (cells["alarm"] != "")], "alarm")
-    found += _group("warning", cells[ok & (cells["warning"] != "")], "warning")
-    return found
+    listed += _group("failed", cells[~ok & (cells["status"] != "n/a")], "reason")
+    listed += _group("stale", cells[ok & cells["stale"]], "stale_because")
+    listed += _group("n/a", cells[~ok & (cells["status"] == "n/a")], "reason")
+    listed += _group("alarm", cells[ok & (cells["alarm"] != "")], "alarm")
+    listed += _group("warning", cells[ok & (cells["warning"] != "")], "warning")
+    return listed
 
 
 def _planned(absent: Sequence[Any]) -> list[Gap]:
     """One gap for the methods that lack the same cells."""
-    alike: dict[tuple[Any, ...], list[Any]] = {}
+    groups: dict[tuple[Any, ...], list[Any]] = {}
     for one in absent:
-        alike.setdefault((one.arch, one.dataset, one.severity, one.corruptions), []).append(one)
+        groups.setdefault((one.arch, one.dataset, one.severity, one.corruptions), []).append(one)
     return [
         Gap(
             "missing", tuple(naming.method(one.method) for one in members), naming.arch(arch),
             (naming.where(naming.dataset(dataset), severity),), _titles(corruptions),
             sum(one.cells for one in members), "planned, not measured yet; the same sweep goes on with it",
         )
-        for (arch, dataset, severity, corruptions), members in alike.items()
+        for (arch, dataset, severity, corruptions), members in groups.items()
     ]  # fmt: skip
 
 
@@ -60,19 +60,19 @@ def _group(name: str, cells: pd.DataFrame, column: str) -> list[Gap]:
     """One gap for each architecture and kind of reason."""
     if cells.empty:
         return []
-    found = []
+    listed = []
     for (arch, _), group in cells.assign(_kind=cells[column].map(kind)).groupby(
         ["arch", "_kind"], sort=False
     ):
         places = group[["dataset", "severity"]].drop_duplicates().itertuples(index=False)
         methods = sorted({naming.method(label) for label in group["method"]}, key=str.casefold)
-        found.append(Gap(
+        listed.append(Gap(
             name, tuple(methods), naming.arch(str(arch)),
             tuple(naming.where(naming.dataset(dataset), severity) for dataset, severity in places),
             _titles(group["corruption"].unique()), len(group),
             "; ".join(cards.ranges(group[column])) or "no reason stored",
         ))  # fmt: skip
-    return found
+    return listed
 
 
 def _titles(corruptions: Iterable[str]) -> tuple[str, ...]:

@@ -56,19 +56,19 @@ class Line:
 
 def lines(chosen: Selected) -> list[Line]:
     """One line for each measured row, in the order of the tables."""
-    found = []
+    listed = []
     for table in chosen.report.tables:
         findings = chosen.report.findings(table)
         low = floor(table)
         for row in table.rows:
             if row.measured:
-                own = findings[id(row)]
-                found.append(Line(
-                    table, row, chosen.numbers[id(row)], cards.card_id(table, row), given(row.about), own,
+                finding = findings[id(row)]
+                listed.append(Line(
+                    table, row, chosen.numbers[id(row)], cards.card_id(table, row), given(row.about), finding,
                     source_data(row), _state(row, table), table.places.get((id(row), MEAN), ""),
-                    _picture(row, own, low),
+                    _picture(row, finding, low),
                 ))  # fmt: skip
-    return found
+    return listed
 
 
 def source_data(row: Row) -> str:
@@ -98,16 +98,16 @@ def _picture(row: Row, finding: evidence.Finding, low: float) -> tuple[float, fl
 
 
 def _state(row: Row, table: Table) -> tuple[str, ...]:
-    said = ["stale"] if row.about["stale"] else []
+    states = ["stale"] if row.about["stale"] else []
     word = row.words.get(MEAN, "")
     if word == "n/a":
-        said.append("n/a")
+        states.append("n/a")
     elif math.isnan(row.value(MEAN)):
         whole = sum(not math.isnan(row.value(c)) and c not in row.partial for c in table.main)
-        said.append(f"{whole} of {len(table.main)} corruptions")
+        states.append(f"{whole} of {len(table.main)} corruptions")
     if any(text.startswith("alarm") for texts in row.remarks.values() for text in texts):
-        said.append("alarm")
-    return tuple(said)
+        states.append("alarm")
+    return tuple(states)
 
 
 def title(tables: Sequence[Table]) -> str:
@@ -115,21 +115,21 @@ def title(tables: Sequence[Table]) -> str:
     return ", ".join(dict.fromkeys(naming.dataset(table.key["dataset"]) for table in tables))
 
 
-def several(found: Sequence[Line]) -> Mapping[str, bool]:
+def several(listed: Sequence[Line]) -> Mapping[str, bool]:
     """Which columns tell lines apart."""
     return {
-        "dataset": len({line.table.heading for line in found}) > 1,
-        "seeds": any(line.row.about["seeds"] > 1 for line in found),
+        "dataset": len({line.table.heading for line in listed}) > 1,
+        "seeds": any(line.row.about["seeds"] > 1 for line in listed),
     }
 
 
-def filters(found: Sequence[Line]) -> list[dict[str, Any]]:
+def filters(listed: Sequence[Line]) -> list[dict[str, Any]]:
     """The choices a reader has: (value, words) by what they look at; none where there is but one."""
     choices: dict[str, dict[str, str]] = {
-        "table": {line.table.title: line.table.heading for line in found},
-        "arch": {line.row.arch: naming.arch(line.row.arch) for line in found},
-        "mode": {line.given.mode: line.given.mode for line in found},
-        "source": {line.source: line.source for line in found},
+        "table": {line.table.title: line.table.heading for line in listed},
+        "arch": {line.row.arch: naming.arch(line.row.arch) for line in listed},
+        "mode": {line.given.mode: line.given.mode for line in listed},
+        "source": {line.source: line.source for line in listed},
     }
     labels = {"table": "Dataset", "arch": "Architecture", "mode": "Mode", "source": "Source data"}
     return [
@@ -144,12 +144,12 @@ def counts(cells: pd.DataFrame, troubles: Sequence[Gap]) -> list[tuple[int, str,
     by_kind: dict[str, int] = {}
     for gap in troubles:
         by_kind[gap.kind] = by_kind.get(gap.kind, 0) + gap.cells
-    found = [(int(cells["accuracy"].notna().sum()), "cells measured", "#means")]
-    said = {
+    counted = [(int(cells["accuracy"].notna().sum()), "cells measured", "#means")]
+    labels = {
         "missing": "missing",
         "failed": "failed",
         "stale": "stale",
         "n/a": "n/a",
         "alarm": "with an alarm",
     }
-    return found + [(by_kind[kind], text, "#gaps") for kind, text in said.items() if kind in by_kind]
+    return counted + [(by_kind[kind], text, "#gaps") for kind, text in labels.items() if kind in by_kind]

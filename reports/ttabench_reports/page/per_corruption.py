@@ -91,11 +91,11 @@ def _lines(
 def _entry(row: Row, column: str, table: Table, rise: Row | None, low: float) -> Entry:
     value = row.value(column)
     marks = row.letters.get(column, "")
-    apart = "m" if column in (MEAN, MEAN_EXTRA) else ""
+    mean_class = "m" if column in (MEAN, MEAN_EXTRA) else ""
     if math.isnan(value):
-        return Entry("", row.words.get(column, ""), marks, f"word {apart}".strip())
+        return Entry("", row.words.get(column, ""), marks, f"word {mean_class}".strip())
     shade = round(SHADES * max(value - low, 0) / (100 - low))
     place = table.places.get((id(row), column), "")
-    classes = " ".join(filter(None, (f"h{shade}", place, apart)))
+    classes = " ".join(filter(None, (f"h{shade}", place, mean_class)))
     points = words.signed(rise.printed(column)) if rise else ""
     return Entry(exact(value), words.number(value), marks, classes, points)

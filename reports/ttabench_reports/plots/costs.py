@@ -59,17 +59,17 @@ def cost_plots(report: Report) -> Iterator[Drawing]:
 def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> Drawing:
     height = len(panels) * (HEADING + BODY + TICKS) + BOTTOM
     figure = Figure(figsize=(WIDTH, height))
-    rows = [row for own in panels.values() for row in own]
+    rows = [row for members in panels.values() for row in members]
     costs = [row.about[cost] for row in rows]
     room = max((max(costs) / min(costs)) ** 0.07, 1.05)
-    for k, (arch, own) in enumerate(panels.items()):
+    for k, (arch, members) in enumerate(panels.items()):
         bottom = height - (k + 1) * (HEADING + BODY + TICKS) + TICKS
         place = (LEFT / WIDTH, bottom / height, (WIDTH - LEFT - RIGHT) / WIDTH, BODY / height)
         axes = figure.add_axes(place)
         axes.set_title(naming.arch(arch), loc="left", weight="bold", size=SIZE + 0.5, pad=2)
         axes.set_xscale("log")
         axes.set_xlim(min(costs) / room, max(costs) * room)
-        _panel(axes, own, [(row.about[cost], row.value(MEAN)) for row in own])
+        _panel(axes, members, [(row.about[cost], row.value(MEAN)) for row in members])
     label, meaning = AXES[cost]
     figure.text(0.5 * (1 + (LEFT - RIGHT) / WIDTH), 0, label, ha="center", va="bottom")
     caption = (

@@ -59,12 +59,12 @@ def curves(
     height = lines * (HEADING + body + ticks) + AXIS_LABEL + legend
     figure = Figure(figsize=(WIDTH, height))
     made: list[Axes] = []
-    for k, (arch, own) in enumerate(panels.items()):
+    for k, (arch, group) in enumerate(panels.items()):
         left = LEFT + (k % columns) * (width + BETWEEN)
         top = height - (k // columns) * (HEADING + body + ticks) - HEADING
         axes = figure.add_axes((left / WIDTH, (top - body) / height, width / WIDTH, body / height))
         axes.set_title(naming.arch(arch), loc="left", weight="bold", size=SIZE + 0.5, pad=2)
-        for curve in sorted(own, key=lambda curve: _layer(curve.row, looks)):
+        for curve in sorted(group, key=lambda curve: _layer(curve.row, looks)):
             _draw(axes, curve, looks.get(curve.row.method))
         axes.grid(True)
         if k % columns == 0:
@@ -101,7 +101,7 @@ def _draw(axes: Axes, curve: Curve, look: Look | None) -> None:
 
 
 def _entries(panels: Panels, looks: Mapping[str, Look]) -> list[tuple[str, Line2D]]:
-    rows = {curve.row.method: curve.row for own in panels.values() for curve in own}
+    rows = {curve.row.method: curve.row for group in panels.values() for curve in group}
     entries = [
         (
             rows[method].name + rows[method].flags,
@@ -128,6 +128,6 @@ def _columns(labels: Sequence[str]) -> int:
 
 def others(panels: Panels, looks: Mapping[str, Look]) -> str:
     """A sentence that names the gray curves; ends with a space, if there is any."""
-    rows = {curve.row.method: curve.row for own in panels.values() for curve in own}
+    rows = {curve.row.method: curve.row for group in panels.values() for curve in group}
     names = [row.name for method, row in rows.items() if method not in looks]
     return f"Gray: {', '.join(names)}. " if names else ""

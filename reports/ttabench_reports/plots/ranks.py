@@ -47,12 +47,12 @@ def _diagram(table: Table, panels: Sequence[Panel]) -> Drawing:
     made = stack(panels, 0.02, BOTTOM, RIGHT)
     axes = made.axes
     for placed in made.lines:
-        row, own, y = placed.row, placed.line.ranks, placed.middle
-        if own is None:
+        row, of_row, y = placed.row, placed.line.ranks, placed.middle
+        if of_row is None:
             continue
         source, mean = row.kind == "source", _mean(placed.line)
         colour = GREY if source else ORANGE if row.offline else BLUE
-        axes.plot([own.min(), own.max()], [y, y], color=colour, linewidth=1.0, alpha=0.55)
+        axes.plot([of_row.min(), of_row.max()], [y, y], color=colour, linewidth=1.0, alpha=0.55)
         marker = "s" if source else "D" if row.offline else "o"
         axes.plot(mean, y, marker, color=colour, markersize=3.4, markeredgewidth=0)
         axes.annotate(

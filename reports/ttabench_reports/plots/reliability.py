@@ -23,9 +23,9 @@ def reliability_diagrams(report: Report) -> Iterator[Drawing]:
     """One for each dataset at its highest severity, of the rows whose cells store their confidences."""
     for table in highest_severities(report.tables):
         panels = {
-            arch: own
+            arch: group
             for arch, rows in methods(table).items()
-            if (own := [curve for row in rows if (curve := _curve(row))])
+            if (group := [curve for row in rows if (curve := _curve(row))])
         }
         for part in parts(panels):
             yield _diagram(table, part)
@@ -40,14 +40,14 @@ def _curve(row: Row) -> Curve | None:
 
 
 def _diagram(table: Table, panels: Panels) -> Drawing:
-    drawn = {arch: [curve.row for curve in own] for arch, own in panels.items()}
+    drawn = {arch: [curve.row for curve in group] for arch, group in panels.items()}
     chosen = looks(drawn, lambda row: row.value(MEAN))
     figure, made = curves(panels, chosen, "Confidence (%)", "Accuracy (%)", square=True)
     for axes, rows in zip(made, drawn.values(), strict=True):
         axes.set(xlim=(0, 100), ylim=(0, 100), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
         axes.axline((0, 0), slope=1, color=GREY, linewidth=0.5, dashes=(2, 2), zorder=1)
         _errors(axes, rows, chosen)
-    rows = [row for own in drawn.values() for row in own]
+    rows = [row for group in drawn.values() for row in group]
     caption = (
         f"Accuracy by confidence on {table.heading}, over all corruptions, in 15 bins; bins with less than "
         f"{100 * LEAST:g}\u00a0% of the images are left out. Above the dotted line predictions are "

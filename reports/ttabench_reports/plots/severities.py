@@ -31,29 +31,29 @@ def _panels(family: Sequence[Table], severities: Sequence[int]) -> dict[str, lis
     rows: dict[str, dict[str, Row]] = {}
     values: dict[tuple[str, str], dict[int, float]] = {}
     for table, severity in zip(family, severities, strict=True):
-        for arch, own in methods(table).items():
-            for row in own:
+        for arch, rows_of_arch in methods(table).items():
+            for row in rows_of_arch:
                 rows.setdefault(arch, {})[row.method] = row
                 values.setdefault((arch, row.method), {})[severity] = row.value(MEAN)
     return {
         arch: [
             Curve(row, severities, [values[arch, method].get(s, math.nan) for s in severities])
-            for method, row in own.items()
+            for method, row in rows_of_arch.items()
             if not all(map(math.isnan, values[arch, method].values()))
         ]
-        for arch, own in rows.items()
+        for arch, rows_of_arch in rows.items()
     }
 
 
 def _severity_curves(family: Sequence[Table], severities: Sequence[int], panels: Panels) -> Drawing:
     chosen = looks(
-        {arch: [curve.row for curve in own] for arch, own in panels.items()}, partial(_mean, panels)
+        {arch: [curve.row for curve in group] for arch, group in panels.items()}, partial(_mean, panels)
     )
     figure, made = curves(panels, chosen, "Severity", "Mean accuracy (%)")
     for axes in made:
         axes.set_xticks(severities)
     table = family[-1]
-    rows = [curve.row for own in panels.values() for curve in own]
+    rows = [curve.row for group in panels.values() for curve in group]
     caption = (
         f"Mean accuracy (%) over the corruptions of {table.family} by severity. "
         f"{others(panels, chosen)}{flags(rows)}{protocol(table)}"

@@ -36,8 +36,10 @@ def _windows(table: Table) -> Iterator[Drawing]:
             arch: [_over_windows(row, column) for row in rows if column in row.windows]
             for arch, rows in measured.items()
         }
-        panels = {arch: own for arch, own in panels.items() if own}
-        lengths = {curve.row.windows[column].merged(MOST).length for own in panels.values() for curve in own}
+        panels = {arch: group for arch, group in panels.items() if group}
+        lengths = {
+            curve.row.windows[column].merged(MOST).length for group in panels.values() for curve in group
+        }
         several = " and ".join(f"{length:,}" for length in sorted(lengths))
         for part in parts(panels):
             meaning = f"{naming.title(column)} stream, in windows of {several} images"
@@ -46,9 +48,9 @@ def _windows(table: Table) -> Iterator[Drawing]:
 
 def _over_windows(row: Row, column: str) -> Curve:
     """The accuracy of each window at its middle."""
-    own = row.windows[column].merged(MOST)
-    middles = (np.arange(len(own.accuracy)) + 0.5) * own.length / 1000
-    return Curve(row, middles.tolist(), own.accuracy.tolist())
+    windows = row.windows[column].merged(MOST)
+    middles = (np.arange(len(windows.accuracy)) + 0.5) * windows.length / 1000
+    return Curve(row, middles.tolist(), windows.accuracy.tolist())
 
 
 def _continual(table: Table) -> Iterator[Drawing]:
@@ -63,7 +65,7 @@ def _continual(table: Table) -> Iterator[Drawing]:
         arch: [Curve(row, places, [row.value(c) for c in order]) for row in rows if _follows(row, order)]
         for arch, rows in measured.items()
     }
-    for part in parts({arch: own for arch, own in panels.items() if own}):
+    for part in parts({arch: group for arch, group in panels.items() if group}):
         meaning = "corruptions in the order of the stream; methods are not reset between them"
         yield _drawing(table, part, "", "Corruption", meaning, order)
 
@@ -76,13 +78,13 @@ def _follows(row: Row, order: Sequence[str]) -> bool:
 def _drawing(
     table: Table, panels: Panels, column: str, x: str, meaning: str, order: Sequence[str] = ()
 ) -> Drawing:
-    drawn = {arch: [curve.row for curve in own] for arch, own in panels.items()}
+    drawn = {arch: [curve.row for curve in group] for arch, group in panels.items()}
     chosen = looks(drawn, lambda row: row.value(column or MEAN), lowest=2)
     figure, made = curves(panels, chosen, x, "Accuracy (%)", ticks=0.3 if order else 0.2)
     for axes in made:
         if order:
             _name_corruptions(axes, order)
-    rows = [row for own in drawn.values() for row in own]
+    rows = [row for group in drawn.values() for row in group]
     hidden = others(panels, chosen)
     caption = (
         f"Accuracy (%) over the stream on {table.heading}: {meaning}. "

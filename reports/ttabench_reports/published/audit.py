@@ -76,7 +76,7 @@ def mean(values: Sequence[Interval]) -> Interval:
 
 def audit() -> list[Finding]:
     """Every misprint of the published numbers that can be told from the numbers themselves."""
-    return [one for one, found in _recomputed() if not found.meets(Interval.of(one.printed))]
+    return [one for one, bounds in _recomputed() if not bounds.meets(Interval.of(one.printed))]
 
 
 def checked() -> int:

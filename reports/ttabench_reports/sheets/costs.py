@@ -41,9 +41,9 @@ def cost(report: Report) -> Sheet | None:
     on_device = any(row.about["device_mb"] > 0 for row in rows)
     for table in report.tables:
         blocks: list[list[Line]] = []
-        for arch, own in words.archs(measured_rows(table)).items():
+        for arch, rows_of_arch in words.archs(measured_rows(table)).items():
             block: list[Line] = []
-            for row in own:
+            for row in rows_of_arch:
                 name, lacking = notes.label(row), costs.lacks(row)
                 marks = name.marks + (notes.mark(lacking) if lacking else "")
                 block.append([

@@ -108,10 +108,10 @@ def statistics(report: Report) -> Sheet:
 def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets side by side; three of them in a sheet."""
     tables = [table for table in report.tables if any(_known_clean(row) for row in measured_rows(table))]
-    alike: dict[object, list[Table]] = {}
+    similar: dict[object, list[Table]] = {}
     for table in tables:
-        alike.setdefault((table.key["severity"], table.difference), []).append(table)
-    families = list(alike.values()) if any(len(family) > 1 for family in alike.values()) else [tables]
+        similar.setdefault((table.key["severity"], table.difference), []).append(table)
+    families = list(similar.values()) if any(len(family) > 1 for family in similar.values()) else [tables]
     parts = [family[k : k + 3] for family in families for k in range(0, len(family), 3)]
     for number, part in enumerate(parts, 1):
         yield _drop(part, "drop" if number == 1 else f"drop_{number}")

@@ -13,12 +13,12 @@ def given(report: Report) -> Sheet:
         for row in table.rows:
             if not row.measured:
                 continue
-            own = had.given(row.about)
-            settings = own.settings + (f" ({own.chosen})" if own.chosen else "")
-            epochs = str(own.epochs) if own.epochs else "–"
+            facts = had.given(row.about)
+            settings = facts.settings + (f" ({facts.chosen})" if facts.chosen else "")
+            epochs = str(facts.epochs) if facts.epochs else "–"
             texts = (
-                row.name.partition(" [")[0], own.mode, str(own.batch_size), epochs, own.source, settings,
-                own.deviations,
+                row.name.partition(" [")[0], facts.mode, str(facts.batch_size), epochs, facts.source,
+                settings, facts.deviations,
             )  # fmt: skip
             lines.setdefault(texts, [Cell(text) for text in texts])
     heads = [

@@ -24,21 +24,22 @@ FOOTER = (
 
 def sheets(report: Report) -> Iterator[Sheet]:
     for table in report.tables:
-        found = list(stabilities(table))
-        if not found:
+        listed = list(stabilities(table))
+        if not listed:
             continue
         groups = []
-        for arch, rows in words.archs([one.row for one in found]).items():
-            lines = [_line(one) for one in found if any(one.row is row for row in rows)]
+        for arch, rows in words.archs([one.row for one in listed]).items():
+            lines = [_line(one) for one in listed if any(one.row is row for row in rows)]
             groups.append(Group(arch, [lines]))
-        lengths = sorted({own.length for one in found for own in one.row.windows.values()})
-        said = " and ".join(f"{length:,}" for length in lengths)
+        lengths = sorted({windows.length for one in listed for windows in one.row.windows.values()})
+        lengths_text = " and ".join(f"{length:,}" for length in lengths)
         seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
         caption = words.join(
-            f"Stability on {table.heading}, in windows of {said} images. Protocol: {table.protocol}.", seeds
+            f"Stability on {table.heading}, in windows of {lengths_text} images. Protocol: {table.protocol}.",
+            seeds,
         )
         name = f"stability_{naming.slug(table.title)}"
-        notes = dict(table.legend((), [one.row for one in found]))
+        notes = dict(table.legend((), [one.row for one in listed]))
         yield Sheet(name, caption, FOOTER, HEADS, groups, notes=notes)
 
 

@@ -69,12 +69,12 @@ def other_files(source: Path) -> list[str]:
     """The files that are no image in a class folder, relative to `source`; hidden files are not listed."""
     if not source.is_dir():
         return []
-    found = []
+    others = []
     for folder in (source, *(source / name for name in class_folders(source))):
         images = set(image_files(folder)) if folder != source else set()
         files = (path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-        found += [str(path.relative_to(source)) for path in files if path not in images]
-    return sorted(found)
+        others += [str(path.relative_to(source)) for path in files if path not in images]
+    return sorted(others)
 
 
 def _resized(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

@@ -94,10 +94,10 @@ def rewrapped(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str,
 
 def _wrappers(names: Collection[str]) -> str:
     """The prefix that wrappers added to all names, e.g. ``module.model.``; "" if there is none."""
-    found = ""
-    while more := next((p for p in PREFIXES if names and all(n.startswith(found + p) for n in names)), ""):
-        found += more
-    return found
+    prefix = ""
+    while more := next((p for p in PREFIXES if names and all(n.startswith(prefix + p) for n in names)), ""):
+        prefix += more
+    return prefix
 
 
 def _holds(tensors: Mapping[Any, Any], key: str) -> bool:

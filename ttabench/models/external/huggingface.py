@@ -60,9 +60,9 @@ class Logits(nn.Module):
         return logits
 
 
-def _package(asked: str) -> ModuleType:
+def _package(name: str) -> ModuleType:
     try:
         import transformers
     except ImportError:
-        raise UserError(f"{asked} needs transformers: pip install 'ttabench[hf]'.") from None
+        raise UserError(f"{name} needs transformers: pip install 'ttabench[hf]'.") from None
     return transformers  # type: ignore[no-any-return]

@@ -127,14 +127,14 @@ def checkpoint(arch: str, dataset: Dataset) -> Checkpoint:
     of 100 classes is the checkpoint trained on CIFAR-100. Datasets are identified by number of classes and
     image size. Raises UserError for an unknown name, or if no checkpoint fits the dataset.
     """
-    asked = arch.removeprefix(PREFIX).lower().replace("-", "_")
-    names = {asked, _member(asked, dataset.image_size)}
+    wanted = arch.removeprefix(PREFIX).lower().replace("-", "_")
+    names = {wanted, _member(wanted, dataset.image_size)}
     with_name = [each for each in PUBLISHED if names & {each.name, _plain(each.name)}]
     for each in with_name:
         if (each.num_classes, each.image_size) == (dataset.num_classes, dataset.image_size):
             return each
     if not with_name:
-        raise unknown("official checkpoint", asked, NAMES)
+        raise unknown("official checkpoint", wanted, NAMES)
     made = " or ".join(f"{c.trained_on} ({c.num_classes} classes, {c.image_size} pixels)" for c in with_name)
     raise UserError(
         f"{arch} was trained on {made}, but {dataset.name} has {dataset.num_classes} classes and "

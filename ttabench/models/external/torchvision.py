@@ -60,12 +60,12 @@ class TorchvisionModel(ExternalModel):
         return name, entries[wanted]
 
 
-def _models(asked: str) -> ModuleType:
+def _models(name: str) -> ModuleType:
     try:
         from torchvision import models
     except (ImportError, RuntimeError) as problem:  # RuntimeError if it was built for another torch
         raise UserError(
-            f"{asked} needs torchvision ({str(problem).splitlines()[0]}): pip install 'ttabench[timm]', with "
+            f"{name} needs torchvision ({str(problem).splitlines()[0]}): pip install 'ttabench[timm]', with "
             "the torchvision made for the torch installed."
         ) from None
     return models  # type: ignore[no-any-return]
