@@ -8,6 +8,7 @@ randomness: another seed gives another number on the same images.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -192,29 +193,13 @@ class Spread:
     @classmethod
     def from_moments(cls, sums: NDArray[np.float64], products: NDArray[np.float64], n: int) -> Spread:
         """From the sums over n images (seeds,) and of products (seeds, seeds)."""
-        seeds = len(sums)
-        mean = float(sums.sum()) / (seeds * n)
-        squares_image = max(float(products.sum()) / seeds**2 - n * mean**2, 0.0)  # of means over seeds
-        plain = squares_image / (n - 1) / n
-        if seeds == 1:
-            return cls(mean, math.sqrt(plain), math.sqrt(plain), 0.0, n, 1)
-        by_seed = sums / n
-        squares_seed = max(float((by_seed**2).sum()) - seeds * mean**2, 0.0)
-        total = max(float(np.trace(products)) - seeds * n * mean**2, 0.0)
-        rest = max(total - seeds * squares_image - n * squares_seed, 0.0) / ((seeds - 1) * (n - 1))
-        images_only = max(plain - rest / (n * seeds), 0.0)
-        return cls(
-            mean,
-            math.sqrt(plain),
-            math.sqrt(images_only),
-            math.sqrt(squares_seed / (seeds - 1) / seeds),
-            n,
-            seeds,
-        )
+        mean, plain, images, by_seed = (float(value) for value in _components(sums, products, n))
+        return cls(mean, math.sqrt(plain), math.sqrt(images), math.sqrt(by_seed), n, len(sums))
 
     def p_value(self) -> float:
         """Of a mean of zero, two-sided: the level at which an interval of Student's t just reaches zero."""
-        return _p_value(abs(self.mean), self.images, self.n_images - 1, self.seeds, self.n_seeds - 1)
+        mean, images, seeds = (np.array([value]) for value in (self.mean, self.images, self.seeds))
+        return float(_p_values(mean, images, seeds, self.n_images, self.n_seeds)[0])
 
     def interval(self, draws: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
         """(low, high). draws: :func:`bootstrap_means` of the values' mean over the seeds, (times,)."""
@@ -273,27 +258,62 @@ class Moments:
         products = p[a, :, a] - p[a, :, b] - p[b, :, a] + p[b, :, b]
         return Spread.from_moments(self.sums[a] - self.sums[b], products, self.n)
 
-    def discordant(self, method: int, minus: int) -> tuple[int, int]:
-        """How many images only `method`, and only the other, got right; of 0 and 1, in the first seed."""
-        p, (a, b) = self.products, (method, minus)
+    def p_values(self, method: int, others: Sequence[int]) -> NDArray[np.float64]:
+        """:meth:`Spread.p_value` of a method's differences from each of `others`: (others,)."""
+        p, (a, b) = self.products, (method, list(others))
+        products = p[a, :, a] - p[a][:, b].swapaxes(0, 1) - p[b][:, :, a] + p[b, :, b]
+        mean, _, images, by_seed = _components(self.sums[a] - self.sums[b], products, self.n)
+        return _p_values(mean, np.sqrt(images), np.sqrt(by_seed), self.n, self.sums.shape[1])
+
+    def discordant(self, method: int, other: int | Sequence[int]) -> tuple[Any, Any]:
+        """How many images only `method`, and only the other (or each of others), got right.
+
+        Of values 0 and 1, in the first seed.
+        """
+        p, (a, b) = self.products, (method, other)
         both = p[a, 0, b, 0]
-        return int(p[a, 0, a, 0] - both), int(p[b, 0, b, 0] - both)
+        return p[a, 0, a, 0] - both, p[b, 0, b, 0] - both
 
 
-def _p_value(mean: float, error_images: float, images: int, error_seeds: float, seeds: int) -> float:
-    """The level at which an interval around `mean`, with these degrees of freedom, just reaches zero.
+def _components(
+    sums: NDArray[np.float64], products: NDArray[np.float64], n: int
+) -> tuple[NDArray[np.float64], ...]:
+    """Mean, and its variances: plain, of images, of seeds (see :class:`Spread`).
+
+    From sums over n images (…, seeds) and sums of products (…, seeds, seeds).
+    """
+    seeds = sums.shape[-1]
+    mean = sums.sum(axis=-1) / (seeds * n)
+    squares_image = np.maximum(
+        products.sum(axis=(-2, -1)) / seeds**2 - n * mean**2, 0.0
+    )  # of means over seeds
+    plain = squares_image / (n - 1) / n
+    if seeds == 1:
+        return mean, plain, plain, np.zeros_like(plain)
+    squares_seed = np.maximum(((sums / n) ** 2).sum(axis=-1) - seeds * mean**2, 0.0)
+    total = np.maximum(np.trace(products, axis1=-2, axis2=-1) - seeds * n * mean**2, 0.0)
+    rest = np.maximum(total - seeds * squares_image - n * squares_seed, 0.0) / ((seeds - 1) * (n - 1))
+    return mean, plain, np.maximum(plain - rest / (n * seeds), 0.0), squares_seed / (seeds - 1) / seeds
+
+
+def _p_values(
+    mean: NDArray[np.float64], error_images: NDArray[np.float64], error_seeds: NDArray[np.float64],
+    n_images: int, n_seeds: int,
+) -> NDArray[np.float64]:  # fmt: skip
+    """The levels at which intervals around each `mean`, with these standard errors, just reach zero.
 
     With seeds, interpolated between 500 levels (to about 1e-3 of its value), and no smaller than 1e-12.
     """
     from scipy.special import stdtr
 
-    if not error_images and not error_seeds:
-        return float(mean == 0)
-    if not error_seeds:
-        return float(2 * stdtr(images, -mean / error_images))
-    levels, of_images, of_seeds = _reach(images, seeds)
-    reach = np.hypot(of_images * error_images, of_seeds * error_seeds)  # rises as the level falls
-    return math.exp(float(np.interp(mean, reach, levels)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p: NDArray[np.float64] = 2 * stdtr(n_images - 1, -np.abs(mean) / error_images)
+    p = np.where(error_images > 0, p, (mean == 0).astype(float))
+    for k in np.flatnonzero(error_seeds):
+        levels, of_images, of_seeds = _reach(n_images - 1, n_seeds - 1)
+        reach = np.hypot(of_images * error_images[k], of_seeds * error_seeds[k])  # rises as the level falls
+        p[k] = math.exp(float(np.interp(abs(mean[k]), reach, levels)))
+    return p
 
 
 @lru_cache(maxsize=8)

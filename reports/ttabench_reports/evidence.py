@@ -6,7 +6,7 @@ Offline and online rows are never ranked against each other: Source stands in bo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -82,15 +82,29 @@ class Paired:
             places = {id(rows[k]): at for at, k in enumerate(chosen)}
             self._moments.setdefault(column, []).append((places, stats.Moments(values[chosen])))
 
-    def p_value(self, first: Row, second: Row, column: Column) -> float:
-        """Of the test that two rows have the same mean over a column; NaN where it cannot be made."""
+    def p_values(self, first: Row, others: Sequence[Row], column: Column) -> list[float]:
+        """Of the tests that a row and each of the others have the same mean over a column.
+
+        NaN for a test that cannot be made.
+        """
+        p = [math.nan] * len(others)
         for places, moments in self._moments.get(column, ()):
-            if id(first) in places and id(second) in places:
-                a, b = places[id(first)], places[id(second)]
+            if id(first) not in places:
+                continue
+            able = [k for k, row in enumerate(others) if id(row) in places and math.isnan(p[k])]
+            if able:
+                a, b = places[id(first)], [places[id(others[k])] for k in able]
                 if len(column) == 1 and moments.sums.shape[1] == 1:
-                    return float(stats.mcnemar(*moments.discordant(a, b)))
-                return moments.spread(a, b).p_value()
-        return math.nan
+                    found = stats.mcnemar(*moments.discordant(a, b))
+                else:
+                    found = moments.p_values(a, b)
+                for k, value in zip(able, found.tolist(), strict=True):
+                    p[k] = value
+        return p
+
+    def p_value(self, first: Row, second: Row, column: Column) -> float:
+        """:meth:`p_values` of one pair."""
+        return self.p_values(first, [second], column)[0]
 
     def spread(self, row: Row, minus: Row | None, column: Column) -> stats.Spread | None:
         """Of the number of corruptions of a column under which an image was right, or of its difference."""
@@ -165,7 +179,7 @@ def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
     """The highest row first, then those that are no different from it."""
     top = max(rows, key=lambda row: row.value(column))
     others = [row for row in rows if row is not top]
-    p = stats.holm([table.paired(row).p_value(top, row, table.over(column)) for row in others])
+    p = stats.holm(table.paired(top).p_values(top, others, table.over(column)))
     return [top] + [
         row
         for row, adjusted in zip(others, p, strict=True)
@@ -205,12 +219,7 @@ def findings(table: Table) -> dict[int, Finding]:
     _intervals(table, by_row)
     for rows in table.archs().values():
         ours = [row for row in rows if row.kind == "method"]
-        paired = table.paired(rows[0])
-        tests = [paired.p_value(row, row.baseline, table.main) if row.baseline else math.nan for row in ours]
-        for row, p in zip(ours, stats.holm(tests), strict=True):
-            by_row[id(row)].p_source = float(p)
-            if row.baseline:
-                _record(row, row.baseline, table, by_row[id(row)])
+        _against_source(ours, table, by_row)
         for group in groups(rows):
             _against_best(group, table, by_row)
             _ranks(group, table, by_row)
@@ -237,14 +246,28 @@ def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
                 by_row[id(row)].rise_interval = (low, high)
 
 
-def _record(row: Row, base: Row, table: Table, finding: Finding) -> None:
+def _against_source(rows: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
+    """The tests of the methods of one architecture against their Source, which differs with the weights."""
+    tests: dict[int, float] = {}
+    for base in {id(row.baseline): row.baseline for row in rows if row.baseline}.values():
+        ours = [row for row in rows if row.baseline is base]
+        paired = table.paired(base)
+        tests |= zip(map(id, ours), paired.p_values(base, ours, table.main), strict=True)
+        by_column = [paired.p_values(base, ours, (column,)) for column in table.main]
+        for row, p in zip(ours, zip(*by_column, strict=True), strict=True):
+            _record(row, base, dict(zip(table.main, p, strict=True)), by_row[id(row)])
+    of_means = stats.holm([tests.get(id(row), math.nan) for row in rows])
+    for row, p in zip(rows, of_means, strict=True):
+        by_row[id(row)].p_source = float(p)
+
+
+def _record(row: Row, base: Row, tests: Mapping[str, float], finding: Finding) -> None:
+    """Corruptions won, tied and lost; `tests` are the p-values by corruption."""
     whole = [
-        c for c in table.main
+        c for c in tests
         if not math.isnan(row.value(c) - base.value(c)) and c not in row.partial | base.partial
     ]  # fmt: skip
-    paired = table.paired(row)
-    p = stats.holm([paired.p_value(row, base, (column,)) for column in whole])
-    for column, adjusted in zip(whole, p, strict=True):
+    for column, adjusted in zip(whole, stats.holm([tests[column] for column in whole]), strict=True):
         if math.isnan(adjusted):
             continue
         rise = row.value(column) - base.value(column)
@@ -263,7 +286,7 @@ def _against_best(group: Sequence[Row], table: Table, by_row: dict[int, Finding]
         return
     top = max(able, key=lambda row: row.value(MEAN))
     others = [row for row in able if row is not top and row.kind == "method"]
-    tests = stats.holm([paired.p_value(top, row, table.main) for row in others])
+    tests = stats.holm(paired.p_values(top, others, table.main))
     for row, p in zip(others, tests, strict=True):
         by_row[id(row)].p_best = float(p)
 

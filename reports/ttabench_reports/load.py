@@ -9,12 +9,14 @@ from typing import Any
 
 import pandas as pd
 
+from ttabench.collector import paused
 from ttabench.errors import UserError
 from ttabench.store import ASKED, COLUMNS, MISSING, Record, Store, row
 from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.missing import missing
 
 
+@paused()
 def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     """All cells in these folders and CSV files, each once.
 

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from ttabench.collector import paused
 from ttabench_reports import evidence
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.shape import Table
@@ -25,12 +26,14 @@ class Report:
 
     @cached_property
     def tables(self) -> list[Table]:
-        return tables(self.cells, self.published)
+        with paused():
+            return tables(self.cells, self.published)
 
     def findings(self, table: Table) -> dict[int, evidence.Finding]:
         """:func:`evidence.findings` of one of its tables."""
         if id(table) not in self._findings:
-            self._findings[id(table)] = evidence.findings(table)
+            with paused():
+                self._findings[id(table)] = evidence.findings(table)
         return self._findings[id(table)]
 
 

@@ -208,6 +208,28 @@ def test_moments_give_what_the_values_give(seeds: int) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("seeds", [1, 2, 4])
+def test_p_values_of_many_pairs_are_those_of_each(seeds: int) -> None:
+    rng = np.random.default_rng(10)
+    values = rng.binomial(15, [[[0.7]], [[0.72]], [[0.9]], [[0.7]]], (4, seeds, 200))
+    values[3] = values[0]  # no difference at all
+    values[2, :] = values[2, :1]  # none between seeds
+    moments = Moments(values)
+    for a in range(4):
+        others = [b for b in (3, 1, 0, 2) if b != a]
+        expected = [moments.spread(a, b).p_value() for b in others]
+        assert moments.p_values(a, others).tolist() == expected
+    assert moments.p_values(0, [3]).tolist() == [1.0]
+    difference = (values[1] - values[0]).mean(axis=0)
+    if seeds == 1:
+        assert moments.p_values(0, [1])[0] == pytest.approx(ttest_1samp(difference, 0).pvalue)
+    right = values > 10
+    only = Moments(right).discordant(0, [1, 2])
+    assert [tuple(map(int, pair)) for pair in zip(*only, strict=True)] == [
+        Moments(right).discordant(0, b) for b in (1, 2)
+    ]
+
+
 def test_two_levels_refuse_what_has_no_images() -> None:
     with pytest.raises(ValueError, match="expected \\(seeds, n\\)"):
         two_levels([0.5, 0.6])

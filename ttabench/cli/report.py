@@ -79,6 +79,7 @@ def report(
 
     from ttabench.cli._folders import check_folder
     from ttabench.cli._table import screen
+    from ttabench.collector import frozen
     from ttabench.errors import NothingToReport, UserError, printable
     from ttabench.parse_methods import distinct_list, split_list
     from ttabench.registry import report as find
@@ -111,7 +112,10 @@ def report(
         for write in writers.values():
             takes = inspect.signature(write).parameters
             try:
-                with threadpool_limits(1):  # the threads of BLAS cost more than they save on a busy machine
+                with (
+                    frozen(),
+                    threadpool_limits(1),
+                ):  # BLAS's threads cost more than they save on a busy machine
                     written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
             except NothingToReport:
                 if format_:

@@ -18,17 +18,15 @@ def status(
     watch: Annotated[bool, Option("--watch", help="Show it again and again until nothing is left.")] = False,
 ) -> None:
     """What was asked for, what is done, what runs and where, what failed and why, what is stale."""
-    import gc
-
     from ttabench.cli._progress_of import Progress
     from ttabench.cli._status import print_status, watch_status
+    from ttabench.collector import frozen, paused
     from ttabench.store import Store
 
-    gc.disable()  # nothing here has cycles, and the collector would look at all objects again and again
-    progress = Progress(Store.at(results))
-    gc.freeze()
-    gc.enable()
-    if watch:
-        watch_status(progress)
-    else:
-        print_status(progress)
+    with paused():
+        progress = Progress(Store.at(results))
+    with frozen():
+        if watch:
+            watch_status(progress)
+        else:
+            print_status(progress)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ttabench.collector import paused
 from ttabench.errors import UserError
 from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.fall_tests import holm
-from ttabench_reports.compare.sides import Side, no_collection, side
+from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.testing import PairedTests
 from ttabench_reports.frames import PROTOCOL
 
@@ -83,7 +84,7 @@ class Comparison:
         return int((self.cells["verdict"] == verdict).sum())
 
 
-@no_collection()
+@paused()
 def compare(
     baseline: pd.DataFrame | Path | str | Side,
     candidate: pd.DataFrame | Path | str | Side,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.cell import canonical
+from ttabench.collector import paused
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.records import Damaged, decode, is_first_format
@@ -92,7 +91,7 @@ def _of_folder(path: Path) -> Side:
     """All in one pass over the shards: a gate is to be quick, so no object is made per record."""
     store = Store.at(path)
     latest: dict[str, _Stored] = {}
-    with no_collection():
+    with paused():
         for stored in _stored(store):
             known = latest.get(stored.data["id"])
             if known is None or stored.when >= known.when:
@@ -113,18 +112,6 @@ def _of_folder(path: Path) -> Side:
         return _card(latest[cell_id], defaults)
 
     return Side(str(path), checked(pd.DataFrame(rows), str(path)), card, bitmaps, whole=True)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Records and cards hold no cycles; the collector would go through all of them over and over."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
