@@ -13,6 +13,9 @@ import pytest
 import torch
 from replay import Folder, judge
 from replay.nets import build
+from replay.registry import REPLAYS, Entry, Replayed
+from replay.replay_teacher import recorded_masks
+from replay.trace import Trace
 
 from ttabench.errors import UserError
 from ttabench_methods.lame import LAME
@@ -220,6 +223,62 @@ def test_a_wrong_number_of_steps_fails_though_the_probabilities_are_close(folder
         assert ("iterations differ" in verdict.reason) is bool(more)
 
 
+def test_a_float32_run_that_stops_decides_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, rounding may part from the recorded draws."""
+    entry = REPLAYS["tent"]
+
+    def stops(trace: Trace, dtype: torch.dtype) -> Replayed:
+        if dtype == torch.float32:
+            raise ValueError("left the trace")
+        return entry.replay(trace, dtype)
+
+    monkeypatch.setitem(REPLAYS, "tent", Entry(stops))
+    verdict = judge(Folder(folder).trace("tent-wide-A"))
+    assert verdict.status == "ok"
+    assert verdict.reason == "float32 stopped: ValueError: left the trace"
+
+
+def test_a_memory_that_was_never_full_needs_no_draws(folder: Path) -> None:
+    """No image is as certain as 1, so that nothing is learned: the groups of the source net remain."""
+    trace = Folder(folder).trace("tent-wide-A")
+    net = trace.classifier(torch.float64)
+    with torch.no_grad():
+        logits = torch.cat([net(x) for x in trace.batches(torch.float64)])[:21].numpy()
+    rewrite(
+        folder, "sotta-wide-A", f64_logits=logits, optimizer="SAM(Adam)", update_every_x=7, memory_size=5,
+        high_threshold=1.0, rho=0.05, bn_momentum=0.2, epoch=1, loader_batch_size=4,
+    )  # fmt: skip
+    verdict = judge(Folder(folder).trace("sotta-wide-A"))
+    assert verdict.status == "ok", str(verdict)
+
+
+def test_recorded_masks_may_come_in_any_order(folder: Path) -> None:
+    draw = np.random.Generator(np.random.PCG64(2))
+    masks = {"b": draw.random((3, 5)) < 0.5, "a": draw.random((3, 6)) < 0.5}  # of three batches
+    bits = np.concatenate([masks[name][batch] for batch in range(3) for name in masks])
+    rewrite(
+        folder, "cotta-wide-A", mask_order=np.array(list(masks)),
+        mask_bits=np.packbits(bits), mask_total=np.array(len(bits)),
+    )  # fmt: skip
+    found = recorded_masks(Folder(folder).trace("cotta-wide-A"), {"net.a": 6, "net.b": 5})
+    for name, drawn in masks.items():
+        assert np.array_equal(list(found[f"net.{name}"]), drawn)
+
+
+def test_t3a_keeps_all_supports_where_filter_k_is_negative(folder: Path) -> None:
+    rewrite(folder, "t3a-wide-A", filter_K=-1)
+    trace = Folder(folder).trace("t3a-wide-A")
+    run = REPLAYS["t3a"].replay(trace, torch.float64)
+    assert sum(run.decisions["support_count"][-1]) == len(trace.idx) + 4  # and one row of W per class
+
+
+@pytest.mark.skipif(not CASES, reason="the golden traces in ../shared are not there")
+def test_the_optimiser_settings_of_sotta_repositorys_rotta_are_read() -> None:
+    trace = Folder(SHARED / "golden").trace("sottarepo_rotta-bn_cnn-A")
+    trace.meta["beta1"] = 0.5
+    assert judge(trace, float32=False).status == "FAIL"
+
+
 def test_a_folder_without_traces_is_the_callers_mistake(
     folder: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,3 +313,4 @@ def test_the_attention_of_the_vit_is_torchs() -> None:
         reference.in_proj_bias.copy_(ours.qkv.bias)
     reference.out_proj = ours.proj  # type: ignore[assignment]
     torch.testing.assert_close(ours(x), reference(x, x, x, need_weights=False)[0])
+    assert ours(x[:0]).shape == (0, 9, 24)  # no image passes a filter

@@ -45,13 +45,15 @@ CHANGES: dict[str, dict[str, Any]] = {
     "neo-bn_cnn-B": {"alpha": 0.2, "batch_size": 40},
     "actmad-bn_cnn-B": {
         "lr": 0.001, "momentum": 0.8, "nesterov": False, "weight_decay": 0.01, "source_batch_size": 64,
+        "optimizer": "Adam",
     },
-    "actmad_vit-ln_vit-A": {"lr": 0.01, "momentum": 0.8, "lambda": 20.0},
+    "actmad_vit-ln_vit-A": {"lr": 0.01, "momentum": 0.8, "lambda": 20.0, "optimizer": "Adam"},
     "ttac-ln_vit-B": {
         "lr": 0.001, "momentum": 0.8, "pro_threshold": 0.7, "class_length": 20, "global_length": 200,
         "class_min": 20, "loss_scale": 0.1, "bias_divisor": 20.0,
+        "optimizer": "Adam",
     },
-    "lineartca-bn_cnn-A": {"lr": 0.01, "steps": 10, "filter_K": 10, "proportion": "equal"},
+    "lineartca-bn_cnn-A": {"lr": 0.01, "steps": 10, "filter_K": 10, "proportion": "equal", "beta1": 0.5},
 }  # fmt: skip
 
 
@@ -61,7 +63,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 )
 def test_every_setting_is_read(field: Folder, name: str, key: str, value: Any) -> None:
     trace = field.trace(name)
-    assert trace.meta[key] != value
+    assert trace.meta.get(key) != value
     trace.meta[key] = value
     verdict = judge(trace, float32=False)
     assert verdict.status == "FAIL"

@@ -43,7 +43,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
-        q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
         return self.proj((weights @ v).transpose(1, 2).reshape(b, n, width))
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.method import Method
+from ttabench.nn import make_optimizer
 
 from .trace import Trace
 
@@ -96,6 +97,13 @@ def optimizer_settings(meta: Mapping[str, Any]) -> dict[str, Any]:
     """`optimizer` and `lr` for a method's configuration; the rest by :func:`tune`."""
     kind = str(meta.get("optimizer") or meta.get("base_optimizer")).lower()
     return {"optimizer": "adam" if "adam" in kind else "sgd", "lr": float(meta["lr"])}
+
+
+def exchange_optimizer(method: Any, meta: Mapping[str, Any]) -> None:
+    """Give a method that has one kind of optimiser the trace's, with all its settings."""
+    settings = optimizer_settings(meta)
+    method.optimizer = make_optimizer(settings["optimizer"], method.parameters.values(), settings["lr"])
+    tune(method.optimizer, meta)
 
 
 def stream(method: Method[Any], batches: Iterable[Tensor]) -> Replayed:

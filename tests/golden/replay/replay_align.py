@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ from ttabench_methods.neo import NEO
 from ttabench_methods.tca import TCA
 from ttabench_methods.ttac import TTAC
 
-from .registry import Replayed, replays, tune
+from .registry import Replayed, exchange_optimizer, replays
 from .trace import Trace
 
 M = TypeVar("M", bound=Method[Any])
@@ -82,9 +84,9 @@ class BatchwiseSource(TraceSource):
 @replays("actmad")
 def actmad(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
-    method = ActMAD(trace.classifier(dtype), ActMADConfig(lr=meta["lr"]))
+    method = ActMAD(trace.classifier(dtype), ActMADConfig())
     method.prepare(BatchwiseSource(trace, ActMAD, dtype))
-    tune(method.optimizer, meta)
+    exchange_optimizer(method, meta)
     replayed = Replayed()
     for x in trace.batches(dtype):
         with torch.no_grad():
@@ -96,8 +98,8 @@ def actmad(trace: Trace, dtype: torch.dtype) -> Replayed:
 @replays("actmad_vit")
 def actmad_vit(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
-    method = prepared(ActMADViT, trace, dtype, lr=meta["lr"], weight=meta["lambda"])
-    tune(method.optimizer, meta)
+    method = prepared(ActMADViT, trace, dtype, weight=meta["lambda"])
+    exchange_optimizer(method, meta)
     replayed = Replayed()
     for x in trace.batches(dtype):
         with torch.no_grad():
@@ -113,10 +115,12 @@ def actmad_vit(trace: Trace, dtype: torch.dtype) -> Replayed:
 def ttac(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
     names = {"scale": "loss_scale", "threshold": "pro_threshold", "length": "global_length"}
-    names |= {key: key for key in ("lr", "momentum", "class_length", "class_min", "bias_divisor")}
+    names |= {key: key for key in ("class_length", "class_min", "bias_divisor")}
     settings = {ours: meta[theirs] for ours, theirs in names.items() if theirs in meta}
+    if "class_min" in settings:
+        settings["class_min"] = max(1, settings["class_min"])  # 0 asks no more: a class with features has 1
     method = prepared(TTAC, trace, dtype, official_quirks=True, **settings)
-    tune(method.optimizer, meta)
+    exchange_optimizer(method, meta)
     replayed = Replayed()
     for x in trace.batches(dtype):
         replayed.add(method.adapt(x), method.model)
@@ -136,7 +140,11 @@ def lineartca(trace: Trace, dtype: torch.dtype) -> Replayed:
         method.sizes = torch.from_numpy((meta["filter_K"] * (found / found[0])).astype(np.int64))
     for x in trace.batches(dtype):
         method.take(x)
-    method.solve()
+    adam = partial(
+        torch.optim.Adam, betas=(meta.get("beta1", 0.9), 0.999), weight_decay=meta.get("weight_decay", 0.0)
+    )
+    with patch("torch.optim.Adam", adam):
+        method.solve()
     replayed = Replayed()
     for x in trace.batches(dtype):
         replayed.add(method.predict(x), method.model)

@@ -26,7 +26,9 @@ from .trace import Trace, as_images
 
 @replays("t3a")
 def t3a(trace: Trace, dtype: torch.dtype) -> Replayed:
-    method = T3A(trace.classifier(dtype), T3A.Config(filter_k=trace.meta["filter_K"], official_quirks=True))
+    limit = trace.meta["filter_K"]
+    keep = limit if limit > 0 else len(trace.idx) + trace["logits"].shape[1]  # no limit
+    method = T3A(trace.classifier(dtype), T3A.Config(filter_k=keep, official_quirks=True))
     method.prepare()
     replayed = Replayed()
     replayed.decisions["warmup_labels"] = method.labels.tolist()

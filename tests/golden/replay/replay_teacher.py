@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,7 +75,7 @@ def view(trace: Trace, recorded: Iterator[np.ndarray]) -> View:
     if kind.startswith("deterministic"):
         return DetAug()
     if kind.startswith("recorded"):
-        return lambda x: as_images(next(recorded), x.dtype)
+        return lambda x: as_images(next(recorded)[: len(x)], x.dtype)  # a short batch may be padded
     if kind.startswith("official random"):
         return random_view
     raise Unsupported(f"augmentation '{kind}' is not known")
@@ -98,12 +97,24 @@ def cotta_transform(trace: Trace, dtype: torch.dtype) -> Replayed:
 class MaskedCoTTA(CoTTA):
     """Restores what the trace's masks say, where it has some."""
 
-    masks: Iterator[bool] | None = None
+    masks: Mapping[str, Iterator[np.ndarray]] | None = None
 
     def draw_mask(self, parameter: Tensor) -> Tensor:
         if self.masks is None:
             return super().draw_mask(parameter)
-        return torch.tensor(list(islice(self.masks, parameter.numel()))).view_as(parameter)
+        (name,) = (name for name, theirs in self.parameters.items() if theirs is parameter)
+        return torch.from_numpy(next(self.masks[name])).view_as(parameter)
+
+
+def recorded_masks(trace: Trace, sizes: Mapping[str, int]) -> dict[str, Iterator[np.ndarray]]:
+    """By parameter, the masks of all batches; `sizes` are the numbers of elements."""
+    order = [f"net.{name}" for name in trace["mask_order"]]
+    if set(order) != set(sizes):
+        raise Unsupported("its masks are of other parameters than those trained")
+    bits = np.unpackbits(trace["mask_bits"])[: int(trace["mask_total"])].astype(bool)
+    each = bits.reshape(-1, sum(sizes.values()))
+    ends = np.cumsum([sizes[name] for name in order])
+    return dict(zip(order, map(iter, np.split(each, ends[:-1], axis=1)), strict=True))
 
 
 def prepared_cotta(trace: Trace, dtype: torch.dtype, threshold: str, **config: Any) -> MaskedCoTTA:
@@ -121,10 +132,7 @@ def prepared_cotta(trace: Trace, dtype: torch.dtype, threshold: str, **config: A
     views = trace.arrays.get("aug_batches", ())
     method.view = view(trace, (x for batch in views for x in batch))
     if "mask_bits" in trace:
-        if list(method.parameters) != [f"net.{name}" for name in trace["mask_order"]]:
-            raise Unsupported("its masks are in another order than the parameters")
-        bits = np.unpackbits(trace["mask_bits"])[: int(trace["mask_total"])]
-        method.masks = iter(bits.astype(bool).tolist())
+        method.masks = recorded_masks(trace, {name: p.numel() for name, p in method.parameters.items()})
     return method
 
 
@@ -200,6 +208,7 @@ def rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
 def sottarepo_rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
     """Its weight decay is ignored there; what it records is the teacher."""
     method = prepared_rotta(trace, dtype, trace.meta["update_every_x"])
+    tune(method.optimizer, {**trace.meta, "weight_decay": 0.0})
     memory = method.memory
     method.memory = RoomyCSTU(memory.capacity, len(memory.classes), memory.lambda_t, memory.lambda_u)
     contents = contents_at_updates(method)
@@ -218,7 +227,7 @@ class RecordedHUS(HUS):
 
     def __init__(self, memory: HUS, trace: Trace) -> None:
         super().__init__(memory.capacity, len(memory.classes))
-        self.draws = iter(trace["rng_draws"].tolist())
+        self.draws = iter(trace["rng_draws"].tolist() if "rng_draws" in trace else [])
         self.steps = chunks(trace, "step_idx", "step_len")
 
     def insert(self, item: Item, label: int) -> None:

@@ -24,7 +24,8 @@ class Verdict:
     norms             largest difference of a parameter's norm, in float64, after any batch.
     bound             what rounding alone may do to the float32 run; no verdict.
     decisions         recorded decisions (filters, resets) that came out otherwise in float64.
-    status            "ok", "FAIL" or "unsupported"; `reason` for the latter two.
+    status            "ok", "FAIL" or "unsupported"; `reason` for the latter two, or of a float32 run
+                      that stopped.
     """
 
     trace: str
@@ -55,18 +56,26 @@ def judge(trace: Trace, float32: bool = True) -> Verdict:
         status = "unsupported" if trace.name.startswith(OPTIONAL) else "FAIL"
         return Verdict(trace=trace.name, status=status, reason=str(why))
     except Exception as problem:
-        text = str(problem).splitlines()
-        return Verdict(trace=trace.name, status="FAIL", reason=": ".join([type(problem).__name__, *text[:1]]))
+        return Verdict(trace=trace.name, status="FAIL", reason=in_short(problem))
+
+
+def in_short(problem: Exception) -> str:
+    return ": ".join([type(problem).__name__, *str(problem).splitlines()[:1]])
 
 
 def _judge(trace: Trace, float32: bool) -> Verdict:
     entry = REPLAYS.get(trace.method)
     if entry is None:
         raise Unsupported(f"no replay for a method called '{trace.method}'")
-    wanted = {torch.float64, entry.dtype} | ({torch.float32} if float32 else set())
+    stopped = ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Alarm)  # traces with settings we warn about
-        runs = {dtype: entry.replay(trace, dtype) for dtype in wanted}
+        runs = {dtype: entry.replay(trace, dtype) for dtype in {torch.float64, entry.dtype}}
+        if float32 and torch.float32 not in runs:
+            try:  # rounding may part from the recorded draws, which decides nothing
+                runs[torch.float32] = entry.replay(trace, torch.float32)
+            except Exception as problem:
+                stopped = f"float32 stopped: {in_short(problem)}"
     differences = {dtype: logit_difference(trace, run, dtype) for dtype, run in runs.items()}
     deciding = differences[entry.dtype]
     close = deciding <= entry.tolerance  # and not NaN
@@ -84,7 +93,7 @@ def _judge(trace: Trace, float32: bool) -> Verdict:
         bound=float32_bound(trace),
         decisions=decisions,
         status="ok" if good else "FAIL",
-        reason="" if good else reason,
+        reason=stopped if good else reason,
     )
 
 
@@ -115,7 +124,8 @@ def changed_decisions(trace: Trace, run: Replayed) -> tuple[str, ...]:
     changed = []
     for name, ours in run.decisions.items():
         found = np.asarray(ours, np.float64)
-        recorded = trace.recorded(name, torch.float64).numpy() if name in trace else np.empty(0)
+        there = name in trace or f"f64_{name}" in trace
+        recorded = trace.recorded(name, torch.float64).numpy() if there else np.empty(0)
         if found.shape != recorded.shape or not np.allclose(
             found, recorded, rtol=0, atol=1e-6, equal_nan=True
         ):
