@@ -30,6 +30,7 @@ from ttabench_reports.plots.numbers import Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
 from ttabench_reports.report import Report
+from ttabench_reports.shape import Row
 
 CORRUPTIONS = ("snow", "frost", "fog")
 FEW = ("source", "tent", "eata", "quantile")
@@ -287,12 +288,52 @@ def test_looks_go_to_the_best_methods_and_differ_in_more_than_colour(many: Repor
     rows = [row for row in many.tables[0].archs()["cct"] if row.measured]
     chosen = looks({"cct": rows}, lambda row: row.value(MEAN))
     best = sorted((row for row in rows if row.kind == "method"), key=lambda row: -row.value(MEAN))[:6]
-    assert list(chosen)[1:] == [row.method for row in best]
-    assert len({(look.dashes, look.marker) for look in chosen.values()}) == len(chosen) == 7
+    assert [row.method for row in rows if chosen.of(row)] == [
+        row.method for row in rows if row.kind == "source" or row in best
+    ]
+    assert len({(look.dashes, look.marker) for look in chosen.by_name.values()}) == 7
     some = looks({"cct": rows}, lambda row: row.value(MEAN), lowest=2)
     worst = min((row for row in rows if row.kind == "method"), key=lambda row: row.value(MEAN))
-    assert worst.method in some
-    assert worst.method not in chosen
+    assert some.of(worst)
+    assert not chosen.of(worst)
+
+
+def test_a_method_is_one_curve_in_all_panels_and_those_in_all_panels_come_first() -> None:
+    def panel(arch: str, values: dict[str, float]) -> list[Row]:
+        return [
+            Row(arch, label, "method", {MEAN: value}, about={"base": label.partition("[")[0]})
+            for label, value in values.items()
+        ]
+
+    narrow = {f"only{k}": 90.0 + k for k in range(8)}  # higher, but on one network
+    panels = {
+        "cnn": panel("cnn", {**narrow, "tent": 80.0, "sar": 70.0}),
+        "cct": panel("cct", {"tent[norms=all]": 60.0, "sar[lr=1]": 61.0}),
+    }
+    chosen = looks(panels, lambda row: row.value(MEAN))
+    first = {row.about["base"]: chosen.of(row) for row in panels["cnn"]}
+    other = {row.about["base"]: chosen.of(row) for row in panels["cct"]}
+    assert first["tent"] == other["tent"] != None  # noqa: E711
+    assert first["sar"] == other["sar"] != None  # noqa: E711
+    assert [name for name, look in first.items() if look][:4] == ["only4", "only5", "only6", "only7"]
+    several = {"cnn": panel("cnn", {"tent": 1.0, "tent[lr=1]": 2.0}), "cct": panel("cct", {"tent": 3.0})}
+    own = looks(several, lambda row: row.value(MEAN))
+    assert own.of(several["cnn"][0]) == own.of(several["cct"][0]) != own.of(several["cnn"][1])
+
+
+def test_the_heat_map_writes_a_hundred_within_its_cell(many: Report) -> None:
+    full = many.cells.assign(accuracy=99.9, correct=b"")
+    for drawing in drawn(Report(full), "heatmap"):
+        axes = drawing.figure.axes[0]
+        left, right = axes.get_xlim()
+        cell = axes.get_position().width * style.WIDTH / (right - left)
+        (numbers,) = [artist for artist in axes.get_children() if isinstance(artist, Numbers)]
+        hundreds = [number for number in numbers.numbers if number.text == "100" and number.bold]
+        assert hundreds
+        narrow = [number for number in hundreds if style.text_width("100", number.size, "bold") <= cell]
+        means = len({number.y for number in hundreds})  # their column is wider
+        assert len(narrow) >= len(hundreds) - means
+        assert min(number.size for number in hundreds) >= 4
 
 
 def test_a_continual_sweep_is_drawn_in_the_order_of_its_stream(few: Report) -> None:
@@ -341,6 +382,14 @@ def test_labels_neither_cover_each_other_nor_leave_the_plot() -> None:
         assert sum(box.overlap(other) for other in boxes[:k]) == 0
 
 
+def test_labels_leave_a_line_free() -> None:
+    points = [(0.5, 0.5), (2.0, 0.5)]
+    line = labels.Box(0.5, 0.49, 2.0, 0.51)
+    free = labels.place(points, ["TENT", "BNStats"], 2.9, 1.9, [line])
+    assert any(box.overlap(line) for box in labels.place(points, ["TENT", "BNStats"], 2.9, 1.9))
+    assert not any(box.overlap(line) for box in free)
+
+
 # ---- ranks
 
 
@@ -370,6 +419,24 @@ def test_the_reliability_diagram_shows_bins_and_their_errors(few: Report) -> Non
             assert row.reliability is not None
             assert row.reliability.bins[0].sum() == 60 * len(FIFTEEN)
             assert f"{row.name} {row.reliability.error:.1f}" in said
+
+
+@pytest.mark.parametrize(("above", "left"), [(True, False), (False, True)])
+def test_calibration_errors_stand_where_no_curve_is(few: Report, above: bool, left: bool) -> None:
+    frame = few.cells
+    sums = [{"count": 10, "confidence": 10 * (k + 0.5) / 15} for k in range(15)]
+    details = {
+        "calibration": {
+            "count": [one["count"] for one in sums], "confidence": [one["confidence"] for one in sums],
+            "correct": [min(10, one["confidence"] + 5) if above else 0.3 * one["confidence"] for one in sums],
+        }
+    }  # fmt: skip
+    odd = frame.assign(details=[details] * len(frame))
+    odd.attrs = {}
+    for axes in drawn(Report(odd), "reliability")[0].figure.axes:
+        numbers = [text for text in axes.texts if re.search(r" \d+\.\d$", text.get_text())]
+        assert numbers
+        assert all((text.get_position()[0] < 0.3) == left for text in numbers)
 
 
 def test_cells_without_confidences_give_no_reliability(few: Report) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -95,7 +96,7 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("Mean accuracy (%)", labelpad=2)
-    write_labels(axes, points, _labels(rows))
+    write_labels(axes, points, _labels(rows), _steps(front))
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
@@ -103,6 +104,14 @@ def _labels(rows: Sequence[Row]) -> list[str]:
     bases = Counter(row.about["base"] for row in rows)
     names = [row.name if bases[row.about["base"]] > 1 else row.name.partition(" [")[0] for row in rows]
     return [shortened(name, 0.85, LABEL_SIZE) for name in names]
+
+
+def _steps(front: Points) -> list[tuple[float, float]]:
+    """The corners of the line through the front: across, then up."""
+    corners = list(front[:1])
+    for (_, y), (to_x, to_y) in pairwise(front):
+        corners += [(to_x, y), (to_x, to_y)]
+    return corners
 
 
 def _front(points: Points) -> list[tuple[float, float]]:

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from ttabench_reports import naming
 from ttabench_reports.plots.style import OTHERS, SIZE, WIDTH, Look, text_width
+from ttabench_reports.plots.which import Looks
 from ttabench_reports.shape import Row
 
 LEFT, RIGHT, BETWEEN = 0.36, 0.1, 0.28
@@ -41,7 +42,7 @@ def parts(panels: Panels) -> Iterator[Panels]:
 
 
 def curves(
-    panels: Panels, looks: Mapping[str, Look], x: str, y: str, *, square: bool = False, ticks: float = TICKS
+    panels: Panels, looks: Looks, x: str, y: str, *, square: bool = False, ticks: float = TICKS
 ) -> tuple[Figure, list[Axes]]:
     """A figure and the axes of its panels. Methods without a look are gray.
 
@@ -65,7 +66,7 @@ def curves(
         axes = figure.add_axes((left / WIDTH, (top - body) / height, width / WIDTH, body / height))
         axes.set_title(naming.arch(arch), loc="left", weight="bold", size=SIZE + 0.5, pad=2)
         for curve in sorted(group, key=lambda curve: _layer(curve.row, looks)):
-            _draw(axes, curve, looks.get(curve.row.method))
+            _draw(axes, curve, looks.of(curve.row))
         axes.grid(True)
         if k % columns == 0:
             axes.set_ylabel(y, labelpad=2)
@@ -83,10 +84,10 @@ def curves(
     return figure, made
 
 
-def _layer(row: Row, looks: Mapping[str, Look]) -> int:
+def _layer(row: Row, looks: Looks) -> int:
     """Gray curves first; of the others, the best last."""
-    names = list(looks)
-    return len(names) - names.index(row.method) if row.method in looks else -1
+    names, name = list(looks.by_name), looks.names[id(row)]
+    return len(names) - names.index(name) if name in names else -1
 
 
 def _draw(axes: Axes, curve: Curve, look: Look | None) -> None:
@@ -100,20 +101,35 @@ def _draw(axes: Axes, curve: Curve, look: Look | None) -> None:
     )  # fmt: skip
 
 
-def _entries(panels: Panels, looks: Mapping[str, Look]) -> list[tuple[str, Line2D]]:
-    rows = {curve.row.method: curve.row for group in panels.values() for curve in group}
+def _entries(panels: Panels, looks: Looks) -> list[tuple[str, Line2D]]:
+    rows = _rows(panels, looks)
     entries = [
         (
-            rows[method].name + rows[method].flags,
+            _label(rows[name]),
             Line2D([], [], color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=0.9,
                    markersize=2.6, markeredgewidth=0.6),
         )
-        for method, look in looks.items() if method in rows
+        for name, look in looks.by_name.items() if name in rows
     ]  # fmt: skip
-    if others := len(rows.keys() - looks.keys()):
+    if others := len(rows.keys() - looks.by_name.keys()):
         label = f"{others} other method{'s' * (others > 1)}"
         entries.append((label, Line2D([], [], color=OTHERS, linewidth=0.5)))
     return entries
+
+
+def _rows(panels: Panels, looks: Looks) -> dict[str, list[Row]]:
+    """The rows of each curve, in the order of the panels."""
+    rows: dict[str, list[Row]] = {}
+    for group in panels.values():
+        for curve in group:
+            rows.setdefault(looks.names[id(curve.row)], []).append(curve.row)
+    return rows
+
+
+def _label(rows: Sequence[Row]) -> str:
+    """The name of a curve, without settings where they differ between the panels."""
+    name = rows[0].name if len({row.name for row in rows}) == 1 else rows[0].name.partition(" [")[0]
+    return name + rows[0].flags
 
 
 def _columns(labels: Sequence[str]) -> int:
@@ -126,8 +142,7 @@ def _columns(labels: Sequence[str]) -> int:
     return max((n for n in range(1, len(labels) + 1) if width(n) <= WIDTH - 0.05), default=1)
 
 
-def others(panels: Panels, looks: Mapping[str, Look]) -> str:
+def others(panels: Panels, looks: Looks) -> str:
     """A sentence that names the gray curves; ends with a space, if there is any."""
-    rows = {curve.row.method: curve.row for group in panels.values() for curve in group}
-    names = [row.name for method, row in rows.items() if method not in looks]
+    names = [_label(rows) for name, rows in _rows(panels, looks).items() if name not in looks.by_name]
     return f"Gray: {', '.join(names)}. " if names else ""

@@ -17,7 +17,7 @@ from ttabench_reports.plots.captions import marks, protocol
 from ttabench_reports.plots.numbers import Number, Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, Placed, Stack, parts, stack
-from ttabench_reports.plots.style import GREY, PALE, SIZE, ink_on, text_width
+from ttabench_reports.plots.style import GREY, PALE, SIZE, WIDTH, ink_on, text_width
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Table
 
@@ -52,8 +52,10 @@ def _heatmap(table: Table, columns: Sequence[str], panels: Sequence[Panel], top:
     best = table.best()
     _squares(made, columns, left, right, low)
     middles = ((left + right) / 2).tolist()
+    across = max(right[-1], LEAST_WIDTH)
+    room = axes.get_position().width * WIDTH / across - 0.01
     Numbers(axes, [
-        _number(placed, x, column, low, (id(placed.row), column) in best)
+        _number(placed, x, column, low, (id(placed.row), column) in best, room)
         for placed in made.lines
         for x, column in zip(middles, columns, strict=True)
     ])  # fmt: skip
@@ -64,7 +66,7 @@ def _heatmap(table: Table, columns: Sequence[str], panels: Sequence[Panel], top:
             textcoords="offset points", rotation=90, ha="center", va="bottom",
             weight="bold" if column in (MEAN, MEAN_EXTRA) else "normal",
         )  # fmt: skip
-    axes.set(xlim=(0, max(right[-1], LEAST_WIDTH)), xticks=[])
+    axes.set(xlim=(0, across), xticks=[])
     axes.spines["bottom"].set_visible(False)
     shown = [placed.row for placed in made.lines]
     caption = (
@@ -108,7 +110,8 @@ def _ink(value: float, low: float) -> str:
     return GREY if isinstance(face, str) else ink_on(face)
 
 
-def _number(placed: Placed, x: float, column: str, low: float, best: bool) -> Number:
+def _number(placed: Placed, x: float, column: str, low: float, best: bool, room: float) -> Number:
+    """room: inches that a column has, a mean's aside."""
     value = placed.row.value(column)
     mean = column in (MEAN, MEAN_EXTRA)
     if math.isnan(value):
@@ -116,7 +119,10 @@ def _number(placed: Placed, x: float, column: str, low: float, best: bool) -> Nu
         text = "fail" if word == "failed" else word
     else:
         text = naming.number(value) if mean else f"{value:.0f}"
-    size = SIZE - 0.5 if len(text) < 4 or mean else SIZE - 1.5
+    size, weight = SIZE - 0.5, "bold" if best else "normal"
+    wide = text_width(text, size, weight)
+    if wide > room and not mean:  # such as 100 in bold
+        size *= room / wide
     return Number(x, placed.middle, text, _ink(value, low), size, best)
 
 

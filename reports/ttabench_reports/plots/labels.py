@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 
@@ -14,6 +15,7 @@ LABEL_SIZE = 5.2
 HEIGHT = 1.15 * LABEL_SIZE / 72  # inches of a line
 POINT = 0.035  # inches around a point that a label leaves free
 SPACE = 0.03  # inches between labels
+LINE = 0.008  # inches beside a line that a label leaves free
 
 
 Points = Sequence[tuple[float, float]]
@@ -36,13 +38,15 @@ class Box:
 
 
 def place(
-    points: Sequence[tuple[float, float]], texts: Sequence[str], width: float, height: float
-) -> list[Box]:
+    points: Sequence[tuple[float, float]], texts: Sequence[str], width: float, height: float,
+    lines: Sequence[Box] = (),
+) -> list[Box]:  # fmt: skip
     """A box for each text beside its point; all in inches, within 0 … `width` and 0 … `height`.
 
-    Each takes the nearest place that is free, and where there is none, the one that covers least.
+    Each takes the nearest place that is free of other texts, of points and of `lines`, and where there is
+    none, the one that covers least.
     """
-    points_taken = [Box(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in points]
+    points_taken = [*(Box(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in points), *lines]
     taken: list[Box] = []
     for (x, y), text in zip(points, texts, strict=True):
         best, least = None, math.inf
@@ -72,15 +76,26 @@ def _places(x: float, y: float, width: float) -> Iterator[tuple[Box, float]]:
             yield box, far + 0.002 * turn
 
 
-def write_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
-    """Write a text beside each point (in data coordinates), with a thin line where it stands apart."""
+def _thin(corners: Points) -> Iterator[Box]:
+    """The pieces of a line through these corners, each up and down or across."""
+    for (x, y), (to_x, to_y) in pairwise(corners):
+        yield Box(min(x, to_x) - LINE, min(y, to_y) - LINE, max(x, to_x) + LINE, max(y, to_y) + LINE)
+
+
+def write_labels(axes: Axes, points: Points, texts: Sequence[str], steps: Points = ()) -> None:
+    """Write a text beside each point (in data coordinates), with a thin line where it stands apart.
+
+    steps  corners of a line in the plot, each piece of which goes across or up and down.
+    """
     figure = axes.figure
     axes.autoscale_view()  # the limits must be final
     inches = axes.transData + figure.dpi_scale_trans.inverted()
     corner = figure.dpi_scale_trans.inverted().transform(axes.bbox.min)
     size = figure.dpi_scale_trans.inverted().transform(axes.bbox.max) - corner
     spots = [(float(x), float(y)) for x, y in inches.transform(points) - corner]
-    for (x, y), box, text in zip(spots, place(spots, texts, *map(float, size)), texts, strict=True):
+    corners = [(float(x), float(y)) for x, y in inches.transform(steps) - corner] if steps else []
+    boxes = place(spots, texts, float(size[0]), float(size[1]), list(_thin(corners)))
+    for (x, y), box, text in zip(spots, boxes, texts, strict=True):
         middle = (box.left + box.right) / 2, (box.bottom + box.top) / 2
         near = min(max(x, box.left), box.right), min(max(y, box.bottom + 0.015), box.top - 0.015)
         if math.dist((x, y), near) > 2 * POINT:

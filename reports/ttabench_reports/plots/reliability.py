@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from ttabench_reports.naming import MEAN
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.style import GREY, INK, SIZE, Look
-from ttabench_reports.plots.which import highest_severities, looks, methods
+from ttabench_reports.plots.style import GREY, INK, SIZE, text_width
+from ttabench_reports.plots.which import Looks, highest_severities, looks, methods
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
 
 LEAST = 0.002  # share of the images that a bin needs to be drawn
+SMALL, LINE = SIZE - 0.8, 6.2  # points: size and distance of the lines of numbers
 
 
 def reliability_diagrams(report: Report) -> Iterator[Drawing]:
@@ -43,10 +45,10 @@ def _diagram(table: Table, panels: Panels) -> Drawing:
     drawn = {arch: [curve.row for curve in group] for arch, group in panels.items()}
     chosen = looks(drawn, lambda row: row.value(MEAN))
     figure, made = curves(panels, chosen, "Confidence (%)", "Accuracy (%)", square=True)
-    for axes, rows in zip(made, drawn.values(), strict=True):
+    for axes, group in zip(made, panels.values(), strict=True):
         axes.set(xlim=(0, 100), ylim=(0, 100), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
         axes.axline((0, 0), slope=1, color=GREY, linewidth=0.5, dashes=(2, 2), zorder=1)
-        _errors(axes, rows, chosen)
+        _errors(axes, group, chosen)
     rows = [row for group in drawn.values() for row in group]
     caption = (
         f"Accuracy by confidence on {table.heading}, over all corruptions, in 15 bins; bins with less than "
@@ -57,19 +59,45 @@ def _diagram(table: Table, panels: Panels) -> Drawing:
     return Drawing("reliability", table.title, f"Reliability: {table.heading}", caption, figure)
 
 
-def _errors(axes: Axes, rows: Sequence[Row], chosen: Mapping[str, Look]) -> None:
-    """The calibration errors of the methods with a look, in the corner above the diagonal."""
-    shown = {row.method: row for row in rows if row.method in chosen and row.reliability}
+def _errors(axes: Axes, group: Sequence[Curve], chosen: Looks) -> None:
+    """The calibration errors of the methods with a look, in the corner that has fewer of their curves."""
+    shown = {chosen.names[id(curve.row)]: curve.row for curve in group}
     texts = [
-        (chosen[method], f"{row.name.partition(' [')[0]} {row.reliability.error:.1f}")
-        for method in chosen
-        if (row := shown.get(method)) and row.reliability and not math.isnan(row.reliability.error)
+        (look, f"{row.name.partition(' [')[0]} {row.reliability.error:.1f}")
+        for name, look in chosen.by_name.items()
+        if (row := shown.get(name)) and row.reliability and not math.isnan(row.reliability.error)
     ]
-    points = 72 * axes.bbox.height / axes.figure.dpi
+    if not texts:
+        return
+    size = 72 * axes.bbox.height / axes.figure.dpi
+    high = (3.8 + LINE * len(texts)) / size
+    wide = 0.08 + 72 * max(text_width(text, SMALL) for _, text in texts) / size
+    left, top = min(_corners(wide, high), key=lambda corner: _inside(group, chosen, corner, (wide, high)))
     for k, (look, text) in enumerate(texts):
-        y = 1 - (5 + 6.2 * k) / points
+        y = top - (5 + LINE * k) / size
         axes.plot(
-            0.045, y, look.marker, color=look.colour, markersize=2.4, markeredgewidth=0.6, clip_on=False,
-            transform=axes.transAxes,
+            left + 0.045, y, look.marker, color=look.colour, markersize=2.4, markeredgewidth=0.6,
+            clip_on=False, transform=axes.transAxes,
         )  # fmt: skip
-        axes.text(0.08, y, text, va="center_baseline", size=SIZE - 0.8, color=INK, transform=axes.transAxes)
+        axes.text(left + 0.08, y, text, va="center_baseline", size=SMALL, color=INK, transform=axes.transAxes)
+
+
+def _corners(wide: float, high: float) -> list[tuple[float, float]]:
+    """Left and top of a box above the diagonal, and of one below it; shares of the panel."""
+    return [(0.0, 1.0), (1.0 - wide - 0.02, high + 0.02)]
+
+
+def _inside(
+    group: Sequence[Curve], chosen: Looks, corner: tuple[float, float], size: tuple[float, float]
+) -> tuple[int, int]:
+    """How much of the curves with a look, and of the others, is in a box of a panel."""
+    (left, top), (wide, high) = corner, size
+    counts = [0, 0]
+    for curve in group:
+        x, y = (np.asarray(values) / 100 for values in (curve.x, curve.y))
+        along = np.linspace(0, max(len(x) - 1, 0), 20 * len(x))
+        at = np.arange(len(x))
+        x, y = np.interp(along, at, x), np.interp(along, at, y)
+        within = (x >= left) & (x <= left + wide) & (y <= top) & (y >= top - high)
+        counts[chosen.of(curve.row) is None] += int(within.sum())
+    return counts[0], counts[1]

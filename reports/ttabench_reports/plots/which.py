@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ttabench_reports.plots.style import LOOKS, SOURCE, Look
 from ttabench_reports.shape import Row, Table
@@ -28,24 +30,49 @@ def methods(table: Table) -> dict[str, list[Row]]:
     return {arch: rows for arch, rows in measured.items() if rows}
 
 
-def looks(
-    panels: Mapping[str, Sequence[Row]], value: Callable[[Row], float], lowest: int = 0
-) -> dict[str, Look]:
-    """A look for Source and for the methods with the highest `value`, averaged over the panels.
+@dataclass(frozen=True)
+class Looks:
+    """How the curves of a figure look.
 
-    By label of the method. Methods without a look are drawn in light gray. If not all methods have one,
-    `lowest` of the looks go to those with the lowest value.
+    names    id of a row → the name of its curve. A method is one curve in all panels, also where its settings
+             differ, unless a panel has it several times: then each row has its own label.
+    by_name  name of a curve → its look; Source first, then the methods, the best first.
     """
+
+    names: Mapping[int, str]
+    by_name: Mapping[str, Look]
+
+    def of(self, row: Row) -> Look | None:
+        """None: light gray."""
+        return self.by_name.get(self.names[id(row)])
+
+
+def looks(panels: Mapping[str, Sequence[Row]], value: Callable[[Row], float], lowest: int = 0) -> Looks:
+    """A look for Source and for the best methods: those in most panels, and of these the highest.
+
+    value   of a row; a method's is the mean over the panels.
+    lowest  if not all methods have a look, so many of the looks go to those with the lowest value.
+    """
+    names = _names(panels)
     values: dict[str, list[float]] = {}
     chosen: dict[str, Look] = {}
     for rows in panels.values():
         for row in rows:
             if row.kind == "source":
-                chosen[row.method] = SOURCE
+                chosen[names[id(row)]] = SOURCE
             elif not math.isnan(number := value(row)):
-                values.setdefault(row.method, []).append(number)
-    mean = {method: sum(numbers) / len(numbers) for method, numbers in values.items()}
-    ordered = sorted(mean, key=lambda method: -mean[method])
+                values.setdefault(names[id(row)], []).append(number)
+    mean = {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
+    ordered = sorted(mean, key=lambda name: (-len(values[name]), -mean[name]))
     if len(ordered) > len(LOOKS):
-        ordered = ordered[: len(LOOKS) - lowest] + ordered[len(ordered) - lowest :]
-    return chosen | dict(zip(ordered, LOOKS, strict=False))
+        best = ordered[: len(LOOKS) - lowest]
+        rest = sorted((name for name in ordered if name not in best), key=lambda name: -mean[name])
+        ordered = best + rest[len(rest) - lowest :]
+    return Looks(names, chosen | dict(zip(ordered, LOOKS, strict=False)))
+
+
+def _names(panels: Mapping[str, Sequence[Row]]) -> dict[int, str]:
+    counts = Counter((arch, row.about["base"]) for arch, rows in panels.items() for row in rows)
+    several = {base for (_, base), count in counts.items() if count > 1}
+    every = [row for rows in panels.values() for row in rows]
+    return {id(row): row.method if row.about["base"] in several else row.about["base"] for row in every}
