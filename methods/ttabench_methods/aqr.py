@@ -5,8 +5,8 @@
 | x      | out       | output of a norm layer, before the activation: n values per channel in the batch |
 | F_t    | share     | share of the channel's values in the batch up to x                               |
 | Q_s    | quantiles | quantile function of the channel on `source_images` source images                |
-| T      | table     | x ↦ Q_s(F_t(x)) at the edges of `cells` cells over the batch's range, linear in  |
-|        |           | between                                                                          |
+| T      | table     | x ↦ Q_s(F_t(x)) at the edges of `cells` cells over the sample's range; `STEPS`   |
+|        |           | equal steps between two edges                                                    |
 
 T is monotone, and undoes any increasing distortion of a channel. It is applied in every norm layer, from the
 first to the last, so each layer gets corrected inputs. Scored: this only forward pass. Nothing is kept from
@@ -16,17 +16,19 @@ Tails: the lowest and the highest of n values have the levels ½/n and 1 − ½/
 to the extremes of n source values, for any batch size, and not to the extremes of all source images.
 
 Deviations: there is no official code, and only the abstract was available: quantile levels, tails and the
-layers where the map is applied are our choice. F_t is estimated from at most `samples` values of a channel. A
-constant channel is not changed.
+layers where the map is applied are our choice. F_t is estimated from at most `samples` values of a channel;
+beyond them T is constant. A constant channel is not changed.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate, pad
 
 from ttabench import nn as tta
 from ttabench.method import Count, Method, Natural, Needs, Range, SourceData
@@ -34,14 +36,16 @@ from ttabench_methods import references
 
 # Source quantiles are kept at levels whose log-odds are evenly spaced, so that they are dense in the tails.
 SPAN, LEVELS = 14.0, 513
+STEPS = 8  # of the map in a cell: one look-up per value, where a line would need two
 CHUNK = 1 << 17  # values processed together on a CPU, so that they fit into its cache
+ROW = 1 << 12  # values of a row, at most; short rows are slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AQRConfig:
     """Defaults: our choice. source_images: 0 = all."""
 
-    cells: Annotated[int, Range(least=2)] = 128  # pieces of the piecewise linear map of a channel; our choice
+    cells: Annotated[int, Range(least=2)] = 128  # pieces of the map of a channel; our choice
     samples: Count = 2048  # values per channel and batch that its quantiles come from; our choice
     source_images: Natural = 5_000  # images for the source's quantiles; 0 = all; our choice
 
@@ -67,47 +71,57 @@ def sampled(x: Tensor, most: int) -> Tensor:
     Otherwise `most` of them, spread over images and locations by multiples of the golden ratio, so that they
     favour no row, column or token.
     """
-    n, _, length = x.shape
+    n, channels, length = x.shape
     if n * length <= most:
-        return x.transpose(0, 1).flatten(1)
+        return x.transpose(0, 1).flatten(1).contiguous()
     i = torch.arange(most, device=x.device, dtype=torch.double)
     chosen = (i * 0.6180339887498949 % 1 * (n * length)).long()
+    if x.mT.is_contiguous():  # whole rows of channels are copied faster
+        return x.mT.reshape(-1, channels).index_select(0, chosen).T.contiguous()
     return x[chosen // length, :, chosen % length].T.contiguous()
 
 
 def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
-    """T for values like (C, m): in cell ⌊scale · x + shift⌋ it is start + slope · x.
+    """T for values like (C, m): of x it is entry ⌊scale · x + shift⌋ of a channel's row, the ends beyond.
 
-    scale, shift (C, 1); pieces (C, cells + 2, 2): start and slope. The first and the last cell cover all
-    values outside the range of `some`; there T continues with its average slope.
+    scale, shift (C, 1); entries (C, STEPS · cells), for cells of equal width over the range of `some`.
     """
+    m = some.shape[1]
     low, high = some.amin(dim=1, keepdim=True), some.amax(dim=1, keepdim=True)
     varies = high > low
     scale = torch.where(varies, cells / (high - low), 0)
-    shift = 1 - low * scale
-    cell = torch.addcmul(shift - 1, some, scale).clamp_(0, cells - 1).long()
-    counts = torch.zeros_like(low).repeat(1, cells).scatter_add_(1, cell, torch.ones_like(some))
-    tail = 0.5 / some.shape[1]
-    share = torch.nn.functional.pad(counts.cumsum_(dim=1).div_(some.shape[1]), (1, 0))
-    edges = lookup(quantiles, share.clamp_(tail, 1 - tail))
-    overall = (edges[:, -1:] - edges[:, :1]) * scale / cells
-    slope = torch.cat([overall, edges.diff(dim=1) * scale, overall], dim=1)
-    left = low + (high - low) * (torch.arange(cells + 1, device=some.device) / cells)
-    start = torch.cat([edges[:, :1], edges], dim=1) - slope * torch.cat([left[:, :1], left], dim=1)
-    pieces = torch.stack([start, slope], dim=2)
-    return scale, shift, torch.where(varies[..., None], pieces, pieces.new_tensor([0.0, 1.0]))
+    cell = torch.addcmul(-low * scale, some, scale).clamp_(0, cells - 1).long()
+    counts = some.new_zeros(len(some), cells).scatter_add_(1, cell, torch.ones_like(some))
+    share = pad(counts.cumsum(dim=1).div_(m), (1, 0))
+    edges = lookup(quantiles, share.clamp_(0.5 / m, 1 - 0.5 / m)) * varies + low * ~varies
+    between = interpolate(edges[:, None], scale_factor=float(STEPS), mode="linear")[:, 0]
+    scale = STEPS * scale
+    return scale, -low * scale, between[:, STEPS // 2 : -(STEPS // 2)]  # the middles of steps
+
+
+def in_memory(x: Tensor, per_channel: Tensor) -> tuple[Tensor, Tensor]:
+    """(N, C, L) as rows in the order of memory, and numbers (K, C) of the channels along a row (K, row)."""
+    n, channels, length = x.shape
+    if x.mT.is_contiguous():  # channels last, or no locations
+        repeats = math.gcd(n * length, max(1, ROW >> channels.bit_length()))
+        return x.mT.view(-1, repeats * channels), per_channel.repeat(1, repeats)
+    return x.view(n, -1), per_channel.repeat_interleave(length, dim=1)
 
 
 def recalibrate(x: Tensor, quantiles: Tensor, cells: int, samples: int) -> Tensor:
-    """T(x) in place: (N, C, L) → the same, channel by channel, to quantiles (C, LEVELS)."""
-    scale, shift, pieces = table(sampled(x, samples), quantiles, cells)
-    pairs = torch.view_as_complex(pieces).flatten()  # one look-up gives both numbers
-    first = (cells + 2) * torch.arange(len(scale), device=x.device, dtype=torch.int32)[:, None]
-    size = max(1, CHUNK // x[0].numel()) if x.device.type == "cpu" else len(x)
-    for part in torch.split(x, size):
-        cell = torch.addcmul(shift, part, scale).clamp_(0, cells + 1).int().add_(first)
-        start_slope = torch.view_as_real(pairs.index_select(0, cell.flatten()).view_as(part))
-        torch.addcmul(start_slope[..., 0], start_slope[..., 1], part, out=part)
+    """T(x), in place if it is dense: (N, C, L) → the same, channel by channel, to quantiles (C, LEVELS)."""
+    x = x if x.mT.is_contiguous() else x.contiguous()
+    scale, shift, entries = table(sampled(x, samples), quantiles, cells)
+    channels, count = entries.shape
+    first = count * torch.arange(channels, device=x.device, dtype=x.dtype)[:, None]
+    per_channel = torch.cat([scale, shift + first, first, first + (count - 1)], dim=1).T
+    rows, (scale, shift, first, last) = in_memory(x, per_channel)
+    entries = entries.flatten().to(x.dtype)  # one index finds channel and cell
+    size = max(1, CHUNK // rows.shape[1]) if x.device.type == "cpu" else len(rows)
+    for part in torch.split(rows, size):
+        place = torch.addcmul(shift, part, scale)
+        place = torch.clamp(place, first, last, out=place).int()
+        torch.index_select(entries, 0, place.view(-1), out=part.view(-1))
     return x
 
 

@@ -357,6 +357,26 @@ def test_aqr_is_monotone_and_goes_on_beyond_the_sample() -> None:
     assert after[:, 0].amax() > 1 + 2 * 2
 
 
+@pytest.mark.parametrize("shape", [(6, 5, 4, 4), (7, 3, 5, 2), (30, 40, 1, 1), (9, 4, 1, 1)])
+def test_aqr_is_the_same_in_every_memory_format(shape: tuple[int, ...]) -> None:
+    """Each value goes through the map of its own channel, wherever it lies."""
+    torch.manual_seed(0)
+    x = torch.randn(shape) * torch.arange(1, 1 + shape[1])[:, None, None]
+    quantiles = exact(torch.randn(shape[1], 500) + 10 * torch.arange(shape[1])[:, None])
+    found = [
+        aqr.recalibrate(each.flatten(2), quantiles, 16, samples=1000)
+        for each in (
+            x.clone(),
+            x.to(memory_format=torch.channels_last),
+            x.transpose(0, 1).clone().transpose(0, 1),
+        )
+    ]
+    alone = [aqr.recalibrate(x[:, [c]].flatten(2), quantiles[[c]], 16, 1000) for c in range(shape[1])]
+    for each in found:
+        torch.testing.assert_close(each, torch.cat(alone, dim=1))
+    assert (found[0].mean((0, 2)) - 10 * torch.arange(shape[1])).abs().max() < 1
+
+
 def test_aqr_samples_come_from_all_images_rows_and_columns() -> None:
     image, row, column = torch.meshgrid(torch.arange(100), torch.arange(32), torch.arange(32), indexing="ij")
     for values, distinct in ((image, 100), (row, 32), (column, 32)):
