@@ -6,7 +6,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
 class UserError(Exception):
@@ -96,7 +96,10 @@ def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> Unknow
     choices = sorted(valid)
     few = len(choices) <= MAX_LISTED
     spelt = {choice.lower(): choice for choice in choices}
-    near = [spelt[n] for n in get_close_matches(name.lower(), spelt, n=1 if few else 3, cutoff=0.5)]
+    near = [spelt[n] for n in get_close_matches(name.lower(), spelt, n=3, cutoff=0.5)]
+    if few:  # all are listed anyway: name the nearest one, and those that are as near
+        likeness = {n: SequenceMatcher(None, n.lower(), name.lower()).ratio() for n in near}
+        near = sorted(n for n in near if likeness[n] == max(likeness.values()))
     hint = f"; did you mean {_either(near)}?" if near else "."
     if few:
         rest = f"Valid: {', '.join(choices) or 'none'}."

@@ -7,6 +7,7 @@ import re
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
+OWN = "-local"  # at the end of the names of all own datasets
 FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
 _RAISED = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
 _NAMES = {
@@ -95,13 +96,21 @@ def arch(name: str) -> str:
 
 
 def dataset(name: str) -> str:
-    """``cifar10-c`` → ``CIFAR10-C``; an unknown identifier stays as it is."""
+    """``cifar10-c`` → ``CIFAR10-C``; own data ``birds-c-local`` → ``birds-C (own)``; others stay as they are.
+
+    The name of own data keeps its letters, so that it is never the name of a published dataset.
+    """
+    if name.endswith(OWN):
+        plain = name.removesuffix(OWN)
+        return f"{plain.removesuffix('-c')}-C (own)" if plain.endswith("-c") else f"{plain} (own)"
     base, shift = _parts(name)
     return _DATASETS[base] + _SHIFTS[shift] if base in _DATASETS and shift in _SHIFTS else name
 
 
 def clean(name: str) -> str:
     """The clean counterpart of a corrupted dataset: ``cifar10-c`` → ``CIFAR10``."""
+    if name.endswith(OWN):
+        return f"{name.removesuffix(OWN).removesuffix('-c')} (own), clean"
     base, shift = _parts(name)
     if base == "cifar10.1":
         return dataset("cifar10")

@@ -22,6 +22,7 @@ from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
+from ttabench.models.clean_accuracy import accuracy_warning
 
 
 class Squares(Dataset):
@@ -83,6 +84,12 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "def headless(): import torch; return torch.nn.Flatten()\n"
         "def text(): return 'net'\n"
         "def broken(num_classes): return 1 / 0\n"
+        "def long_text(num_classes): raise ValueError('first line\\nsecond line')\n"
+        "def needs_more(num_classes, depth): return Quarters(num_classes)\n"
+        "def diverged(num_classes):\n"
+        "    net = Quarters(num_classes)\n"
+        "    net.fc.bias.data.fill_(float('nan'))\n"
+        "    return net\n"
         "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -138,8 +145,9 @@ def test_a_hostile_pickle_is_refused_and_not_run(
         torch.save({"state_dict": Hostile()}, file)
     else:
         np.savez(file, weight=np.array([Hostile()], dtype=object))
-    with pytest.raises(UserError):
+    with pytest.raises(UserError) as caught:
         read_weights(file)
+    assert not re.search("allow_pickle|weights_only", str(caught.value))
     assert not (tmp_path / "owned").exists()
     pickle.loads(pickle.dumps(Hostile()))  # it would have worked
     assert (tmp_path / "owned").exists()
@@ -152,7 +160,7 @@ def test_a_hostile_pickle_is_refused_and_not_run(
         ("a.safetensors", b"\x08\x00", "truncated or no safetensors file"),
         ("a.npz", b"PK\x03\x04 not all of it", "truncated or no npz file"),
         ("a.pth", b"", "truncated or no pth file"),
-        ("a.zip", b"", "none of the formats known: .safetensors, .npz"),
+        ("a.zip", b"", "'.zip' is not a format of weights that ttabench reads: .safetensors, .npz"),
     ],
 )
 def test_a_file_that_is_no_weights_is_explained(name: str, content: bytes, says: str, tmp_path: Path) -> None:
@@ -245,6 +253,33 @@ def test_what_a_users_function_raises_is_one_sentence_with_its_place() -> None:
     assert "\n" not in text
 
 
+@pytest.mark.usefixtures("nets")
+def test_a_text_of_several_lines_is_cut_to_the_first() -> None:
+    with pytest.raises(UserError, match=r"ValueError: first line \(.*mynets.py, line \d+\)\.$"):
+        bring("mynets:long_text", Squares())
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (
+            "def build(:\n",
+            r"mymodule of 'mymodule:build' cannot be imported: SyntaxError: .*mymodule.py, line 1",
+        ),
+        ("x = 1\n1 / 0\n", r"ZeroDivisionError: division by zero \(.*mymodule.py, line 2\)"),
+        ("import sys\nsys.exit(3)\n", r"SystemExit: 3 \(.*mymodule.py, line 2\)"),
+    ],
+)
+def test_a_module_that_fails_when_it_is_imported_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, says: str
+) -> None:
+    (tmp_path / "mymodule.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=says) as caught:
+        bring("mymodule:build", Squares())
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["net.fc.weight", "running_mean"])
 def test_weights_with_nan_are_refused_when_they_are_loaded(tmp_path: Path, name: str) -> None:
     net = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 2))
@@ -267,6 +302,11 @@ def test_weights_with_nan_are_refused_when_they_are_loaded(tmp_path: Path, name:
         ("mynets:text", "returned a str; expected an nn.Module"),
         ("mynets:wide", "mynets:wide has 5 classes, but squares-c has 4"),
         ("mynets:headless", "does not end in a linear layer"),
+        ("mynets:diverged", "mynets:diverged has weights that are NaN or infinite, first in fc.bias"),
+        (
+            "mynets:needs_more",
+            "needs the parameter 'depth', which it does not get: ttabench gives num_classes",
+        ),
         ("hub/resnet50", "models from elsewhere are timm/NAME, .* or package.module:callable"),
     ],
 )
@@ -372,6 +412,20 @@ def test_guessing_is_a_warning(tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.zeros(4, 4), "fc.bias": torch.zeros(4)}, file)
     brought = bring("timm/quarters", Squares(), checkpoint=file)
     assert brought.note["warning"] == "clean accuracy is 25.00 %, little better than the 25.00 % of guessing."
+
+
+@pytest.mark.parametrize(
+    ("classes", "right", "warned"),
+    [(2, 100, False), (2, 90, False), (2, 60, True), (3, 100, False), (10, 40, False), (10, 12, True)],
+)
+def test_guessing_depends_on_the_number_of_classes(classes: int, right: int, warned: bool) -> None:
+    """Two classes: twice the chance would be 100 %."""
+    labels = np.arange(200) % classes
+    test = Labelled(np.zeros((200, 32, 32, 3), np.uint8), labels)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, classes))
+    text = accuracy_warning(Classifier(net, last="2"), test, float(right), None, "cpu")
+    assert ("little better" in text) == warned, text
 
 
 class RealImages(Squares):

@@ -267,7 +267,7 @@ def test_generated_sets_are_audited_too(tmp_path: Path) -> None:
     assert [f.level for f in verify("x-c-local", tmp_path)] == ["ok"]
     generate(tmp_path / "x.npz", root=tmp_path, corruptions=["snow"], severities=[4], workers=0)
     found = verify("x-c-local", tmp_path)
-    assert [f.text for f in found if f.level == "warning"] == ["x-c-local: of snow there is only severity 4."]
+    assert [f.text for f in found if f.level == "warning"] == ["x-c-local: snow has severity 4 only."]
     assert is_usable(found)
     np.save(folder / "fog-3.npy", fakes.natural_images(8))
     (folder / "snow-4.npy").unlink()
@@ -275,6 +275,15 @@ def test_generated_sets_are_audited_too(tmp_path: Path) -> None:
         "x-c-local has no snow at severity 4; generate it first.",
         f"{folder}/fog-3.npy is not what was generated; delete it and run `ttabench data generate` again.",
     ]
+
+
+def test_a_problem_of_a_file_with_all_severities_is_named_once(tmp_path: Path) -> None:
+    folder = tmp_path / "mine-C"
+    folder.mkdir()
+    np.savez(folder / "test.npz", images=fakes.natural_images(8), labels=[0, 1] * 4)
+    np.save(folder / "fog.npy", np.concatenate([fakes.natural_images(8)] * 5))
+    np.save(folder / "labels.npy", np.zeros(40, np.int64))
+    assert len(errors(verify(str(folder)))) == 1
 
 
 def test_names_nobody_knows(tmp_path: Path) -> None:

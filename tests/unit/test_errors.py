@@ -24,5 +24,11 @@ def test_of_many_only_the_nearest_are_named(see: str) -> None:
     assert text == f"unknown architecture 'resnet81'; did you mean 'resnet18'? {end}"
 
 
+def test_names_that_are_as_near_are_all_named() -> None:
+    valid = ["cifar10-c", "cifar10.1", "digits-c"]
+    assert "did you mean 'cifar10-c' or 'cifar10.1'?" in str(unknown("dataset", "cifar10", valid))
+    assert "did you mean 'cifar10-c'?" in str(unknown("dataset", "cifar10c", valid))
+
+
 def test_capitals_do_not_hide_the_nearest_name() -> None:
     assert "did you mean 'ResNet18'?" in str(unknown("network", "resnet18", ["ResNet18", "Standard"]))

@@ -459,9 +459,11 @@ def test_display_names_are_the_fields_and_identifiers_stay_in_csv(tmp_path: Path
              "cct_7_3x1_32": "CCT-7/3x1/32", "timm/resnet50": "timm/resnet50", "cctx": "cctx"}  # fmt: skip
     assert {arch: naming.arch(arch) for arch in archs} == archs
     datasets = {"cifar10-c": "CIFAR10-C", "digits-c": "Digits-C", "tinyimagenet-c": "TinyImageNet-C",
-                "my-own": "my-own"}  # fmt: skip
+                "my-own": "my-own", "birds-c-local": "birds-C (own)", "cifar10-c-local": "cifar10-C (own)",
+                "real-cifar10-local": "real-cifar10 (own)"}  # fmt: skip
     assert {name: naming.dataset(name) for name in datasets} == datasets
     assert naming.clean("cifar100-c") == "CIFAR100"
+    assert naming.clean("birds-c-local") == "birds (own), clean"
     csv_files.write(cells(), tmp_path)
     text = "".join(path.read_text() for path in tmp_path.iterdir())
     assert "TENT" not in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,7 +15,7 @@ from typing import Any
 import typer
 
 from ttabench.cli._mistakes import HELP, sentence, without_types
-from ttabench.errors import UserError, forward_warnings, printable
+from ttabench.errors import UserError, forward_warnings, printable, shortened
 
 app = typer.Typer(
     name="ttabench",
@@ -70,6 +72,7 @@ def command() -> Any:
 
 
 TERMINATED = 128 + signal.SIGTERM
+LONGEST = 400
 GRACE = 4.0  # seconds after SIGTERM; schedulers send SIGKILL some seconds later
 
 
@@ -98,6 +101,11 @@ def main() -> None:
         code = 2
     except BrokenPipeError:
         code = 1
+    except OSError as problem:
+        if problem.errno != errno.ENAMETOOLONG:
+            raise
+        _complain(f"the path {problem.filename} is too long for this system; choose a shorter one.")
+        code = 2
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except SystemExit as leaving:
@@ -120,4 +128,6 @@ def main() -> None:
 
 
 def _complain(text: str) -> None:
+    """Print a message; a word of more than `LONGEST` characters, such as a wrong path, is shortened."""
+    text = re.sub(rf"\S{{{LONGEST + 1},}}", lambda match: shortened(match[0]), text)
     print(f"ttabench: {printable(text)}", file=sys.stderr)

@@ -54,10 +54,13 @@ def train(
     from ttabench.env import pick_device
     from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.models.resolve import resolve_trainable
+    from ttabench.models.training.train import check_precision
     from ttabench.parse_methods import distinct_list
     from ttabench.sweep.train_sources import TrainJob
 
     chosen = pick_device(device)
+    pick_workers(workers, chosen, 1)  # mistakes come out before anything is printed
+    check_precision(precision)
     todo: list[TrainedModel] = []
     for name in distinct_list(datasets, "--datasets"):
         data = dataset(name)

@@ -61,14 +61,21 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
             "the name that it prints."
         )
     if os.sep in name:
-        raise UnknownName(f"there is no folder {name}.")
+        raise UnknownName(f"there is no folder {name}{_hint_at_published(path.name)}.")
     if name.endswith(SUFFIX):
         made = ", ".join(local_names(root)) or "none"
         raise UnknownName(
             f"there is no generated dataset '{shortened(name)}' in {data_root(root)} (there: {made}); "
             "make it with `ttabench data generate SOURCE`, or give the path of its folder."
         )
-    raise unknown("dataset", name, (*NAMES, *local_names(root)))
+    raise unknown("dataset", name, (*NAMES, *local_names(root)), "`ttabench data list`")
+
+
+def _hint_at_published(folder: str) -> str:
+    """A hint for a folder that is called like a published dataset, e.g. ``CIFAR-10-C``; else ""."""
+    plain = folder.lower().replace("-", "")
+    name = next((name for name in PUBLISHED if name.replace("-", "") == plain), "")
+    return f"; published datasets are opened by name: {name}" if name else ""
 
 
 def _open_published(facts: PublishedDataset, root: Path) -> Dataset:

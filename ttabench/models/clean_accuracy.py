@@ -48,13 +48,15 @@ def accuracy_warning(
 ) -> str:
     """A warning about a low clean accuracy (in percent), with a better normalisation if there is one.
 
-    "" if the accuracy is as claimed or, without a claim, clearly above chance.
+    "" if the accuracy is as claimed or, without a claim, clearly above chance: above twice the chance, or
+    with few classes above the middle between chance and 100 %.
     """
     chance = 100 / classifier.num_classes
+    low = min(2 * chance, (chance + 100) / 2)
     error = _standard_error(accuracy, len(test))
     if claimed is not None and abs(accuracy - claimed) > TOLERANCE + 3 * error:
         text = f"clean accuracy is {accuracy:.2f} %, but {claimed:.2f} % is claimed"
-    elif claimed is None and accuracy < 2 * chance + 3 * error:
+    elif claimed is None and accuracy < low + 3 * error:
         text = f"clean accuracy is {accuracy:.2f} %, little better than the {chance:.2f} % of guessing"
     else:
         return ""

@@ -101,7 +101,7 @@ def corruption_names(text: str) -> tuple[str, ...]:
         elif part in SINGLE:
             chosen.append(part)
         else:
-            raise unknown("corruption", part, [*SINGLE, *GROUPS])
+            raise unknown("corruption", part, [*SINGLE, *GROUPS], "`ttabench list corruptions`")
     return tuple(chosen)
 
 

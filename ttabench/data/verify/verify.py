@@ -79,13 +79,14 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
         on_progress(corruption, done, len(data.corruptions))
         severities = data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
         if severities != SEVERITIES:
-            only = ", ".join(map(str, severities)) or "none"
-            findings.append(warning(f"{data.name}: of {corruption} there is only severity {only}."))
+            has = f"has severity {', '.join(map(str, severities))} only" if severities else "has no severity"
+            findings.append(warning(f"{data.name}: {corruption} {has}."))
         for severity in severities:
             try:
                 data.corrupted(corruption, severity)
             except UserError as problem:
                 findings.append(error(str(problem)))
+    findings = list(dict.fromkeys(findings))  # a file of all severities has one problem, not five
     if is_usable(findings):
         yield Finding("ok", f"{data.name}: {len(test)} test images, {len(data.corruptions)} corruptions.")
     yield from findings

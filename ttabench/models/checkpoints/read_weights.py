@@ -35,7 +35,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"there is no file {path}.")
     if path.suffix not in FORMATS:
-        raise UserError(f"{path.name} is none of the formats known: {', '.join(FORMATS)}.")
+        raise UserError(
+            f"{path.name}: '{path.suffix}' is not a format of weights that ttabench reads: "
+            f"{', '.join(FORMATS)}."
+        )
     with path.open("rb") as file:
         start = file.read(512).lstrip()
     if start[:1] == b"<" and b"html" in start.lower():
@@ -62,8 +65,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         KeyError,
         zipfile.BadZipFile,
     ) as problem:
-        first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise UserError(f"{path} is truncated or no {path.suffix[1:]} file ({first}).") from None
+        if path.suffix == ".npz" and "allow_pickle" in str(problem):
+            raise UserError(
+                f"{path} holds Python objects besides arrays, which are never read: they may contain a "
+                "program; save plain arrays instead."
+            ) from None
+        raise UserError(
+            f"{path} is truncated or no {path.suffix[1:]} file; save or fetch it again."
+        ) from None
     return _unwrapped(tensors, path)
 
 

@@ -104,6 +104,8 @@ class ExternalModel(Model):
     ) -> Classifier:
         """`net` as a classifier of the dataset. Raises UserError if it cannot take images of that size."""
         try:
+            if name := next((name for name, p in net.named_parameters() if not p.isfinite().all()), ""):
+                raise UserError(f"{self.name} has weights that are NaN or infinite, first in {name}.")
             return self.checked(Classifier.wrap(net, self.dataset.image_size, mean, std))
         except UserError:
             raise

@@ -54,6 +54,11 @@ def make(arch: str, dataset: Dataset) -> nn.Module:
     given = {name: value for name, value in facts.items() if name in parameters}
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         given["num_classes"] = dataset.num_classes  # constructors pass it on to other constructors
+    if lacking := [name for name, p in parameters.items() if name not in given and _is_required(p)]:
+        raise UserError(
+            f"{arch} needs the parameter '{lacking[0]}', which it does not get: ttabench gives "
+            f"{', '.join(facts)}. Give it a default."
+        )
     try:
         net = function(**given)
     except Exception as problem:
@@ -66,11 +71,24 @@ def make(arch: str, dataset: Dataset) -> nn.Module:
 def _failed(arch: str, given: dict[str, Any], problem: Exception) -> UserError:
     """The error for an exception in the user's function, with file and line."""
     call = ", ".join(f"{name}={value!r}" for name, value in given.items())
-    where = traceback.extract_tb(problem.__traceback__)[-1]
     return UserError(
-        f"{arch} failed when it was called as {arch.partition(':')[2]}({call}): "
-        f"{type(problem).__name__}: {problem} ({where.filename}, line {where.lineno})."
+        f"{arch} failed when it was called as {arch.partition(':')[2]}({call}): {_brief(problem)}."
     )
+
+
+def _brief(problem: BaseException) -> str:
+    """An exception of the user's code in one line: its kind, the first line of its text, file and line."""
+    first = next(iter(str(problem).strip().splitlines()), "")
+    if isinstance(problem, SyntaxError):
+        return f"SyntaxError: {problem.msg} ({problem.filename}, line {problem.lineno})"
+    where = traceback.extract_tb(problem.__traceback__)[-1]
+    text = f"{type(problem).__name__}: {first}" if first else type(problem).__name__
+    return f"{text} ({where.filename}, line {where.lineno})"
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and parameter.kind not in variable
 
 
 def _parts(arch: str) -> tuple[str, str]:
@@ -92,6 +110,8 @@ def _find(arch: str) -> Callable[..., Any]:
             f"{module_name} of '{arch}' cannot be imported ({problem}); run from the folder it is in, or "
             "install it."
         ) from None
+    except (Exception, SystemExit) as problem:  # of the user's code
+        raise UserError(f"{module_name} of '{arch}' cannot be imported: {_brief(problem)}.") from None
     function = getattr(module, name, None)
     if function is None:
         raise unknown(f"callable in {module_name}", name, (n for n in vars(module) if not n.startswith("_")))

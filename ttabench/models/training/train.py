@@ -259,9 +259,14 @@ def resolve_precision(precision: str, recipe: Recipe, device: torch.device) -> s
         precision = recipe.precision
     if precision == "auto":
         return "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
-    if precision not in ("float32", "bfloat16"):
-        raise UserError(f"precision is '{precision}'; expected auto, float32 or bfloat16.")
+    check_precision(precision)
     return precision
+
+
+def check_precision(precision: str) -> None:
+    """Raises UserError for what is no precision of a training."""
+    if precision not in ("auto", "float32", "bfloat16"):
+        raise UserError(f"precision is '{precision}'; expected auto, float32 or bfloat16.")
 
 
 @contextmanager
