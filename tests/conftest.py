@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import Phase, settings
 
 torch.set_num_threads(1)  # everything here is small: threads would only wait for each other
+# For mutation tests: a failure is enough, the smallest example is not searched.
+settings.register_profile(
+    "no-shrinking", phases=(Phase.explicit, Phase.generate), derandomize=True, database=None, deadline=None
+)
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -150,3 +150,12 @@ def test_foreign_images_are_spread_over_the_whole_stream() -> None:
     assert len(places) == 100
     assert 400 < places.mean() < 600
     assert np.diff(places).max() < 120
+
+
+def test_batches_are_on_the_device_that_was_asked_for() -> None:
+    """Torch's meta device holds shapes alone, so that no second device is needed."""
+    images = np.zeros((5, 4, 4, 3), np.uint8)
+    assert to_tensor(images, "meta").device.type == "meta"
+    stream = Stream(images, np.arange(5), 2, "meta")
+    assert [x.device.type for x in stream] == ["meta"] * 3
+    assert [x.device.type for _, x in stream.shuffled()] == ["meta"] * 3

@@ -1,0 +1,329 @@
+"""Grids as they are stored, source classifiers as planning knows them, and the cells of a sweep."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.planning import plan
+from ttabench.cell import Cell
+from ttabench.errors import UserError
+from ttabench.method import Architecture
+from ttabench.models.model import Model
+from ttabench.registry import method
+from ttabench.sweep import plan as planning
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.plan import Source, find_sources
+from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods
+from ttabench.sweep.shifts import Shifts, shifts_of
+
+BATCH = Architecture(norm_layers=("batch",), num_classes=10)
+RESNET = Source("resnet18", "digits-c", 10, "f", BATCH, "c")
+PLAIN: dict[str, Any] = {"methods": ("tent",), "archs": ("resnet18",), "corruptions": ("fog", "snow")}
+
+
+def grid(**changed: Any) -> Grid:
+    return Grid(**{**PLAIN, **changed})
+
+
+# ---- a grid
+
+
+def test_a_stored_grid_has_the_fields_that_old_folders_have() -> None:
+    stored = {
+        "methods": ["tent"], "archs": ["resnet18"], "datasets": ["digits-c"], "corruptions": ["fog", "snow"],
+        "severities": [5], "seeds": [0], "settings": [], "mode": "native", "reset": "per_corruption",
+        "batch_size": 0, "epochs": 0, "order": "iid", "contamination": "", "held_out": 0.0, "limit": 0,
+        "precision": "float32", "checkpoint": "", "normalize": "",
+    }  # fmt: skip
+    assert grid().to_json() == stored
+    later: dict[str, Any] = {
+        "stream": "", "pace": 0.0, "pace_ratio": [], "include": [], "exclude": [], "per_method": {},
+        "per_dataset": {},
+    }  # fmt: skip
+    assert grid().to_json(whole=True) == stored | later
+
+
+def test_what_was_added_later_is_stored_where_it_is_set() -> None:
+    rules: dict[str, Any] = {
+        "pace": 1.0, "pace_ratio": (("tent", 3.1),), "include": ({"methods": ("sar",)},),
+        "exclude": ({"seeds": (1, 2)},), "per_method": {"tent": {"settings": ("tent.lr=1",)}},
+        "per_dataset": {"digits-c": {"limit": 9}},
+    }  # fmt: skip
+    stored = grid(**rules).to_json()
+    assert {name: stored[name] for name in rules} == {
+        "pace": 1.0, "pace_ratio": [["tent", 3.1]], "include": [{"methods": ["sar"]}],
+        "exclude": [{"seeds": [1, 2]}], "per_method": {"tent": {"settings": ["tent.lr=1"]}},
+        "per_dataset": {"digits-c": {"limit": 9}},
+    }  # fmt: skip
+    assert "stream" not in stored
+
+
+def test_a_long_stream_is_continual_unless_another_reset_is_asked_for() -> None:
+    assert grid(stream="gradual").reset == "continual"
+    assert grid(stream="gradual").to_json()["stream"] == "gradual"
+    assert grid(stream="gradual", reset="episodic").reset == "episodic"
+    assert grid().reset == "per_corruption"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"checkpoint": "w.pt", "archs": ("a", "b")},
+            "a checkpoint belongs to one architecture, but 2 are given; give one.",
+        ),
+        ({"mode": "onlin"}, "unknown mode 'onlin'; did you mean 'online'? Valid: native, offline, online."),
+        ({"severities": (5, 0)}, "severity 0 does not exist; severities are 1 to 5."),
+        ({"severities": (6,)}, "severity 6 does not exist; severities are 1 to 5."),
+        ({"seeds": (0, -1)}, "seed -1 does not exist; seeds are 0 to 2⁶³ − 1."),
+        ({"seeds": (2**63,)}, f"seed {2**63} does not exist; seeds are 0 to 2⁶³ − 1."),
+        *(
+            ({axis: ()}, f"no {axis} were given; name at least one.")
+            for axis in ("methods", "archs", "datasets", "corruptions", "severities", "seeds")
+        ),
+        *(
+            ({axis: (value, value)}, f"{axis} names '{value}' twice; name each once.")
+            for axis, value in {
+                "methods": "a", "archs": "a", "datasets": "a", "corruptions": "a", "severities": 2, "seeds": 2,
+            }.items()
+        ),
+        ({"methods": ("a", "b", "b")}, "methods names 'b' twice; name each once."),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_grid_is_one_sentence(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as problem:
+        grid(**wrong)
+    assert str(problem.value) == message
+
+
+def test_the_ends_of_every_range_belong_to_it() -> None:
+    made = grid(severities=(1, 5), seeds=(0, 2**63 - 1), checkpoint="w.pt")
+    assert made.severities == (1, 5)
+
+
+# ---- source classifiers
+
+
+class Known:
+    """A model whose weights are there, or are trained later."""
+
+    def __init__(self, name: str, data: Any, ready: bool, note: dict[str, str] | None = None) -> None:
+        self.name, self.dataset, self.ready, self.note = name, data, ready, note or {}
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.dataset.name}"
+
+    def load(self, *asked: Any) -> Any:
+        self.asked.append(asked)
+        return SimpleNamespace(classifier=self.build("loaded"), sha256="w" * 64, note=self.note)
+
+    def build(self, how: str = "built") -> Any:
+        return SimpleNamespace(architecture=lambda: f"{self.name} {how}")
+
+
+def dataset(name: str, classes: int) -> Any:
+    read: list[str] = []
+
+    def fingerprint() -> str:
+        read.append(name)
+        return f"data of {name}"
+
+    return SimpleNamespace(name=name, num_classes=classes, fingerprint=fingerprint, read=read)
+
+
+def test_a_source_has_the_facts_of_its_model_and_its_dataset() -> None:
+    digits, letters = dataset("digits", 10), dataset("letters", 26)
+    models = [Known("a", digits, True), Known("b", digits, False), Known("c", letters, False)]
+    told: list[str] = []
+    found = find_sources(cast("list[Model]", models), "cuda:1", cast("Any", told))
+    assert found == [
+        Source("a", "digits", 10, "data of digits", cast("Any", "a loaded"), "w" * 64),
+        Source("b", "digits", 10, "data of digits", cast("Any", "b built"), ""),
+        Source("c", "letters", 26, "data of letters", cast("Any", "c built"), ""),
+    ]
+    assert digits.read == ["digits"]  # a fingerprint reads all images: once is enough
+    assert [model.asked for model in models] == [[("cuda:1", told)], [], []]
+
+
+def test_a_doubtful_clean_accuracy_is_warned_of_where_the_sources_are_asked_for() -> None:
+    models = cast("list[Model]", [Known("a", dataset("digits", 10), True, {"warning": "it is low"})])
+    with pytest.warns(UserWarning, match="^a on digits: it is low$") as told:
+        find_sources(models, "cpu")
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        find_sources(cast("list[Model]", [Known("a", dataset("digits", 10), True)]), "cpu")
+
+
+# ---- cells
+
+
+def sweep(*parts: tuple[Grid, tuple[int, ...], dict[str, Any]]) -> Sweep:
+    """Parts of a sweep over the models that they name by number."""
+    models = tuple(cast("Model", object()) for _ in range(1 + max(n for _, used, _ in parts for n in used)))
+    return Sweep(
+        tuple(
+            Part(
+                tuple(choose_methods(asked)), tuple(models[n] for n in used),
+                Shifts(asked.corruptions, asked.severities), **more,
+            )
+            for asked, used, more in parts
+        ),
+        models,
+    )  # fmt: skip
+
+
+def test_a_part_is_planned_on_its_own_models_and_a_cell_once() -> None:
+    other = replace(RESNET, name="cct", checkpoint="d")
+    parts = sweep((grid(), (0, 1), {}), (grid(methods=("eata", "tent")), (1,), {}))
+    cells = [p.cell for p in planning.plan(parts, [RESNET, other])]
+    assert [(c.method, c.arch) for c in cells if c.corruption == "fog"] == [
+        ("source", "resnet18"), ("tent", "resnet18"), ("source", "cct"), ("tent", "cct"), ("eata", "cct"),
+    ]  # fmt: skip
+    assert len({c.cell_id for c in cells}) == len(cells)
+
+
+def test_excluded_cells_are_left_out_and_the_rest_stays() -> None:
+    rule = {"corruptions": ("fog",), "methods": ("tent[lr=0.1]",)}
+    parts = sweep((grid(settings=("tent.lr=0.1,0.2",)), (0,), {"exclude": (rule,)}))
+    left = [(p.cell.label, p.cell.corruption) for p in planning.plan(parts, [RESNET])]
+    assert left == [
+        ("source", "fog"), ("source", "snow"), ("tent[lr=0.1]", "snow"), ("tent[lr=0.2]", "fog"),
+        ("tent[lr=0.2]", "snow"),
+    ]  # fmt: skip
+
+
+def test_two_continual_runs_over_the_same_images_are_refused() -> None:
+    def parts(**second: Any) -> Sweep:
+        first = {"reset": "continual", "methods": ("source",)}
+        return sweep(
+            (grid(**first), (0,), {}), (grid(**{**first, "corruptions": ("snow", "fog"), **second}), (0,), {})
+        )
+
+    with pytest.raises(UserError) as problem:
+        planning.plan(parts(), [RESNET])
+    assert str(problem.value) == (
+        "source · resnet18 · digits-c · snow-5 · seed 0 is in two continual runs of this sweep that differ in "
+        "their corruptions; name all corruptions of a continual run in one place."
+    )
+    for other in ({"seeds": (1,)}, {"severities": (1,)}, {"reset": "per_corruption"}):
+        assert len(planning.plan(parts(**other), [RESNET])) == 4
+    alone = sweep((grid(reset="continual"), (0,), {}))
+    assert len(planning.plan(alone, [RESNET])) == 4
+
+
+def test_cells_that_are_reset_do_not_hide_continual_runs_that_differ() -> None:
+    plain = (grid(methods=("source",), corruptions=("frost",)), (0,), {})
+    first = (grid(methods=("source",), reset="continual"), (0,), {})
+    second = (grid(methods=("source",), reset="continual", corruptions=("snow", "fog")), (0,), {})
+    with pytest.raises(UserError, match="is in two continual runs"):
+        planning.plan(sweep(plain, first, second), [RESNET])
+
+
+def test_streams_are_one_cell_each_and_no_continual_runs_that_differ() -> None:
+    model = cast("Model", object())
+    parts = tuple(
+        Part(tuple(choose_methods(asked)), (model,), shifts_of(("fog", "snow"), asked))
+        for asked in (grid(methods=("source",), stream=f"recurring({n})") for n in (2, 3))
+    )
+    cells = [p.cell for p in planning.plan(Sweep(parts, (model,)), [RESNET])]
+    assert [cell.protocol.stream for cell in cells] == [str(part.shifts.stream) for part in parts]
+    assert {cell.corruption for cell in cells} == {"recurring"}
+
+
+def test_a_configuration_takes_the_values_of_its_dataset_and_architecture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def for_dataset(dataset: str, num_classes: int) -> dict[str, Any]:
+        asked.append((dataset, num_classes))
+        return {"lr": 0.25}
+
+    monkeypatch.setattr(method("tent"), "for_dataset", for_dataset)
+    cell = plan(grid(), [RESNET])[-1].cell
+    assert dict(cell.config)["lr"] == 0.25
+    assert cell.label == "tent"
+    assert set(asked) == {("digits-c", 10)}
+
+
+# ---- pace
+
+
+def test_a_ratio_is_asked_for_where_a_method_runs_and_kept_to_three_digits() -> None:
+    asked: list[Cell] = []
+
+    def ratio_of(cell: Cell) -> float:
+        asked.append(cell)
+        return 2.71828
+
+    transformer = replace(
+        RESNET, name="cct", architecture=Architecture(norm_layers=("layer",), num_classes=10)
+    )
+    planned = plan(
+        grid(methods=("bn_stats", "quantile"), pace=1.0, seeds=(0, 1)), [RESNET, transformer], ratio_of
+    )
+    ratios = {(p.cell.method, p.cell.arch): p.cell.protocol.pace_ratio for p in planned}
+    assert ratios == {
+        ("source", "resnet18"): 1.0, ("bn_stats", "resnet18"): 2.72, ("quantile", "resnet18"): 1.0,
+        ("source", "cct"): 1.0, ("bn_stats", "cct"): 1.0, ("quantile", "cct"): 1.0,
+    }  # fmt: skip
+    assert [(cell.method, cell.arch) for cell in asked] == [("bn_stats", "resnet18")]
+    assert {p.cell.protocol.pace_ratio for p in plan(grid(), [RESNET], ratio_of)} == {1.0}
+    assert {p.cell.protocol.pace_ratio for p in plan(grid(methods=("tent",), pace=1.0), [RESNET])} == {1.0}
+
+
+@pytest.mark.parametrize("changed", [{"pace": 1.0}, {"stream": "gradual"}])
+def test_an_offline_method_has_neither_a_pace_nor_a_stream(changed: dict[str, Any]) -> None:
+    unmet = {p.cell.method: p.unmet for p in plan(grid(methods=("quantile", "tent"), **changed), [RESNET])}
+    assert unmet == {"source": "", "tent": "", "quantile": OFFLINE}
+    plain = {p.cell.method: p.unmet for p in plan(grid(methods=("quantile", "tent")), [RESNET])}
+    assert set(plain.values()) == {""}
+
+
+def test_what_an_offline_method_lacks_otherwise_is_told_first() -> None:
+    layers = replace(RESNET, architecture=Architecture(norm_layers=(), num_classes=10))
+    asked = grid(methods=("bn_stats",), mode="offline", pace=1.0)
+    (reason,) = {p.unmet for p in plan(asked, [layers]) if p.cell.method == "bn_stats"}
+    assert reason == "no batch norm"
+
+
+# ---- the protocol
+
+
+def test_every_option_of_the_grid_reaches_the_protocol() -> None:
+    asked = grid(
+        mode="online", batch_size=7, order="dirichlet(0.5)", reset="continual", contamination="noise(0.2)",
+        limit=9, precision="bfloat16", pace=2.0,
+    )  # fmt: skip
+    protocol = plan(asked, [RESNET])[0].cell.protocol
+    for name in ("mode", "batch_size", "order", "reset", "contamination", "limit", "precision", "pace"):
+        assert getattr(protocol, name) == getattr(asked, name), name
+    assert protocol.stream == ""
+    assert plan(grid(held_out=0.25), [RESNET])[0].cell.protocol.held_out == 0.25
+    offline = plan(grid(mode="offline", epochs=4), [RESNET])[0].cell.protocol
+    assert (offline.mode, offline.epochs) == ("offline", 4)
+
+
+def test_without_a_batch_size_a_method_has_its_own() -> None:
+    for mode in ("online", "offline"):
+        asked = {
+            p.cell.method: p.cell.protocol for p in plan(grid(methods=("quantile",), mode=mode), [RESNET])
+        }
+        assert asked["quantile"].batch_size == method("quantile").native_batch_size(10, mode)
+    large = replace(RESNET, num_classes=1000)
+    sizes = {p.cell.method: p.cell.protocol.batch_size for p in plan(grid(methods=("tent",)), [large])}
+    assert sizes["tent"] == method("tent").native_batch_size(1000, "online")
+
+
+def test_a_protocol_that_a_method_does_not_have_names_the_method() -> None:
+    with pytest.raises(UserError) as problem:
+        plan(grid(mode="offline", reset="episodic"), [RESNET])
+    assert str(problem.value) == ("source: offline mode sees all images at once, so it cannot be episodic.")
