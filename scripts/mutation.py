@@ -35,8 +35,8 @@ Change = tuple[str, str, str]
 
 def groups() -> dict[str, dict[str, list[str]]]:
     """The modules of each group, and the tests that run on their mutations."""
-    found: dict[str, dict[str, list[str]]] = tomllib.loads((FOLDER / "groups.toml").read_text())
-    return found
+    table: dict[str, dict[str, list[str]]] = tomllib.loads((FOLDER / "groups.toml").read_text())
+    return table
 
 
 def reasons() -> dict[Change, str]:
@@ -80,7 +80,7 @@ def configure(work: Path, group: dict[str, list[str]]) -> None:
     (work / "setup.cfg").write_text("\n".join(lines) + "\n")
 
 
-def answer(work: Path, *command: str) -> list[str]:
+def output_lines(work: Path, *command: str) -> list[str]:
     """The lines that a command of mutmut prints."""
     done = subprocess.run(command, cwd=work, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.splitlines()
@@ -88,7 +88,7 @@ def answer(work: Path, *command: str) -> list[str]:
 
 def states(work: Path) -> dict[str, str]:
     """What became of each mutation, by mutmut's name for it."""
-    lines = answer(work, *MUTMUT, "results", "--all", "true")
+    lines = output_lines(work, *MUTMUT, "results", "--all", "true")
     return dict(line.strip().rsplit(": ", 1) for line in lines if ": " in line)
 
 
@@ -100,35 +100,35 @@ def function_of(name: str) -> str:
 
 def changes_of(work: Path, names: list[str]) -> dict[str, Change]:
     """The lines that each mutation changes."""
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     if not names:
-        return found
-    for text in "\n".join(["", *answer(work, sys.executable, "-c", SHOW, *names)]).split("\n# ")[1:]:
+        return changes
+    for text in "\n".join(["", *output_lines(work, sys.executable, "-c", SHOW, *names)]).split("\n# ")[1:]:
         heading, *lines = text.splitlines()
         name = heading.rpartition(": ")[0]
         before, after = (
             " ".join(line[1:].strip() for line in lines if line.startswith(sign) and line[:3] != 3 * sign)
             for sign in "-+"
         )
-        found[name] = function_of(name), before, after
-    return found
+        changes[name] = function_of(name), before, after
+    return changes
 
 
 def report(work: Path, group: str, least: float) -> bool:
     """Print what was noticed and what was not; whether all was tried and enough was noticed."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    found, known = states(work), reasons()
-    for name, state in found.items():
+    outcome, listed = states(work), reasons()
+    for name, state in outcome.items():
         counts[name.rpartition(".")[0]][0] += state in NOTICED
         counts[name.rpartition(".")[0]][1] += 1
-    unnoticed = [name for name, state in found.items() if state in UNNOTICED]
+    unnoticed = [name for name, state in outcome.items() if state in UNNOTICED]
     for name, change in changes_of(work, unnoticed).items():
-        print(f"{name}\n  - {change[1]}\n  + {change[2]}\n  {known.get(change, 'NOT LISTED')}")
+        print(f"{name}\n  - {change[1]}\n  + {change[2]}\n  {listed.get(change, 'NOT LISTED')}")
     for module, (noticed, tried) in sorted(counts.items()):
         print(f"{module}: {noticed} of {tried} noticed, {100 * noticed / tried:.1f} %")
     noticed, tried = (sum(column) for column in zip(*counts.values(), strict=True))
     share, left = 100 * noticed / tried, tried - noticed - len(unnoticed)
-    print(f"{group}: {noticed} of {tried} noticed, {share:.1f} %; at least {least:g} % are asked for")
+    print(f"{group}: {noticed} of {tried} noticed, {share:.1f} %; at least {least:g} % are required")
     if left:
         print(f"{left} were not tried")
     return share >= least and not left
@@ -141,17 +141,17 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, help="keep the copy here; a later run does only what is new")
     parser.add_argument("--again", action="store_true", help="run only what no test noticed in --work")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        work: Path = (asked.work or Path(scratch)).resolve()
+        work: Path = (options.work or Path(scratch)).resolve()
         copy_repository(work)
-        configure(work, groups()[asked.group])
-        names = [name for name, state in states(work).items() if state in UNNOTICED] if asked.again else []
+        configure(work, groups()[options.group])
+        names = [name for name, state in states(work).items() if state in UNNOTICED] if options.again else []
         subprocess.run(
-            [*MUTMUT, "run", "--max-children", str(asked.processes), *names],
+            [*MUTMUT, "run", "--max-children", str(options.processes), *names],
             cwd=work, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
-        sys.exit(not report(work, asked.group, asked.least))
+        sys.exit(not report(work, options.group, options.least))
 
 
 if __name__ == "__main__":

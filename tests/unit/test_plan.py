@@ -88,9 +88,10 @@ def test_a_long_stream_is_continual_unless_another_reset_is_asked_for() -> None:
         ),
         *(
             ({axis: (value, value)}, f"{axis} names '{value}' twice; name each once.")
-            for axis, value in {
-                "methods": "a", "archs": "a", "datasets": "a", "corruptions": "a", "severities": 2, "seeds": 2,
-            }.items()
+            for axis, value in (
+                ("methods", "a"), ("archs", "a"), ("datasets", "a"), ("corruptions", "a"), ("severities", 2),
+                ("seeds", 2),
+            )
         ),
         ({"methods": ("a", "b", "b")}, "methods names 'b' twice; name each once."),
     ],
@@ -210,8 +211,8 @@ def test_two_continual_runs_over_the_same_images_are_refused() -> None:
     with pytest.raises(UserError) as problem:
         planning.plan(parts(), [RESNET])
     assert str(problem.value) == (
-        "source · resnet18 · digits-c · snow-5 · seed 0 is in two continual runs of this sweep that differ in "
-        "their corruptions; name all corruptions of a continual run in one place."
+        "source · resnet18 · digits-c · snow-5 · seed 0 is in two continual runs of this sweep that differ "
+        "in their corruptions; name all corruptions of a continual run in one place."
     )
     for other in ({"seeds": (1,)}, {"severities": (1,)}, {"reset": "per_corruption"}):
         assert len(planning.plan(parts(**other), [RESNET])) == 4
