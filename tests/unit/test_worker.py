@@ -305,7 +305,7 @@ def test_alarms_of_the_method_of_the_number_and_of_the_settings_are_joined(
     with pytest.warns(UserWarning, match="toy: a bad setting"):
         details = setting.one().details
     collapse, settings, own = details["alarm"].split("; ")
-    assert "predictions use 1.0 classes" in collapse
+    assert "predictions have 1.0 effective classes" in collapse
     assert (settings, own) == ("a bad setting", "a reset")
     assert details["resets"] == "nan"
     (clean,) = seen  # of the unadapted classifier, on 256 clean images
