@@ -71,7 +71,7 @@ def configure(work: Path, group: dict[str, list[str]]) -> None:
         "source_paths": sorted(folders),
         "only_mutate": group["modules"],
         "also_copy": [*beside, *sorted({"src", "ttabench"} - folders)],
-        "pytest_add_cli_args": PYTEST,
+        "pytest_add_cli_args": [*PYTEST, *(f"--deselect={name}" for name in group.get("without", ()))],
         "pytest_add_cli_args_test_selection": group["tests"],
     }
     lines = ["[mutmut]", "use_git_change_detection = false"]

@@ -44,6 +44,10 @@ def test_every_module_and_test_of_a_group_exists() -> None:
             assert list(ROOT.glob(re.sub("^src/", "reports/", pattern))), pattern
         for name in group["tests"]:
             assert (ROOT / name).is_file(), name
+        for name in group.get("without", ()):
+            path, _, test = name.partition("::")
+            assert path in group["tests"]
+            assert f"def {test}(" in (ROOT / path).read_text(), name
 
 
 def test_every_listed_survivor_changes_code_that_is_there() -> None:

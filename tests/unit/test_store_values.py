@@ -1,0 +1,355 @@
+"""What a results folder holds, value by value: tables, plans, shards, and what stands at their head."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import socket
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ttabench.cell import Result, canonical
+from ttabench.env import machine, processor, versions
+from ttabench.errors import UserError
+from ttabench.protocol import Protocol
+from ttabench.provenance import combined, current_modules
+from ttabench.records import Damaged, decode, encode, is_first_format
+from ttabench.store import COLUMNS, COST, PLAN, SCORES, Store, Writer, _is_free, load_frame
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "results", {"methods": ["tent"], "limit": 0})
+
+
+def fill(store: Store, *results: Result, device: str = "cpu") -> Path:
+    writer = store.writer(device)
+    for result in results:
+        writer.append(result)
+    writer.close()
+    return writer.path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [decode(line) for line in path.read_bytes().splitlines()]
+
+
+# ---- tables
+
+
+def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, result: Result) -> None:
+    cost, scores = dict.fromkeys(COST, 2.5), dict.fromkeys(SCORES, 0.5)
+    details = {
+        "adapted": "2 layers", "scored_classes": "2 of 4 classes", "scores": "this pass",
+        "restores": "nothing", "source_data": "images", "source_used": "images (9 images)", "alarm": "it collapsed",
+        "source_warning": "it is low", "cost": cost, "unlabelled": scores,
+    }  # fmt: skip
+    cell = replace(
+        result.cell, history=("snow-5", "frost-5"), label="tent[lr=1]",
+        protocol=Protocol(batch_size=64, reset="continual", stream="gradual", pace=1.0, pace_ratio=3.1),
+    )  # fmt: skip
+    fill(store, replace(result, cell=cell, reason="why", details=details))
+    (record,) = store.records()
+    (row,) = store.frame().to_dict("records")
+    assert row.pop("written") == record.written > 1.7e9
+    assert row == {
+        "method": "tent[lr=1]", "base": "tent", "config": '{"lr":0.001,"norms":"batch"}', "arch": "resnet18",
+        "dataset": "digits-c", "corruption": "fog", "severity": 5, "seed": 0, **asdict(cell.protocol),
+        "history": "snow-5 frost-5", "n_images": 8, "clean_accuracy": 97.0, "accuracy": 62.5, "seconds": 0.5,
+        "status": "ok", "reason": "why",
+        **{name: details[name] for name in ("adapted", "scored_classes", "scores", "restores")},
+        **{name: details[name] for name in ("source_data", "source_used", "alarm")}, **cost, **scores,
+        "warning": "it is low", "stale": False, "stale_because": "",
+        "code": combined(current_modules("tent", "digits-c", "fog")), "device": "cpu",
+        "threads": torch.get_num_threads(),
+        "versions": " ".join(f"{name} {number}" for name, number in sorted(versions().items())),
+        "checkpoint": "c" * 64, "fingerprint": "f" * 64, "cell_id": cell.cell_id,
+    }  # fmt: skip
+
+
+def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) -> None:
+    shard = store.cells / "made.jsonl"
+    said = {"id": result.cell.cell_id, "cell": result.cell.to_json(), "status": "n/a"}
+    head = {"kind": "environment", "generation": 1}
+    shard.write_bytes(encode(head) + encode({"kind": "result", "written": 5, "source": "", **said}))
+    (row,) = store.frame().astype(object).to_dict("records")
+    missing = ("clean_accuracy", "accuracy", *COST, *SCORES)
+    assert {name: row[name] for name in missing if row[name] is not None and row[name] == row[name]} == {}
+    empty = (
+        "history", "reason", "adapted", "scored_classes", "scores", "restores", "source_data", "source_used",
+        "alarm", "warning", "stale_because", "code", "device", "versions",
+    )  # fmt: skip
+    assert {name: row[name] for name in empty} == dict.fromkeys(empty, "")
+    assert (row["n_images"], row["seconds"], row["threads"], row["stale"]) == (0, 0.0, 0, False)
+    assert (row["written"], row["batch_size"]) == (5.0, 200)
+    assert set(row) == set(COLUMNS)
+
+
+def test_several_changes_of_the_code_are_listed(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    then = {"ttabench.nn": "0", "ttabench.scoring": "1"}
+    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
+    fill(store, result)
+    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: {"ttabench.nn": "2"})
+    (row,) = load_frame(str(store.root)).to_dict("records")
+    assert row["stale"]
+    assert row["stale_because"].split("; ") == list(next(store.records()).changes)
+    assert len(next(store.records()).changes) == 2
+
+
+def test_the_bitmap_has_a_place_for_each_image(store: Store, result: Result) -> None:
+    right = np.array([True, False, True, True, True])
+    fill(store, replace(result, n_images=5, correct=np.packbits(right).tobytes()))
+    correct = store.correct(result.cell.cell_id)
+    assert correct.dtype == bool
+    assert correct.tolist() == right.tolist()
+
+
+# ---- the plan
+
+
+def row_of(name: str, **changed: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(PLAN, "x"), "id": name, **changed}
+
+
+def test_a_plan_comes_back_and_is_replaced_or_extended(store: Store) -> None:
+    assert store.plan() == []
+    store.write_plan([row_of("a"), row_of("b", seed=2, more="dropped when read")])
+    assert store.plan() == [row_of("a"), row_of("b", seed=2)]
+    store.write_plan([row_of("b", seed=3), row_of("c")], extend=True)
+    assert store.plan() == [row_of("a"), row_of("b", seed=3), row_of("c")]
+    store.write_plan([row_of("d")])
+    assert store.plan() == [row_of("d")]
+
+
+@pytest.mark.parametrize("text", [b"hello\n", encode({"id": "a"})])
+def test_a_damaged_plan_is_one_sentence(store: Store, text: bytes) -> None:
+    path = store.root / "plan.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(UserError) as problem:
+        store.plan()
+    assert re.fullmatch(
+        rf"{re.escape(str(path))} is not what ttabench wrote \(.+\); delete it and run the sweep again\.",
+        str(problem.value),
+    )
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "cannot be written (Permission denied); choose another folder with --out."
+    with monkeypatch.context() as patch:
+        patch.setattr("ttabench.store.replace_file", refuse)
+        with pytest.raises(UserError) as problem:
+            store.write_plan([row_of("a")])
+        assert str(problem.value) == f"{store.root} {text}"
+        with pytest.raises(UserError) as problem:
+            Store.create(tmp_path / "new", {})
+        assert str(problem.value) == f"{tmp_path / 'new'} {text}"
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UserError) as problem:
+        store.writer().append(result)
+    assert str(problem.value) == f"{store.cells} {text}"
+
+
+# ---- the folder
+
+
+@pytest.mark.parametrize(
+    ("names", "free"),
+    [
+        ((), True), (("sweep.json.d", "cells"), False), (("cells",), True),
+        ((".123-abc-sweep.json",), True), (("123-abc-sweep.json",), False), ((".hidden",), False),
+        ((".123-abc-plan.jsonl",), False), (("mine.txt",), False), (("cells", "mine.txt"), False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_folder_that_another_sweep_is_filling_is_free(
+    tmp_path: Path, names: tuple[str, ...], free: bool
+) -> None:
+    root = tmp_path / "results"
+    root.mkdir()
+    for name in names:
+        if name == "cells":
+            (root / name).mkdir()
+        else:
+            (root / name).write_text("")
+    if free:
+        assert Store.create(root, {"limit": 1}).sweep() == {"limit": 1}
+    else:
+        with pytest.raises(UserError) as problem:
+            Store.create(root, {})
+        assert str(problem.value) == (
+            f"{root} exists and is not a results folder of ttabench; choose another with --out."
+        )
+
+
+def test_a_manifest_that_comes_while_the_folder_is_looked_at_does_not_make_it_foreign(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    assert _is_free(tmp_path)
+
+
+def test_two_sweeps_that_differ_are_compared_briefly(store: Store) -> None:
+    sweep = {"methods": ["tent", "sar"], "limit": 100, "order": "x" * 60, "note": "y" * 61}
+    with pytest.raises(UserError) as problem:
+        Store.create(store.root, sweep)
+    for text in (" tent,sar;", f" {'y' * 57}…;", f" {'x' * 60}", " 100;", "--extend"):
+        assert text in str(problem.value)
+    assert store.sweep() == {"methods": ["tent"], "limit": 0}
+
+
+def test_extending_joins_lists_and_takes_the_later_of_other_values(store: Store) -> None:
+    Store.create(store.root, {"methods": ["sar", "tent"], "limit": 9, "seeds": [0]}, extend=True)
+    assert store.sweep() == {"methods": ["tent", "sar"], "limit": 9, "seeds": [0]}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"format": "other", "version": 2, "sweep": {}}', '{"format": "ttabench-results", "version": 2}']
+)
+def test_a_manifest_of_something_else_is_one_sentence(store: Store, text: str) -> None:
+    store.manifest.write_text(text)
+    with pytest.raises(UserError) as problem:
+        store.sweep()
+    assert str(problem.value) == (
+        f"{store.manifest} is not what ttabench wrote; restore it, or choose another folder."
+    )
+
+
+# ---- shards
+
+
+def test_a_shard_begins_with_its_environment(store: Store, result: Result) -> None:
+    old = os.umask(0)
+    try:
+        first, second = fill(store, result), fill(store, result, device="cuda:1")
+    finally:
+        os.umask(old)
+    assert re.fullmatch(rf"{re.escape(socket.gethostname())}-{os.getpid()}-[0-9a-f]{{8}}\.jsonl", first.name)
+    assert first.stat().st_mode & 0o777 == 0o644
+    for path, device, generation in ((first, "cpu", 1), (second, "cuda:1", 2)):
+        head = lines(path)[0]
+        head.pop("sum")
+        assert head == {
+            "kind": "environment", "generation": generation, "device": device,
+            "threads": torch.get_num_threads(), "versions": dict(versions()), "machine": machine(),
+            "processor": processor(device),
+        }  # fmt: skip
+
+
+def test_a_writer_is_one_for_the_cpu_unless_told_otherwise(store: Store, result: Result) -> None:
+    writer = Writer(store.cells)
+    writer.append(result)
+    writer.close()
+    writer.close()  # once more does nothing
+    assert lines(writer.path)[0]["device"] == "cpu"
+    again = Writer(store.cells)
+    again.close()  # nothing was written
+    assert not again.path.exists()
+
+
+def test_code_is_written_once_for_each_set_of_modules(store: Store, result: Result) -> None:
+    mixed = replace(result, cell=replace(result.cell, corruption="mixed"))
+    unknown = replace(result, cell=replace(result.cell, method="no_such_method"))
+    writer = store.writer()
+    writer.extend([result, result, mixed])
+    writer.append(mixed)
+    writer.append(unknown)
+    writer.close()
+    written = lines(writer.path)
+    assert [line["kind"] for line in written] == [
+        "environment", "code", "result", "result", "code", "result", "result", "result"
+    ]  # fmt: skip
+    assert "ttabench.data.mixed" in written[4]["modules"]
+    assert "ttabench.data.mixed" not in written[1]["modules"]
+    assert [line["source"] for line in written[1:7]] == [written[1]["source"]] * 3 + [
+        written[4]["source"]
+    ] * 3
+    assert written[7]["source"] == ""
+
+
+def test_a_full_disk_and_a_deleted_shard_are_one_sentence(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = store.writer()
+    writer.append(result)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: 1)
+        with pytest.raises(UserError) as problem:
+            writer.append(result)
+    assert str(problem.value) == (
+        f"{store.cells} cannot take another result ({os.strerror(errno.ENOSPC)}); what was stored is kept; "
+        "free some space and run the same command again."
+    )
+    writer.path.unlink()
+    with pytest.raises(UserError) as problem:
+        writer.append(result)
+    assert str(problem.value) == f"{writer.path} was deleted while the sweep ran; run the same command again."
+
+
+def test_merged_shards_say_each_thing_once(store: Store, result: Result) -> None:
+    cells = [replace(result.cell, corruption=name) for name in ("snow", "fog", "mixed", "frost")]
+    stored = [replace(result, cell=cell) for cell in cells]
+    unknown = replace(result, cell=replace(result.cell, method="no_such_method", label="z"))
+    fill(store, *stored[:2])
+    fill(store, *stored[2:], unknown)
+    fill(store, replace(stored[0], cell=replace(cells[0], seed=1)), device="cuda")
+    path = store.merge()
+    assert path is not None
+    written = lines(path)
+    kinds = [line["kind"] for line in written]
+    assert kinds.count("environment") == 2
+    assert kinds.count("code") == 2  # of one corruption, and of a mixed cell
+    assert [line.get("generation") for line in written if line["kind"] == "environment"] == [4, None]
+    assert [line["device"] for line in written if line["kind"] == "environment"] == ["cpu", "cuda"]
+    order = [(r["cell"]["label"], r["cell"]["corruption"]) for r in written if r["kind"] == "result"]
+    assert order == [
+        ("tent", "fog"), ("tent", "frost"), ("tent", "mixed"), ("tent", "snow"), ("z", "fog"),
+        ("tent", "snow"),
+    ]  # fmt: skip
+    assert path.name == f"merged-{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}.jsonl"
+
+
+# ---- lines
+
+
+def test_a_line_is_json_with_the_start_of_its_hash(result: Result) -> None:
+    record = {"kind": "x", "a": [1, 2]}
+    line = encode(record)
+    head = canonical(record).encode()[:-1]
+    assert line == head + b',"sum":"' + hashlib.sha256(head).hexdigest()[:16].encode() + b'"}\n'
+    assert decode(line[:-1]) == {**record, "sum": hashlib.sha256(head).hexdigest()[:16]}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (encode({"a": 1})[:-1].replace(b"1", b"2", 1), "its checksum is not that of its content"),
+        (encode({"a": 1})[:-3] + b"']", "its checksum is not that of its content"),
+        (b"hello", "it is not JSON"),
+        (b"[1]", "it is not a record"),
+        (b'{"a":1}', "it has no checksum"),
+    ],
+)
+def test_a_damaged_line_is_named(line: bytes, message: str) -> None:
+    with pytest.raises(Damaged) as problem:
+        decode(line)
+    assert str(problem.value) == message
+
+
+def test_a_line_of_the_first_format_has_no_checksum() -> None:
+    assert decode(b'{"a":1}', first_format=True) == {"a": 1}
+    assert is_first_format(b'{"kind":"environment"}')
+    assert not is_first_format(b'{"generation":1}')
+    assert not is_first_format(encode({"kind": "environment"}))
