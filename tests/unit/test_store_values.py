@@ -48,7 +48,8 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
     cost, scores = dict.fromkeys(COST, 2.5), dict.fromkeys(SCORES, 0.5)
     details = {
         "adapted": "2 layers", "scored_classes": "2 of 4 classes", "scores": "this pass",
-        "restores": "nothing", "source_data": "images", "source_used": "images (9 images)", "alarm": "it collapsed",
+        "restores": "nothing", "source_data": "images", "source_used": "images (9 images)",
+        "alarm": "it collapsed",
         "source_warning": "it is low", "cost": cost, "unlabelled": scores,
     }  # fmt: skip
     cell = replace(
