@@ -1,0 +1,406 @@
+"""What a comparison says, word by word: for people, for GitHub, as JSON and as JUnit's XML."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console, RenderableType
+
+from tests.unit.made_cells import cells, spoil, where
+from tests.unit.stored_results import folder
+from ttabench.errors import UserError
+from ttabench.store import Store
+from ttabench_reports.compare import (
+    as_json,
+    compare,
+    diff,
+    diff_json,
+    github,
+    junit,
+    load,
+    render,
+    render_diff,
+)
+from ttabench_reports.compare.cards import ABSENT, Difference, differences
+from ttabench_reports.compare.gate import KEY, Bounds, Comparison
+from ttabench_reports.compare.sides import side
+from ttabench_reports.compare.terminal import NOTHING, describe, describe_mean, difference_lines, p_text
+
+
+def text(content: RenderableType) -> list[str]:
+    """The lines that a wide terminal shows, without spaces at their ends and without empty lines."""
+    console = Console(width=200, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(content)
+    return [line.rstrip() for line in capture.get().splitlines() if line.strip()]
+
+
+def words(line: str) -> list[str]:
+    return line.split()
+
+
+FELL = "tent · cct · digits-c · fog-5 · seed 0: 75.00 → 70.00 (-5.00)"
+LOST = "tent · cct · digits-c · frost-5 · seed 0: 75.00 → failed (NaN)"
+GONE = "sar · cct · digits-c · fog-5 · seed 0"
+MEAN = "tent · cct · digits-c, severity 5, mean of 2 of 3 cells: 75.00 → 72.75 (-2.25)"
+COUNTS = (
+    "1 the same, 1 moved within the bound, 1 fell, 1 lost their number, 1 gained a number, 1 missing, 1 new; "
+    "1 of 2 means fell"
+)
+
+
+def with_everything() -> Comparison:
+    """Of each verdict at least one cell: 75 before, and another number, none, or no cell after."""
+    frame = cells(("tent", "sar"), ("cct",), corruptions=("fog", "snow", "frost"), accuracy=lambda row: 75.0)
+    before = spoil(frame, "n/a", "no norm", method="sar", corruption="frost")
+    after = frame.copy()
+    after.loc[where(after, method="tent", corruption="fog"), "accuracy"] = 70.0
+    after.loc[where(after, method="tent", corruption="snow"), "accuracy"] = 75.5
+    after = spoil(after, "failed", "NaN", method="tent", corruption="frost")
+    after = after[~where(after, method="sar", corruption="fog")]
+    new = cells(("eata",), ("cct",), corruptions=("fog",), accuracy=lambda row: 60.0)
+    return compare(before, pd.concat([after, new]))
+
+
+# ---- for people
+
+
+def test_everything_that_a_terminal_shows() -> None:
+    shown = text(render(with_everything()))
+    assert shown[0] == "Means that moved"
+    assert words(shown[1]) == ["method", "arch", "dataset", "cells", "before", "after", "change", "p"]
+    assert words(shown[3]) == [
+        "tent", "cct", "digits-c,", "severity", "5", "2", "of", "3", "75.00", "72.75", "-2.25", "–",
+    ]  # fmt: skip
+    assert shown[4] == "Cells that fell by more than 1 points"
+    assert words(shown[5]) == ["method", "arch", "dataset", "corruption", "before", "after", "change", "p"]
+    assert words(shown[7]) == [
+        "tent", "cct", "digits-c,", "severity", "5", "fog,", "seed", "0", "75.00", "70.00", "-5.00", "–",
+    ]  # fmt: skip
+    assert shown[8] == "Cells that moved within the bound"
+    assert words(shown[11])[5:] == ["snow,", "seed", "0", "75.00", "75.50", "+0.50", "–"]
+    assert shown[12:17] == [
+        "Cells that lost their number: 1", f"  {LOST}", "Missing cells: 1", f"  {GONE}",
+        "What may have moved them",
+    ]  # fmt: skip
+    assert shown[17:] == [
+        f"  {NOTHING}",
+        f"FAILED: {COUNTS} (bounds: 1 points for a cell, 0.3 for a mean; α = 0.05).",
+    ]
+    assert "nothing recorded differs" in NOTHING.lower()
+
+
+def test_where_nothing_moved_the_verdict_stands_alone() -> None:
+    assert text(render(compare(cells(), cells(), max_drop=2.5, max_mean_drop=0.25, alpha=1))) == [
+        "ok: 90 the same (bounds: 2.5 points for a cell, 0.25 for a mean; α = 1)."
+    ]
+
+
+def test_warnings_and_causes_are_a_line_each() -> None:
+    frame = cells(("tent",), ("cct",), accuracy=lambda row: 75.0)
+    other = cells(("tent",), ("cct",), accuracy=lambda row: 74.9, checkpoint="other")
+    shown = text(render(compare(frame, other)))
+    assert shown[0] == "warning: not the same weights: cct on digits-c."
+    assert shown[-3:-1] == ["What may have moved them", "  weights: weights-of-cct → other"]
+
+
+def test_a_long_list_is_cut_with_the_number_of_the_rest() -> None:
+    frame = cells(("tent",), ("cct",), accuracy=lambda row: 75.0)
+    gone = frame[~frame["corruption"].isin(("fog", "snow", "frost"))]
+    shown = text(render(compare(frame, gone), limit=2))
+    at = shown.index("Missing cells: 3")
+    assert shown[at + 3] == "  … and 1 more"
+    assert "  … and 1 more" not in text(render(compare(frame, gone), limit=3))
+    fallen = frame.assign(accuracy=70.0)
+    shown = [line.strip() for line in text(render(compare(frame, fallen), limit=4))]
+    assert "… and 11 more" in shown
+    assert sum(line.startswith("tent") for line in shown) == 4 + 1  # and the mean
+
+
+def test_the_largest_fall_comes_first() -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog", "snow", "frost"), accuracy=lambda row: 75.0)
+    after = frame.assign(accuracy=[72.0, 60.0, 71.0])
+    rows = [words(line)[5] for line in text(render(compare(frame, after))) if words(line)[0] == "tent"]
+    assert rows[1:] == ["snow,", "frost,", "fog,"]  # after the mean
+    errors = [line for line in github(compare(frame, after)) if "::error title=Accuracy" in line]
+    assert [line.split(" · ")[3] for line in errors] == ["snow-5", "frost-5", "fog-5"]
+
+
+def cell(**changed: Any) -> Any:
+    return row_of(
+        method="tent", arch="cct", dataset="d", corruption="fog", severity=5, seed=1, verdict="fell",
+        accuracy_before=75.123, accuracy_after=70.0, change=-5.123, **changed,
+    )  # fmt: skip
+
+
+def row_of(**values: Any) -> Any:
+    return next(pd.DataFrame([values]).itertuples())
+
+
+def test_a_cell_in_words() -> None:
+    assert describe(cell()) == "tent · cct · d · fog-5 · seed 1: 75.12 → 70.00 (-5.12)"
+
+
+def test_a_mean_in_words() -> None:
+    mean = {"method": "tent", "arch": "cct", "dataset": "d", "severity": 5, "cells": 14, "of": 15,
+            "before": 75.0, "after": 74.5, "change": -0.5}  # fmt: skip
+    assert describe_mean(row_of(**mean)) == (
+        "tent · cct · d, severity 5, mean of 14 of 15 cells: 75.00 → 74.50 (-0.50)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("p", "shown"),
+    [(math.nan, "–"), (0.0, "<0.001"), (0.00099, "<0.001"), (0.001, "0.001"), (0.0312, "0.031"), (1.0, "1")],
+)
+def test_p_values_have_two_digits(p: float, shown: str) -> None:
+    assert p_text(p) == shown
+
+
+def test_differences_are_cut_with_the_number_of_the_rest() -> None:
+    causes = [Difference(str(number), "a", "b", 1, 1) for number in range(3)]
+    assert [str(line) for line in difference_lines(causes, 2)] == [
+        "  0: a → b",
+        "  1: a → b",
+        "  … and 1 more",
+    ]
+    assert [str(line) for line in difference_lines(causes, 3)][-1] == "  2: a → b"
+
+
+# ---- for machines
+
+
+def test_every_line_for_github() -> None:
+    outcome = replace(with_everything(), warnings=("50 %, a: b",), causes=(Difference("x", "1", "2", 1, 1),))
+    assert list(github(outcome)) == [
+        f"::error title=Mean accuracy fell::{MEAN}",
+        f"::error title=A cell is missing::{GONE}",
+        f"::error title=A cell lost its number::{LOST}",
+        f"::error title=Accuracy fell::{FELL}",
+        "::warning title=Accuracy%3A compared with care::50 %25, a: b",
+        f"::notice title=Accuracy gate failed::{COUNTS}. What differs: x: 1 → 2.",
+    ]
+
+
+def test_github_gets_ten_of_each_kind() -> None:
+    frame = cells(("tent",), ("cct",), accuracy=lambda row: 75.0)
+    outcome = replace(
+        compare(frame, frame.assign(accuracy=50.0)), warnings=tuple(map(str, range(12))),
+        causes=tuple(Difference(f"k{n}", "a", "b", 1, 1) for n in range(12)),
+    )  # fmt: skip
+    lines = list(github(outcome))
+    assert sum(line.startswith("::error") for line in lines) == 10
+    assert sum(line.startswith("::warning") for line in lines) == 10
+    assert lines[-1].endswith("; ".join(f"k{n}: a → b" for n in range(10)) + ".")
+    (ok,) = github(compare(frame, frame))
+    assert ok == "::notice title=Accuracy gate ok::15 the same. What differs: nothing recorded differs."
+
+
+def test_json_has_every_value_and_null_for_nan() -> None:
+    outcome = replace(with_everything(), warnings=("careful",), causes=(Difference("x", "1", "ü", 1, 2),))
+    printed = as_json(outcome)
+    assert "ü" in printed
+    assert printed.startswith('{\n "format": "ttabench-compare",\n "version": 1,\n "failed": true,')
+    content = json.loads(printed)
+    assert set(content) == {
+        "format", "version", "failed", "baseline", "candidate", "bounds", "counts", "warnings", "means",
+        "cells", "causes",
+    }  # fmt: skip
+    assert (content["baseline"], content["candidate"]) == ("the baseline", "the candidate")
+    assert content["counts"] == {
+        "same": 1, "moved": 1, "chance": 0, "fell": 1, "lost": 1, "gained": 1, "missing": 1, "new": 1,
+    }  # fmt: skip
+    assert content["warnings"] == ["careful"]
+    assert content["causes"] == [{"key": "x", "before": "1", "after": "ü", "cells": 1, "of": 2, "places": []}]
+    assert len(content["cells"]) == 6
+    rows = {row["verdict"]: row for row in content["cells"]}
+    shown = {"accuracy_before", "accuracy_after", "status_before", "status_after", "reason_before"}
+    assert set(rows["fell"]) == {*KEY, *shown, "reason_after", "change", "p_value", "verdict"}
+    assert (rows["fell"]["accuracy_before"], rows["fell"]["change"], rows["fell"]["p_value"]) == (
+        75.0,
+        -5.0,
+        None,
+    )
+    assert (rows["lost"]["status_before"], rows["lost"]["status_after"]) == ("ok", "failed")
+    assert (rows["gained"]["reason_before"], rows["new"]["accuracy_before"]) == ("no norm", None)
+
+
+def test_junit_word_by_word() -> None:
+    case = '    <testcase classname="cct on digits-c" name='
+    assert junit(with_everything()).splitlines() == [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        '<testsuites name="ttabench compare">',
+        '  <testsuite name="cct on digits-c" tests="4" failures="3">',
+        f'{case}"sar, severity 5: mean" />',
+        f'{case}"sar, severity 5: cells">',
+        f'      <failure message="{GONE}">{GONE}</failure>',
+        "    </testcase>",
+        f'{case}"tent, severity 5: mean">',
+        f'      <failure message="{MEAN}">{MEAN}</failure>',
+        "    </testcase>",
+        f'{case}"tent, severity 5: cells">',
+        f'      <failure message="2 cells failed">{LOST}',
+        f"{FELL}</failure>",
+        "    </testcase>",
+        "  </testsuite>",
+        "</testsuites>",
+    ]
+
+
+def test_junit_has_a_suite_for_each_architecture_and_dataset_with_its_own_cells() -> None:
+    frame = cells(("tent",), ("cct", "resnet18"), datasets=("a", "b"), severities=(1, 5))
+    gone = frame[~where(frame, arch="cct", dataset="b", severity=5, corruption="fog")]
+    root = ElementTree.fromstring(junit(compare(frame, gone)))
+    failures = {suite.get("name"): suite.get("failures") for suite in root}
+    assert failures == {"cct on a": "0", "resnet18 on a": "0", "cct on b": "1", "resnet18 on b": "0"}
+    (failed,) = (case for case in root.iter("testcase") if len(case))
+    assert failed.get("name") == "tent, severity 5: cells"
+
+
+@pytest.mark.parametrize("kept", ["\t", "\n", " ", "a", "\ud7ff", "\ue000", "\ufffd", "\U00010000", "é"])
+def test_junit_keeps_what_xml_can_hold(kept: str) -> None:
+    frame = cells(("tent",), ("cct",))
+    outcome = compare(frame, spoil(frame, "failed", f"a{kept}b", corruption="fog"))
+    assert f"(a{kept}b)" in str(ElementTree.fromstring(junit(outcome)).findtext(".//failure"))
+
+
+@pytest.mark.parametrize("dropped", ["\x00", "\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
+def test_junit_drops_what_xml_cannot_hold(dropped: str) -> None:
+    frame = cells(("tent",), ("cct",))
+    outcome = compare(frame, spoil(frame, "failed", f"a{dropped}b", corruption="fog"))
+    assert "(ab)" in str(ElementTree.fromstring(junit(outcome)).findtext(".//failure"))
+
+
+# ---- cards
+
+
+A, B, C = ("tent", "cct", "d"), ("sar", "cct", "d"), ("tent", "r18", "d")
+
+
+def test_names_and_hashes_in_a_difference() -> None:
+    shown = {
+        "source": "source of the method", "fingerprint": "data", "checkpoint": "weights",
+        "clean_accuracy": "clean accuracy of the source classifier", "n_images": "number of images",
+        "config.lr": "config.lr",
+    }  # fmt: skip
+    assert {key: Difference(key, "", "", 1, 1).name for key in shown} == shown
+    assert str(Difference("x", "0123456789" * 4, "f" * 39, 1, 1)) == f"x: 01234567 → {'f' * 39}"
+    assert str(Difference("x", "a" * 128, "a" * 129, 1, 1)) == f"x: aaaaaaaa → {'a' * 129}"
+    assert str(Difference("x", "", "1", 1, 1)) == "x: none → 1"
+
+
+def test_places_are_listed_by_what_they_have_in_common() -> None:
+    assert str(Difference("x", "1", "2", 2, 9, (A, B))) == "x: 1 → 2 (tent, sar; cct; d)"
+    assert str(Difference("x", "1", "2", 2, 9, (B, C))) == "x: 1 → 2 (sar · cct · d, tent · r18 · d)"
+    many = tuple((f"m{n}", "cct", "d") for n in range(6))
+    assert str(Difference("x", "1", "2", 6, 9, many)) == "x: 1 → 2 (m0, m1, m2, m3 and 2 more; cct; d)"
+    assert str(Difference("x", "1", "2", 4, 9, many[:4])) == "x: 1 → 2 (m0, m1, m2, m3; cct; d)"
+
+
+def test_differences_are_found_key_by_key_and_sorted_by_how_many_cells_they_are_in() -> None:
+    one = {"config": {"lr": 0.1, "on": True}, "only": "a", "same": 1, "text": "é"}
+    other = {"config": {"lr": 0.2, "steps": [1]}, "same": 1, "text": "ü", "deep": {"a": {"b": 0}}}
+    half = {**one, "text": "ü"}
+    listed = differences([(A, one, other), (A, one, other), (B, one, half)])
+    assert [(d.key, d.before, d.after, d.cells, d.of, d.places) for d in listed] == [
+        ("text", "é", "ü", 3, 3, ()),
+        ("config.lr", "0.1", "0.2", 2, 3, (A,)),
+        ("config.on", "true", ABSENT, 2, 3, (A,)),
+        ("config.steps", ABSENT, "[1]", 2, 3, (A,)),
+        ("deep.a.b", ABSENT, "0", 2, 3, (A,)),
+        ("only", "a", ABSENT, 2, 3, (A,)),
+    ]
+
+
+def test_a_key_that_one_side_never_records_is_no_difference_between_parts() -> None:
+    one, other = {"x": 1, "y": 2, "d": {"a": 1}}, {"x": "1", "z": 3, "d": {"a": 2, "b": 1}}
+    assert [d.key for d in differences([(A, one, other)], whole=False)] == ["d.a"]
+    assert [d.key for d in differences([(A, one, other)])] == ["d.a", "d.b", "x", "y", "z"]
+
+
+def test_modules_say_more_than_the_hash_of_all() -> None:
+    one, other = {"source": "1", "modules": {"m": "a"}}, {"source": "2", "modules": {"m": "b"}}
+    assert [d.key for d in differences([(A, one, other)])] == ["modules.m"]
+    assert [d.key for d in differences([(A, {"source": "1"}, other)])] == ["source"]
+    assert [d.key for d in differences([(A, one, {"source": "2"})])] == ["source"]
+
+
+def test_a_difference_in_some_cells_of_a_place_names_the_place() -> None:
+    (found,) = differences([(A, {"x": 1}, {"x": 2}), (A, {"x": 1}, {"x": 1})])
+    assert (found.cells, found.of, found.places) == (1, 2, (A,))
+
+
+# ---- two folders
+
+
+def right(*names: str) -> dict[tuple[str, int], Any]:
+    return {(name, 0): np.arange(20) % 4 > 0 for name in names}
+
+
+def test_a_diff_in_words(tmp_path: Path) -> None:
+    one = folder(tmp_path / "one", right("fog", "snow"))
+    other = folder(tmp_path / "other", right("fog", "frost", "pixelate"), checkpoint="d" * 64)
+    found = diff(one, str(other))
+    assert found.names == (str(one), str(other))
+    assert text(render_diff(found)) == [
+        "  weights: cccccccc → dddddddd", f"1 cells in both; 1 only in {one}; 2 only in {other}."
+    ]  # fmt: skip
+    assert json.loads(diff_json(found)) == {
+        "names": [str(one), str(other)], "matched": 1, "only_first": 1, "only_second": 2,
+        "differences": [
+            {"key": "checkpoint", "before": "c" * 64, "after": "d" * 64, "cells": 1, "of": 1, "places": []}
+        ],
+    }  # fmt: skip
+    assert diff_json(found).startswith('{\n "names"')
+    apart = diff(one, folder(tmp_path / "apart", right("pixelate")))
+    assert text(render_diff(apart)) == [f"0 cells in both; 2 only in {one}; 1 only in {tmp_path / 'apart'}."]
+    assert apart.differs
+    assert not diff(one, one).differs
+    assert diff(load_frame_of(one), load_frame_of(other)).names == ("the first results", "the second results")
+
+
+def load_frame_of(path: Path) -> pd.DataFrame:
+    return Store.at(path).frame()
+
+
+# ---- opening a side
+
+
+def test_a_folder_is_one_side_with_its_bitmaps_and_cards(tmp_path: Path) -> None:
+    path = folder(tmp_path / "one", right("fog"))
+    opened = side(path)
+    (cell_id,) = opened.cells["cell_id"]
+    assert (opened.name, opened.whole, list(opened.bitmaps)) == (str(path), True, [cell_id])
+    card = opened.card(cell_id)
+    assert {"config", "checkpoint", "fingerprint", "protocol", "adapted", "versions", "modules"} <= set(card)
+    assert not {"kind", "id", "written", "generation", "correct", "accuracy", "seconds", "sum"} & set(card)
+    assert not {"label", "arch", "dataset", "corruption", "severity", "seed", "cell", "details"} & set(card)
+    table = side(load(path), "candidate")
+    assert (table.name, table.whole, table.bitmaps) == ("the candidate", False, {})
+    with pytest.raises(UserError, match=r"no cells; run 'ttabench sweep' first\.$"):
+        side(Store.create(tmp_path / "empty", {}).root)
+
+
+# ---- bounds
+
+
+def test_the_bounds_themselves_are_allowed_and_what_is_outside_is_one_sentence() -> None:
+    Bounds(0, 0, 1)
+    for bad, message in (
+        ({"max_drop": -0.1}, "--max-drop is -0.1; expected a number of points, 0 or more."),
+        ({"max_mean_drop": math.inf}, "--max-mean-drop is inf; expected a number of points, 0 or more."),
+        ({"alpha": 0}, "--alpha is 0; expected a level above 0 and up to 1, e.g. 0.05."),
+        ({"alpha": 1.5}, "--alpha is 1.5; expected a level above 0 and up to 1, e.g. 0.05."),
+    ):
+        with pytest.raises(UserError) as problem:
+            Bounds(**bad)  # type: ignore[arg-type]
+        assert str(problem.value) == message
