@@ -1,19 +1,27 @@
 """Peak memory of one cell of every method on ResNet50 and ViT-B/16 at 224 pixels, 1,000 classes.
 
 Stand-in weights (random) and random images: memory depends on neither. Every method has its settings for
-ImageNet-C; each cell runs in a process of its own, through `ttabench.scoring.evaluate`, as in a sweep. Images
-are few, so what grows with their number is made in full size instead: source features are random numbers, as
-many as the method asks for. Statistics of layers and images of the source come from `--source` images.
+ImageNet-C. Each cell runs in a process of its own, through `ttabench.scoring.evaluate`, as in a sweep. A
+cell has one batch of `--batch` images, or as many images as a method collects before its first update (RoTTA
+and SoTTA: 64); `--images` asks for more. The network is sure of its predictions, and filters of images are
+open, so that all images take part in the update; `backward` shows how many did. Offline methods make one
+epoch: the next one needs the same memory.
 
-Printed per cell: peak of the process (host), its peak before the method is made (network), peak of torch on a
-GPU (device), seconds, and the reason where it failed. "above" marks a cell that needs more than the stated
-memory. The exit code is 1 where a cell failed or is above.
-Last line: `cells=<n> failed=<n> above=<n> worst_gb=<x>`.
+Few images need less than many where memory grows with their number. That is measured in lines of its own:
 
-Usage: python scripts/memory_224.py [--archs resnet50,vit_b_16] [--methods all] [--batch 4] [--images 8]
-           [--source 64] [--device cpu] [--host-gb 8] [--device-gb 24] [--timeout 600]
+source:features     features of 500 images of the source, the size of a batch of `SourceData.features`
+source:statistics   statistics of 128 images per location, the size of a batch of the other requests
 
-A run of everything with --batch 2 --images 4 takes an estimated hour on one CPU core.
+In the cells, features of the source are random numbers, as many as the method asks for, and its other
+statistics come from `--source` images. A method that asks for these needs the larger one of the two lines.
+
+Printed per cell: peak of the resident memory of the process (host), its peak before the method is made
+(network), peak of torch on a GPU (device), images of backward passes, seconds, and the reason where it
+failed. "above" marks a cell that needs more than the stated memory. The exit code is 1 where a cell failed or
+is above. Last line: `cells=<n> failed=<n> above=<n> worst_gb=<x>`.
+
+Usage: python scripts/memory_224.py [--archs resnet50,vit_b_16] [--methods all] [--batch 4] [--images 0]
+           [--source 16] [--device cpu] [--host-gb 16] [--device-gb 24] [--timeout 900]
 """
 
 from __future__ import annotations
@@ -24,6 +32,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -32,8 +41,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttabench.classifier import Classifier
+from ttabench.cost import Passes, count_passes
 from ttabench.data.dataset import Labelled
 from ttabench.malloc import keep_freed_memory
+from ttabench.method import Needs
 from ttabench.models.architectures.compact_transformers import vit_lite
 from ttabench.nn import estimate_batch_norm
 from ttabench.protocol import Protocol
@@ -43,6 +54,13 @@ from ttabench.scoring import evaluate
 from ttabench.source import SourceImages
 
 CLASSES, SIZE, TRAINING_IMAGES = 1000, 224, 1_281_167
+REQUESTS = ("source:features", "source:statistics")
+COLUMNS = (
+    ("host", 7, ".2f"), ("before", 9, ".2f"), ("device", 8, ".2f"), ("backward", 10, ""),
+    ("seconds", 7, ".0f"),
+)  # fmt: skip
+OPEN: dict[str, dict[str, Any]] = {"deyo": {"plpd_limit": -1.0}}
+"""Settings of methods that would leave random images out of their update."""
 
 
 class Bottleneck(nn.Module):
@@ -96,13 +114,23 @@ def network(arch: str) -> Classifier:
         model = Classifier.wrap(ResNet50().eval(), SIZE)
         # Without its own statistics of activations a random network grows them from block to block.
         estimate_batch_norm(model, [torch.rand(4, 3, SIZE, SIZE)])
-        return model.eval()
+        return make_sure(model.eval())
     if arch == "vit_b_16":
         net = vit_lite(
             CLASSES, SIZE, patch=16, dim=768, layers=12, heads=12, mlp_ratio=4, positions="learned"
         )
-        return Classifier.wrap(net.eval(), SIZE).eval()
+        return make_sure(Classifier.wrap(net.eval(), SIZE).eval())
     raise SystemExit(f"error: no architecture '{arch}'; expected resnet50 or vit_b_16")
+
+
+@torch.no_grad()
+def make_sure(model: Classifier) -> Classifier:
+    """Scale the last layer so that predictions have a high probability, and differ from image to image."""
+    z = model.features(torch.rand(4, 3, SIZE, SIZE))
+    weight, centre = model.linear.weight, z.mean(0)
+    weight *= 20 / ((z - centre) @ weight.T).std()
+    model.linear.bias.copy_(-weight @ centre)
+    return model
 
 
 class StandIn(SourceImages):
@@ -126,34 +154,64 @@ def host_peak() -> float:
 
 
 def one(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The memory of one cell, in this process."""
+    """The memory of one cell, or of a request of source data, in this process."""
     torch.set_num_threads(1)
     keep_freed_memory()
     classifier = network(arch).to(options.device)
+    if name in REQUESTS:
+        return request(name, classifier, options.device)
     cls = find_method(name)
     facts = classifier.architecture()
-    settings = {**cls.for_dataset("imagenet-c", CLASSES), **cls.for_architecture(facts)}
+    settings = {**cls.for_dataset("imagenet-c", CLASSES), **cls.for_architecture(facts), **OPEN.get(name, {})}
+    if "epochs" in {field.name for field in fields(cls.Config)}:
+        settings["epochs"] = 1
     config = cls.Config(**settings)
     needs = cls.needs_of(config)
     if reason := needs.unmet(facts):
         return {"n/a": reason}
-    before = host_peak()
-    started = time.perf_counter()
-    source = StandIn(lambda: images(options.source, 1).images, needs, options.device)
-    torch.manual_seed(0)
-    method = cls(classifier, config)
-    method.prepare(source)
-    method.reset()
-    protocol = Protocol(mode=cls.mode, batch_size=options.batch)
+    collected = max(getattr(config, name, 0) for name in ("capacity", "update_every"))
+    before, started = host_peak(), time.perf_counter()
+    problem = ""
     try:
-        evaluate(method, images(options.images, 2), protocol, 0, options.device)
-        problem = ""
+        source = StandIn(lambda: images(options.source, 1).images, needs, options.device)
+        torch.manual_seed(0)
+        method = cls(classifier, config)
+        method.prepare(source)
+        method.reset()
+        protocol = Protocol(mode=cls.mode, batch_size=options.batch)
+        count = max(options.images, options.batch, collected)
+        with count_passes() as passes:
+            evaluate(method, images(count, 2), protocol, 0, options.device)
+        if needs.gradient and not passes.backward:
+            problem = "no image took part in an update"
     except Exception as failure:  # the report of what fails is the purpose
         problem = f"{type(failure).__name__}: {failure}".splitlines()[0]
-    result = {"host": host_peak(), "before": before, "seconds": time.perf_counter() - started}
-    if options.device.startswith("cuda"):
-        result["device"] = torch.cuda.max_memory_allocated() / 1e9
-    return {**result, "problem": problem}
+        passes = Passes()
+    return {
+        **peaks(options.device), "before": before, "seconds": time.perf_counter() - started,
+        "backward": passes.backward, "problem": problem,
+    }  # fmt: skip
+
+
+def request(name: str, classifier: Classifier, device: str) -> dict[str, Any]:
+    """The memory of a request of source data, for one batch of it."""
+    before, started = host_peak(), time.perf_counter()
+    if name == "source:features":
+        source = SourceImages(lambda: images(500, 1).images, Needs(source_data="features"), device)
+        source.features(classifier)
+    else:
+        source = SourceImages(lambda: images(128, 1).images, Needs(source_data="statistics"), device)
+        source.norm_statistics(classifier, per_location=True)
+    seconds = time.perf_counter() - started
+    return {**peaks(device), "before": before, "seconds": seconds, "backward": 0, "problem": ""}
+
+
+def peaks(device: str) -> dict[str, float]:
+    """Peaks of memory so far, in GB."""
+    found = {"host": host_peak()}
+    if device.startswith("cuda"):
+        found["device"] = torch.cuda.max_memory_allocated() / 1e9
+    return found
 
 
 def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -163,7 +221,7 @@ def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any
 
     def confine() -> None:
         if options.device == "cpu":  # a GPU's driver reserves addresses without end
-            most = int((2 * options.host_gb + 4) * 1e9)
+            most = int((options.host_gb + 4) * 1e9)
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
     try:
@@ -175,8 +233,8 @@ def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"problem": f"exit code {done.returncode}: {last[:160]}"}
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
 
 
 def main() -> int:
@@ -187,41 +245,43 @@ def main() -> int:
     add("--archs", default="resnet50,vit_b_16", metavar="NAMES")
     add("--methods", default="all", metavar="NAMES")
     add("--batch", type=int, default=4)
-    add("--images", type=int, default=8)
-    add("--source", type=int, default=64)
+    add("--images", type=int, default=0)
+    add("--source", type=int, default=16)
     add("--device", default="cpu")
-    add("--host-gb", type=float, default=8.0)
+    add("--host-gb", type=float, default=16.0)
     add("--device-gb", type=float, default=24.0)
-    add("--timeout", type=float, default=600.0, help="seconds per cell")
+    add("--timeout", type=float, default=900.0, help="seconds per cell")
     add("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(*options.one.split(":"), options)))
+        print(json.dumps(one(*options.one.split(":", 1), options)))
         return 0
-    names = list(methods()) if options.methods == "all" else options.methods.split(",")
+    names = [*REQUESTS, *methods()] if options.methods == "all" else options.methods.split(",")
     cells = failures = above = 0
     worst = 0.0
-    print(f"batch {options.batch}, {options.images} images, {options.device}")
-    print(f"{'GB':<26}{'host':>8}{'network':>9}{'device':>8}{'s':>8}")
+    print(
+        f"batches of {options.batch} images, {options.device}, {options.host_gb:g} GB of host memory stated"
+    )
+    print(f"{'GB':<28}{'host':>7}{'network':>9}{'device':>8}{'backward':>10}{'s':>7}")
     for arch in options.archs.split(","):
         for name in names:
-            result = measured(arch, name, options)
-            if "n/a" in result:
-                print(f"{arch + ' ' + name:<26}     n/a: {result['n/a']}", flush=True)
+            found = measured(arch, name, options)
+            if "n/a" in found:
+                print(f"{arch + ' ' + name:<28}  n/a: {found['n/a']}", flush=True)
                 continue
             cells += 1
-            remark = result["problem"]
+            remark = found["problem"]
             failures += bool(remark)
-            if "host" in result:
-                worst = max(worst, result["host"])
-                too_much = result["host"] > options.host_gb or result.get("device", 0) > options.device_gb
+            if "host" in found:
+                worst = max(worst, found["host"])
+                too_much = found["host"] > options.host_gb or found.get("device", 0) > options.device_gb
                 above += too_much
                 remark = remark or ("above" if too_much else "")
             numbers = "".join(
-                f"{result[key]:{width}.2f}" if key in result else f"{'–':>{width}}"
-                for key, width in (("host", 8), ("before", 9), ("device", 8), ("seconds", 8))
+                f"{found[key]:{width}{form}}" if key in found else f"{'–':>{width}}"
+                for key, width, form in COLUMNS
             )
-            print(f"{arch + ' ' + name:<26}{numbers}  {remark}", flush=True)
+            print(f"{arch + ' ' + name:<28}{numbers}  {remark}", flush=True)
     print(f"cells={cells} failed={failures} above={above} worst_gb={worst:.2f}")
     return int(failures + above > 0)
 

@@ -5,7 +5,7 @@ each round, one thing happens at a random moment: SIGKILL of a worker, of a swee
 SIGTERM of a sweep. Whatever is gone is started again with the same command. When all cells of a folder are
 there, it is compared with an undisturbed run, and a new folder is begun.
 
-    python scripts/torture.py [--rounds 200] [--seed 0] [--keep DIR] [--fresh]
+    python scripts/torture.py [--rounds 200] [--seed 0] [--keep DIR] [--fresh] [--continual]
 
 Processes are forked from one that has imported torch, so that a round takes seconds; with --fresh each is
 started as a user starts it.
@@ -14,6 +14,9 @@ Each cell must have exactly one result that is not a failure, with the accuracy 
 of the undisturbed run. A cell whose worker was killed twice is recorded as failed and is computed again by
 the next sweep; these records are counted. No file may hold a damaged line; an incomplete last line, which
 readers ignore, is counted. A sweep that gets SIGTERM has to end within 5 s. Exit code 1 if anything is wrong.
+
+With --continual, the cells of a method and a seed are one continual run. A run that was killed starts again
+from its first cell, so cells may have several results; each of them is compared.
 """
 
 from __future__ import annotations
@@ -112,6 +115,7 @@ class Arena:
     out: Path
     draw: random.Random
     fresh: bool
+    continual: bool
     tail: Tail = field(init=False)
     sweeps: list[Any] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
@@ -123,6 +127,7 @@ class Arena:
     def start(self) -> Any:
         """A sweep of the grid on the folder, in a process group of its own."""
         arguments = ["sweep", *GRID, "--workers", "2", "--out", str(self.out)]
+        arguments += ["--reset", "continual"] if self.continual else []
         log = self.root / "stderr.txt"
         if self.fresh:
             command = [sys.executable, "-c", "from ttabench.cli import main; main()", *arguments]
@@ -238,17 +243,23 @@ def good(out: Path) -> Counter[str]:
     return Counter(r.cell_id for r in Store.at(out).records() if r.data["status"] == "ok")
 
 
-def compare(out: Path, reference: Path) -> list[str]:
+def compare(out: Path, reference: Path, continual: bool) -> list[str]:
     """What is wrong with a folder."""
     problems = []
     expected, stored = Store.at(reference).latest(), Store.at(out).latest()
     count = good(out)
     if missing := expected.keys() - count.keys():
         problems.append(f"{len(missing)} cells are missing")
-    if twice := [key for key, times in count.items() if times > 1]:
+    twice = [key for key, times in count.items() if times > 1]
+    if twice and not continual:
         problems.append(f"{len(twice)} cells were computed twice")
-    for key in expected.keys() & stored.keys():
-        then, now = expected[key].result, stored[key].result
+    if unknown := stored.keys() - expected.keys():
+        problems.append(f"{len(unknown)} cells are not in the undisturbed run")
+    computed = [record.result for record in Store.at(out).records() if record.data["status"] == "ok"]
+    for now in (*computed, *(record.result for record in stored.values())):
+        if now.cell.cell_id not in expected:
+            continue
+        then = expected[now.cell.cell_id].result
         if (then.accuracy, then.correct, then.n_images) != (now.accuracy, now.correct, now.n_images):
             problems.append(f"{now.cell} differs: {then.accuracy} → {now.accuracy} {now.reason}")
     return problems
@@ -288,6 +299,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="make the folders here, and keep them")
     parser.add_argument("--fresh", action="store_true", help="start each process as a user does")
+    parser.add_argument("--continual", action="store_true", help="cells that go on from one to the next")
     options = parser.parse_args()
     draw = random.Random(options.seed)
     started = time.monotonic()
@@ -300,16 +312,16 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *filter(None, sys.path)])
         if not options.fresh:
             preload(root)
-        reference = Arena(root, root / "undisturbed", draw, options.fresh)
+        reference = Arena(root, root / "undisturbed", draw, options.fresh, options.continual)
         reference.finish()
         total: Counter[str] = Counter()
-        problems = [*reference.problems, *compare(reference.out, reference.out)]
+        problems = [*reference.problems, *compare(reference.out, reference.out, options.continual)]
         if len(good(reference.out)) != CELLS:
             sys.exit(f"the undisturbed run is not complete; see {root / 'stderr.txt'}")
-        rounds = folders = cells = failed = torn = 0
+        rounds = folders = cells = failed = torn = again = 0
         while rounds < options.rounds and not problems:
             folders += 1
-            arena = Arena(root, root / f"folder-{folders}", draw, options.fresh)
+            arena = Arena(root, root / f"folder-{folders}", draw, options.fresh, options.continual)
             while rounds < options.rounds and not arena.problems and arena.stored() < CELLS:
                 arena.reap()
                 while len(arena.sweeps) < (2 if draw.random() < 0.4 else 1):
@@ -320,9 +332,10 @@ def main() -> None:
                     arena.act()
                     rounds += 1
             arena.finish()
-            problems = [*arena.problems, *compare(arena.out, reference.out)]
+            problems = [*arena.problems, *compare(arena.out, reference.out, options.continual)]
             total += arena.done
             cells += len(ids(arena.out))
+            again += sum(times - 1 for times in good(arena.out).values())
             failed += sum(r.data["status"] == "failed" for r in Store.at(arena.out).records())
             shards = list((arena.out / "cells").glob("*.jsonl"))
             torn += sum(not shard.read_bytes().endswith(b"\n") for shard in shards)
@@ -332,6 +345,7 @@ def main() -> None:
         print(problem)
     acts = ", ".join(f"{count} × {what}" for what, count in sorted(total.items()))
     print(f"{acts}; {failed} failures recorded of workers killed twice, {torn} incomplete last lines ignored")
+    print(f"{again} cells of continual runs computed again")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"rounds={rounds} folders={folders} cells={cells} problems={len(problems)} "
           f"seconds={time.monotonic() - started:.0f}")  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,8 +69,16 @@ def load(group: str, name: str, kind: str) -> Any:
 
 
 def method(name: str) -> type[Method[Any]]:
-    """The method class registered as `name`. Raises UserError with the nearest name that can be imported."""
-    if name not in entry_points(METHODS):
+    """The method class registered as `name`. Raises UserError with the nearest name that can be imported.
+
+    A class that was found is kept: a look through all installed packages takes tens of milliseconds.
+    """
+    return _method(name, entry_points, os.environ.get("TTABENCH_PLUGINS", "on"))
+
+
+@cache
+def _method(name: str, points: Callable[[str], Any], _plugins: str) -> type[Method[Any]]:
+    if name not in points(METHODS):
         raise unknown("method", name, methods(), LISTED)
     cls: type[Method[Any]] = load(METHODS, name, "method")
     if getattr(cls, "name", None) != name:

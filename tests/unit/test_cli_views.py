@@ -143,6 +143,14 @@ class Point:
         raise ImportError("no module named 'unobtainable'")
 
 
+def test_the_installed_packages_are_not_looked_through_again_for_a_method_that_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = registry.method("tent")
+    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: pytest.fail("looked through again"))
+    assert registry.method("tent") is found
+
+
 def test_a_broken_plugin_is_warned_about_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     real = registry.entry_points(registry.METHODS)
     broken = Point("broken", "elsewhere:Broken", "elsewhere")

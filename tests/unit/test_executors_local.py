@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -236,6 +237,37 @@ class Unpicklable(Exception):
 class Raises:
     def __call__(self, emit: Emit, state: WorkerState) -> None:
         raise Unpicklable(1, 2)
+
+
+@dataclass(frozen=True)
+class Prints:
+    """Prints more than a pipe holds."""
+
+    def __call__(self, emit: Emit, state: WorkerState) -> str:
+        for stream in (sys.stdout, sys.stderr):
+            for _ in range(100):
+                print("x" * 2000, file=stream, flush=True)
+        return "printed"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(gone: bool) -> None:
+    reader, writer = os.pipe()
+    kept = [os.dup(number) for number in (1, 2)]
+    if gone:
+        os.close(reader)
+    try:
+        for number in (1, 2):
+            os.dup2(writer, number)
+        said = list(local.run([Prints()], 1, limits=Limits(seconds=60)))
+    finally:
+        for number, old in zip((1, 2), kept, strict=True):
+            os.dup2(old, number)
+            os.close(old)
+        os.close(writer)
+        if not gone:
+            os.close(reader)
+    assert said == ["printed"]
 
 
 def test_what_a_job_raises_comes_through_even_where_it_cannot_be_pickled() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.unit.test_cli_sweep import wait_for
 from tests.unit.test_two_sweeps import GRID, NET, records
 from ttabench.store import load_frame
 
@@ -23,8 +26,13 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def start(out: Path, largest_file: int = 0, workers: int = 1) -> subprocess.Popen[str]:
-    """A sweep of 8 cells whose processes cannot write files larger than that, in bytes; 0 = any."""
+def start(
+    out: Path, largest_file: int = 0, workers: int = 1, pipe: int = subprocess.PIPE, pause: float = 0.05
+) -> subprocess.Popen[str]:
+    """A sweep of 8 cells whose processes cannot write files larger than that, in bytes; 0 = any.
+
+    pipe   for its output. pause: seconds of each forward pass.
+    """
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *CORRUPTIONS]
     command += ["--workers", str(workers), "--out", str(out)]
 
@@ -33,8 +41,7 @@ def start(out: Path, largest_file: int = 0, workers: int = 1) -> subprocess.Pope
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
 
     path = os.pathsep.join([str(out.parent), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path, "PAUSE": "0.05", "OMP_NUM_THREADS": "1"}
-    pipe = subprocess.PIPE
+    environment = {**os.environ, "PYTHONPATH": path, "PAUSE": str(pause), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command, cwd=out.parent, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=limit
     )
@@ -76,3 +83,62 @@ def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path) -> 
     assert again.returncode == 0, err
     assert set(records(out).values()) == {1}
     assert len(records(out)) == 8
+
+
+def full_pipe() -> tuple[int, int]:
+    """(reader, writer) of a pipe that takes nothing more."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    return reader, writer
+
+
+def test_a_reader_that_never_reads_does_not_hold_a_sweep_up(out: Path) -> None:
+    reader, writer = full_pipe()
+    process = start(out, pipe=writer)
+    os.close(writer)
+    wait_for(lambda: (out / "sweep.json").exists() and len(records(out)) == 8, 200)
+    text = b""  # the table waits for the reader; all is stored by then
+    while part := os.read(reader, 1 << 16):
+        text += part
+    assert process.wait(60) == 0
+    assert b"bn_stats" in text
+    assert b"Traceback" not in text
+    os.close(reader)
+
+
+def test_a_sweep_that_nobody_reads_ends_after_sigterm(out: Path) -> None:
+    reader, writer = full_pipe()
+    process = start(out, pipe=writer, pause=0.5)
+    os.close(writer)
+    wait_for(lambda: (out / "sweep.json").exists() and len(records(out)) >= 1, 200)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(6) == 143
+    os.close(reader)
+    kept = len(records(out))
+    assert kept < 8
+    again = start(out)
+    _, err = again.communicate(timeout=200)
+    assert again.returncode == 0, err
+    assert f"{8 - kept} to run, {kept} done" in err
+    assert set(records(out).values()) == {1}
+
+
+def test_head_reads_one_line_of_the_table_and_nothing_is_lost(out: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *CORRUPTIONS]
+    path = os.pathsep.join([str(out.parent), *sys.path])
+    done = subprocess.run(
+        [*command, "--workers", "1", "--out", str(out)], cwd=out.parent, stdout=writer, timeout=200,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    os.close(writer)
+    assert set(records(out).values()) == {1}
+    assert len(records(out)) == 8
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr

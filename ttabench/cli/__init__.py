@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import warnings
+from contextlib import redirect_stderr
 from types import FrameType
 from typing import Any
 
@@ -16,6 +17,7 @@ import typer
 
 from ttabench.cli._mistakes import HELP, sentence, without_types
 from ttabench.errors import UserError, forward_warnings, printable, shortened
+from ttabench.nonblocking import NonBlocking
 
 app = typer.Typer(
     name="ttabench",
@@ -90,8 +92,16 @@ def _leave_by_force() -> None:
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130, SIGTERM 143."""
+    """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130, SIGTERM 143.
+
+    Messages and progress do not wait for a reader, tables do.
+    """
     signal.signal(signal.SIGTERM, _on_sigterm)
+    with redirect_stderr(NonBlocking.over(sys.stderr)):
+        _main()
+
+
+def _main() -> None:
     try:
         with warnings.catch_warnings():
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))

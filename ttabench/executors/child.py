@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from ttabench.errors import forward_warnings
 from ttabench.malloc import keep_freed_memory
+from ttabench.nonblocking import NonBlocking
 from ttabench.worker_state import WorkerState
 
 Kind = Literal["ready", "broken", "warning", "event", "done", "raised"]
@@ -43,6 +45,8 @@ def main(pipe: Connection, environment: Mapping[str, str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     link = Link(pipe)
+    # What a method prints is not worth a result: it neither waits for a reader nor needs one.
+    sys.stdout, sys.stderr = (NonBlocking.over(stream, needed=False) for stream in (sys.stdout, sys.stderr))
     try:
         os.environ.update(environment)
         forward_warnings(lambda warning: link.send("warning", warning))
