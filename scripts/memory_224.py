@@ -59,7 +59,7 @@ COLUMNS = (
     ("host", 7, ".2f"), ("before", 9, ".2f"), ("device", 8, ".2f"), ("backward", 10, ""),
     ("seconds", 7, ".0f"),
 )  # fmt: skip
-OPEN: dict[str, dict[str, Any]] = {"deyo": {"plpd_limit": -1.0}}
+OPEN: dict[str, dict[str, Any]] = {"deyo": {"plpd_limit": -1.0}, "poem": {"delayed_start": 0}}
 """Settings of methods that would leave random images out of their update."""
 
 
