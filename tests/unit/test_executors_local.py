@@ -126,6 +126,35 @@ def test_under_torchrun_each_rank_has_its_share_of_the_gpus(
     assert pick_workers("auto", "cpu", 100) == 2
 
 
+def test_without_workers_each_rank_computes_on_a_gpu_of_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(workers, "pick_device", lambda name: "cuda")
+    assert open_engine("local", Setup(workers="0")).device == "cuda"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    for rank, device in enumerate(("cuda:0", "cuda:1", "cuda:0")):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        assert open_engine("local", Setup(workers="0")).device == device
+        assert open_engine("local", Setup(workers="1")).device == "cuda"  # its worker sees one GPU
+
+
+def test_ranks_of_srun_share_the_gpus_and_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(workers, "available_cores", lambda: 8)
+    step = {"SLURM_STEP_TASKS_PER_NODE": "4,2(x2)", "SLURM_NODEID": "2", "SLURM_CPUS_ON_NODE": "8"}
+    for name, value in step.items():
+        monkeypatch.setenv(name, value)
+    for rank, names in enumerate((["0", "2"], ["1", "3"])):
+        monkeypatch.setenv("SLURM_LOCALID", str(rank))
+        assert [one["CUDA_VISIBLE_DEVICES"] for one in bindings("cuda")] == names
+        assert pick_workers("auto", "cpu", 100) == 4
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "16")  # this task is bound to half of them
+    assert pick_workers("auto", "cpu", 100) == 8
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # as with --gpus-per-task=1
+    assert bindings("cuda") == ({"CUDA_VISIBLE_DEVICES": "0"},)
+    monkeypatch.delenv("SLURM_STEP_TASKS_PER_NODE")  # a batch script is one process
+    assert pick_workers("auto", "cpu", 100) == 8
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
     [

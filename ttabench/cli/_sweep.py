@@ -20,6 +20,7 @@ from ttabench.env import pick_device
 from ttabench.errors import UserError, printable
 from ttabench.events import CellProgress, Waiting
 from ttabench.executors import NO_LIMITS, open_engine
+from ttabench.executors.workers import own_gpu
 from ttabench.loggers import Loggers, open_loggers
 from ttabench.models.model import Model
 from ttabench.parse_methods import split_list
@@ -56,7 +57,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     overwrite, out = str(options["overwrite"]), Path(options["out"])
     # Another executor than local may have GPUs that this machine does not have.
     local = options["executor"] == "local"
-    here = pick_device(str(options["device"]) if local else "auto")
+    here = own_gpu(pick_device(str(options["device"]) if local else "auto"))
     planned = take_shard(_plan(sweep, here, Ratios(grid, out, here, _console().print)), shard)
     exists = Store(out).check(grid.to_json(), extend=extend) is not None
     store = Store.at(out) if exists else None
@@ -112,7 +113,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         )
     setup, memory = executor_setup(options), device_memory(options)
     engine = open_engine(str(options["executor"]), setup)
-    here = engine.device if options["executor"] == "local" else pick_device("auto")
+    here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
     ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
     whole = _plan(sweep, here, ratios)
     planned = take_shard(whole, shard)

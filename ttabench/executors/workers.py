@@ -18,7 +18,8 @@ def engine(setup: Setup) -> Engine:
     take_options(setup, "local", {})
     device = pick_device(setup.device)
     workers = pick_workers(setup.workers, device, available_cores(), setup.per_gpu)
-    return Engine(pick_executor(workers, device, setup.limits), workers, device)
+    run = pick_executor(workers, device, setup.limits)
+    return Engine(run, workers, device if workers else own_gpu(device))
 
 
 def pick_executor(workers: int, device: str, limits: Limits = NO_LIMITS) -> Executor:
@@ -39,7 +40,7 @@ def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[di
     """The variables that bind worker 0, 1, … to GPU 0, 1, … of those that this process may use.
 
     ``cuda`` is every GPU, and means in each worker the one that is its own; ``cuda:1`` stays that GPU. Under
-    torchrun each rank of a machine has its share of the GPUs there.
+    torchrun, and in a step of srun, each rank of a machine has its share of the GPUs there.
     """
     if device != "cuda":
         return ({},)
@@ -54,13 +55,39 @@ def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[di
     return tuple({"CUDA_VISIBLE_DEVICES": name} for name in ours) or ({},)
 
 
+def own_gpu(device: str, variables: Mapping[str, str] = os.environ) -> str:
+    """The device of this process itself: for ``cuda`` the first GPU of its share, see :func:`bindings`."""
+    rank, ranks = local_rank(variables)
+    if device != "cuda" or ranks == 1:
+        return device
+    import torch
+
+    return f"cuda:{rank % max(1, torch.cuda.device_count())}"
+
+
 def local_rank(variables: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """The index of this process among those that torchrun started here, and how many; else (0, 1)."""
+    """The index of this process among those that torchrun or srun started here, and how many; else (0, 1)."""
     try:
-        rank, ranks = int(variables["LOCAL_RANK"]), int(variables["LOCAL_WORLD_SIZE"])
-    except (KeyError, ValueError):
+        if "LOCAL_RANK" in variables:
+            rank, ranks = int(variables["LOCAL_RANK"]), int(variables["LOCAL_WORLD_SIZE"])
+        else:
+            rank = int(variables["SLURM_LOCALID"])
+            ranks = tasks_of_node(variables["SLURM_STEP_TASKS_PER_NODE"], int(variables["SLURM_NODEID"]))
+    except (KeyError, ValueError, IndexError):
         return 0, 1
     return (rank, ranks) if 0 <= rank < ranks else (0, 1)
+
+
+def tasks_of_node(text: str, node: int) -> int:
+    """``tasks_of_node("2(x3),1", 3)`` → 1: three nodes have two tasks each, the fourth has one.
+
+    Raises ValueError and IndexError for a text that is none.
+    """
+    tasks: list[int] = []
+    for part in text.split(","):
+        count, _, times = part.removesuffix(")").partition("(x")
+        tasks += [int(count)] * int(times or 1)
+    return tasks[node]
 
 
 def pick_workers(text: str, device: str, count: int, per_gpu: int = 1) -> int:
@@ -75,4 +102,12 @@ def pick_workers(text: str, device: str, count: int, per_gpu: int = 1) -> int:
         return number
     if device.startswith("cuda"):
         return per_gpu * len(bindings(device))
-    return max(1, min(available_cores() // local_rank()[1], count))
+    return max(1, min(own_cores(), count))
+
+
+def own_cores(variables: Mapping[str, str] = os.environ) -> int:
+    """The cores of this process: its share where torchrun or srun started several that have the same ones."""
+    cores = available_cores()
+    if "LOCAL_RANK" not in variables and cores < int(variables.get("SLURM_CPUS_ON_NODE") or 0):
+        return cores  # Slurm has bound this task to cores of its own
+    return max(1, cores // local_rank(variables)[1])
