@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,11 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.unit.conftest import Said
 from ttabench.cell import Cell, Result
 from ttabench.claims import Claims
 from ttabench.cli._progress_of import Progress, seconds_left
+from ttabench.cli._table import make_table
 from ttabench.errors import UserError
 from ttabench.store import Store
 from ttabench.tail import Tail, sizes
@@ -190,3 +193,14 @@ def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seed
     every = Tail(store.root, {})
     assert every.has(*(one.cell.cell_id for one in seeds[:2]))
     assert every.result(seeds[4].cell.cell_id) == seeds[4]
+
+
+def test_headings_of_counts_are_whole_at_80_columns() -> None:
+    headings = ("method", "arch", "dataset", "done", "running", "failed", "stale", "missing", "n/a", "left")
+    row = ("quantile_paper", "resnet18_w16", "cifar100-c", "9", "2", "0", "0", "14", "0", "1:23")
+    console = Console(width=80, file=io.StringIO())
+    console.print(make_table(headings, [row]))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 80
+    for heading in headings[3:]:
+        assert any(heading in line for line in lines), heading

@@ -24,16 +24,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def make_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Rows under headings, to be printed."""
+    """Rows under headings, to be printed. Columns of short values keep their width, the others are folded."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(printable(str(value))) for value in row))
+    texts = [[printable(str(value)) for value in row] for row in rows]
+    for at, heading in enumerate(headings):
+        short = all(len(row[at]) <= len(heading) for row in texts)
+        made.add_column(heading, overflow="fold", no_wrap=short)
+    for row in texts:
+        made.add_row(*map(Text, row))
     return made
 
 
