@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from ttabench.errors import UserError
-from ttabench.executors import Died, Limits, Setup, inline, local, open_engine, workers
+from ttabench.executors import Died, Limits, Setup, child, inline, local, open_engine, workers
 from ttabench.executors.process import describe
 from ttabench.executors.workers import bindings, pick_executor, pick_workers
 from ttabench.worker_state import WorkerState
@@ -302,6 +303,20 @@ def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(gone: bool) ->
 def test_what_a_job_raises_comes_through_even_where_it_cannot_be_pickled() -> None:
     with pytest.raises(RuntimeError, match="Unpicklable: 1 and 2"):
         list(local.run([Raises()], 1))
+
+
+def test_a_worker_whose_parent_was_killed_leaves_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Left(BaseException):
+        pass
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr(child.os, "_exit", leave)
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    with pytest.raises(Left, match="1"):
+        child.Link(theirs).send("event")
 
 
 def test_a_closed_generator_ends_its_workers_at_once() -> None:

@@ -29,7 +29,10 @@ class Link:
 
     def send(self, kind: Kind, payload: Any = None) -> None:
         with self._lock:
-            self._pipe.send((kind, payload))
+            try:
+                self._pipe.send((kind, payload))
+            except BrokenPipeError:  # the parent was killed
+                os._exit(1)
 
     def receive(self) -> Any:
         return self._pipe.recv()
