@@ -14,7 +14,7 @@ import pytest
 from tests.unit.conftest import Said
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import folder, losing
-from tests.unit.test_compare_paired import draw
+from tests.unit.test_compare_fall_tests import draw
 from ttabench.protocol import Protocol
 from ttabench.records import encode
 from ttabench.registry import view
