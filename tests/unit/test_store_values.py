@@ -211,6 +211,18 @@ def test_two_sweeps_that_differ_are_compared_briefly(store: Store) -> None:
     assert store.sweep() == {"methods": ["tent"], "limit": 0}
 
 
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        ("include", "[include]"), ("exclude", "[exclude]"), ("per_method", "[per_method]"),
+        ("per_dataset", "[per_dataset]"), ("settings", "--set"), ("batch_size", "--batch-size"),
+    ],
+)  # fmt: skip
+def test_an_option_that_differs_is_named_as_it_is_given(store: Store, option: str, shown: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f" {shown} was not given and is now 7")):
+        Store.create(store.root, {**store.sweep(), option: 7})
+
+
 def test_extending_joins_lists_and_takes_the_later_of_other_values(store: Store) -> None:
     Store.create(store.root, {"methods": ["sar", "tent"], "limit": 9, "seeds": [0]}, extend=True)
     assert store.sweep() == {"methods": ["tent", "sar"], "limit": 9, "seeds": [0]}
