@@ -93,7 +93,7 @@ def _means(table: Table) -> str:
         held = lines[name, offline]
         given = dict.fromkeys(words.short(row).text for row in held.values() if MEAN in row.values)
         mark = f"<sup>{OFFLINE}</sup>" if offline else ""
-        numbers = (_number(held[arch]) if arch in held else "" for arch in archs)
+        numbers = (_number(held[arch]) if arch in held else "–" for arch in archs)
         parts.append(table_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))
     notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]
     seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""

@@ -147,7 +147,8 @@ def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
     """(id of row, column) → ``best`` or ``second`` among the rows of one architecture and mode.
 
     Best is the highest number, and each that does not differ from it in a paired test (Holm-corrected over
-    the group, at 5 %) or that prints the same; second is the highest method of the rest, with its ties.
+    the group, at 5 %) or that prints the same; second is the highest method of the rest, with its ties. What
+    prints no higher than Source is not second.
     Source competes with both modes, and is marked by how it stands among the online rows, if there are any.
     A number over fewer seeds takes no part. Where correctness is not stored, ties are as printed.
     """
@@ -168,10 +169,10 @@ def places(rows: Sequence[Row], table: Table, column: str) -> list[tuple[Row, Pl
         return []
     best = _with_ties(able, table, column)
     rest = [row for row in able if all(row is not other for other in best)]
-    second = _with_ties(rest, table, column) if rest else []
-    if second and second[0].kind == "source":
-        second = []
-    second = [row for row in second if row.kind != "source"]  # not to adapt is no second place
+    source = max((row.printed(column) for row in able if row.kind == "source"), default=-math.inf)
+    second = [
+        row for row in (_with_ties(rest, table, column) if rest else []) if row.printed(column) > source
+    ]
     return [(row, "best") for row in best] + [(row, "second") for row in second]
 
 

@@ -21,7 +21,9 @@ from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.provenance import current_modules
 from ttabench.store import Store
-from ttabench_reports import leaderboard
+from ttabench_reports import leaderboard, load
+from ttabench_reports.costs import costs
+from ttabench_reports.report import Report
 
 IMAGES = 403  # not a multiple of 8
 CORRUPTIONS = ("fog", "snow")
@@ -213,6 +215,17 @@ def test_the_cost_is_time_over_source_on_the_same_machine(tmp_path: Path) -> Non
     ]
     table = built(tmp_path / "site", folder(tmp_path / "a", counted)).set_index("method")
     assert table["time_over_source"].to_dict() == {"source": 1.0, "tent": 3.0, "eata": 2.5}
+
+
+def test_the_cost_is_the_median_as_in_the_tables_of_costs(tmp_path: Path) -> None:
+    shares = {"source": 0.5, "tent": 0.7}
+    made = [result for seed in range(3) for result in results(shares, seed=seed)]
+    ratios = iter([1.0, 1.0, 40.0, 2.0, 3.0] * len(made))
+    made = [replace(r, details=r.details | {"cost": {"compute_ratio": next(ratios)}}) for r in made]
+    path = folder(tmp_path / "a", made)
+    table = built(tmp_path / "site", path).set_index("method")
+    costs_of = costs(Report(load.read([path]))).set_index("method")["compute_ratio"]
+    assert table["time_over_source"].to_dict() == costs_of.to_dict()
 
 
 def test_what_is_no_leaderboard(tmp_path: Path) -> None:

@@ -91,6 +91,14 @@ def test_what_a_test_does_not_tell_apart_is_best_together(frame: pd.DataFrame) -
     assert (place["eata"], place["sar"], place["source"]) == ("best", "second", None)
 
 
+def test_what_is_no_better_than_source_is_not_second() -> None:
+    worse = {"eata": 0.02, "sar": -0.9, "tent": -0.9}
+    table = one(with_correctness(cells(METHODS), IMAGES, worse))
+    place = {m: table.places.get((id(row(table, m)), "mean")) for m in METHODS}
+    assert place["source"] == "best"
+    assert (place["tent"], place["sar"]) == (None, None)
+
+
 def test_ties_are_those_of_holms_procedure() -> None:
     """Against every method of a group at once, on each corruption; by scipy's binomial test."""
     methods = ("source", *(f"tent[lr={n}]" for n in range(12)))

@@ -257,6 +257,19 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
     assert "severity 5" in sheet.caption
 
 
+def test_drops_of_datasets_without_a_common_architecture_are_tables_of_their_own() -> None:
+    frame = cells(datasets=("cifar10-c", "cifar100-c", "digits-c"))
+    frame = frame[(frame["dataset"] == "digits-c") == (frame["arch"] == "cct")]
+    sheets_of = list(means.drops(Report(frame)))
+    assert [[head.text for head in sheet.heads[3::3]] for sheet in sheets_of] == [
+        ["CIFAR10", "CIFAR100"],
+        ["Digits"],
+    ]
+    assert not any(
+        cell.text == "–" for sheet in sheets_of for line in sheet.groups[0].lines for cell in line[3:]
+    )
+
+
 def test_the_severity_table_has_a_column_for_each() -> None:
     frame = cells(severities=(1, 3, 5), accuracy=lambda row: 90.0 - 10 * row["severity"])
     (sheet,) = means.severities(Report(frame))

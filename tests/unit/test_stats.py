@@ -16,25 +16,10 @@ from ttabench.stats import (
     bootstrap_means,
     holm,
     mcnemar,
-    mean_sd,
-    paired,
-    paired_mean,
+    mean_fell,
     two_levels,
     wilson,
 )
-
-bitmaps = st.integers(2, 60).flatmap(
-    lambda n: st.tuples(*[st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)] * 2)
-)
-
-
-def test_mean_and_sd() -> None:
-    assert mean_sd([1.0, 2.0, 3.0]) == (2.0, 1.0)
-    mean, sd = mean_sd([5.0])
-    assert mean == 5.0
-    assert math.isnan(sd)
-    with pytest.raises(ValueError, match="no values"):
-        mean_sd([])
 
 
 @settings(deadline=None)  # busy machines
@@ -58,21 +43,6 @@ def test_wilson_broadcasts_and_narrows_with_images() -> None:
         wilson(90.0, 100, 95)
 
 
-@settings(deadline=None)  # busy machines
-@given(bitmaps)
-def test_paired_is_antisymmetric_and_holds_its_estimate(pair: tuple[np.ndarray, np.ndarray]) -> None:
-    a, b = pair
-    there, back = paired(a, b), paired(b, a)
-    assert there.points == pytest.approx(100 * (b.mean() - a.mean()))
-    assert there.low <= there.points + 1e-9
-    assert there.points - 1e-9 <= there.high
-    assert there.low >= -100 - 1e-9
-    assert there.high <= 100 + 1e-9
-    assert (back.low, back.high) == pytest.approx((-there.high, -there.low))
-    assert back.p_value == pytest.approx(there.p_value)
-    assert 0 <= there.p_value <= 1
-
-
 def draw(
     rng: np.random.Generator, n: int, both: float, only_a: float, only_b: float
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -81,58 +51,28 @@ def draw(
     return a, (u < both) | ((u >= both + only_a) & (u < both + only_a + only_b))
 
 
-@pytest.mark.parametrize(
-    ("both", "only_a", "only_b"), [(0.85, 0.05, 0.08), (0.5, 0.1, 0.1), (0.97, 0.005, 0.015)]
-)
-def test_paired_covers_the_truth_as_often_as_it_says(both: float, only_a: float, only_b: float) -> None:
-    rng = np.random.default_rng(0)
-    draws = [paired(*draw(rng, 300, both, only_a, only_b)) for _ in range(600)]
-    truth = 100 * (only_b - only_a)
-    covered = np.mean([d.low <= truth <= d.high for d in draws])
-    assert 0.925 <= covered <= 0.995  # 0.95 ± 3 standard errors, and Newcombe errs on the safe side
-
-
 def test_mcnemar_rarely_cries_wolf_and_sees_what_is_there() -> None:
     rng = np.random.default_rng(1)
-    null = [paired(*draw(rng, 400, 0.8, 0.05, 0.05)).p_value for _ in range(400)]
+
+    def p_value(n: int, both: float, only_a: float, only_b: float) -> float:
+        a, b = draw(rng, n, both, only_a, only_b)
+        return float(mcnemar((a & ~b).sum(), (b & ~a).sum()))
+
+    null = [p_value(400, 0.8, 0.05, 0.05) for _ in range(400)]
     assert np.mean(np.array(null) < 0.05) <= 0.07
-    assert paired(*draw(rng, 2000, 0.7, 0.05, 0.15)).p_value < 1e-6
-    same = np.array([True, False, True])
-    assert paired(same, same).p_value == 1.0
-    assert paired(same, same).points == 0.0
+    assert p_value(2000, 0.7, 0.05, 0.15) < 1e-6
 
 
-def test_pairing_is_tighter_than_two_separate_intervals() -> None:
-    a, b = draw(np.random.default_rng(2), 10_000, 0.9, 0.005, 0.01)
-    low, high = wilson([100 * a.mean(), 100 * b.mean()], 10_000)
-    apart = math.hypot(high[0] - low[0], high[1] - low[1])
-    result = paired(a, b)
-    assert (result.high - result.low) < apart / 2
-
-
-def test_a_mean_over_cells_takes_the_image_as_the_unit() -> None:
+def test_a_mean_that_fell_is_tested_by_images_and_from_three_seeds_on_by_seeds() -> None:
     rng = np.random.default_rng(3)
-    a, b = rng.random((15, 200)) < 0.7, rng.random((15, 200)) < 0.75
-    result = paired_mean(a, b)
-    theirs = ttest_1samp(b.mean(0) - a.mean(0), 0)
-    interval = theirs.confidence_interval(0.95)
-    assert result.p_value == pytest.approx(theirs.pvalue)
-    assert (result.low, result.high) == pytest.approx((100 * interval.low, 100 * interval.high))
-    # The same cell fifteen times over is no more evidence than once.
-    once, often = (paired_mean(np.repeat(a[:1], k, 0), np.repeat(b[:1], k, 0)) for k in (1, 15))
-    assert (once.low, once.high) == pytest.approx((often.low, often.high))
-    assert paired_mean(a, a).p_value == 1.0
-
-
-@pytest.mark.parametrize("compare", [paired, paired_mean])
-def test_unlike_or_unboolean_inputs_are_refused(compare: object) -> None:
-    assert callable(compare)
-    with pytest.raises(ValueError, match="expected bool"):
-        compare([0.5, 1.0], [1.0, 0.0])
-    with pytest.raises(ValueError, match="same images"):
-        compare([True], [True, False])
-    with pytest.raises(ValueError, match="shape"):
-        compare(np.ones((1, 1, 1), bool), np.ones((1, 1, 1), bool))
+    by_image = rng.standard_normal(200) - 0.1
+    expected = ttest_1samp(by_image, 0, alternative="less").pvalue
+    assert mean_fell(by_image) == pytest.approx(expected)
+    assert mean_fell(by_image, [5.0, -5.0]) == pytest.approx(expected)  # two seeds say next to nothing
+    assert mean_fell(by_image, [-0.1, -0.1, -0.1]) == pytest.approx(expected)
+    assert mean_fell(by_image, [0.5, -0.7, -0.1]) > expected
+    assert mean_fell(-by_image) == pytest.approx(1 - expected)
+    assert (mean_fell(np.zeros(9)), mean_fell([-1.0]), mean_fell([1.0])) == (1.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 1), (3, 3), (1, 9), (12, 30), (200, 150)])

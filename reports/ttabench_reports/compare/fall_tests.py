@@ -11,27 +11,22 @@ from numpy.typing import NDArray
 from ttabench import stats
 
 Bits = NDArray[np.uint8]  # (cells, bytes), packed
-LEAST_SEEDS = 3  # two say next to nothing about how much seeds differ
-_ONES = np.array([byte.bit_count() for byte in range(256)], np.uint8)
+ONES = np.array([byte.bit_count() for byte in range(256)], np.uint8)
+"""How many bits of a byte are set. NumPy counts them itself from 2.0 on only."""
 
 
 def cells_fell(before: Bits, after: Bits) -> NDArray[np.float64]:
     """p of a fall of each cell (row), by McNemar's exact test: (cells,)."""
-    lost = _ONES[before & ~after].sum(axis=1, dtype=np.int64)
-    won = _ONES[after & ~before].sum(axis=1, dtype=np.int64)
+    lost = ONES[before & ~after].sum(axis=1, dtype=np.int64)
+    won = ONES[after & ~before].sum(axis=1, dtype=np.int64)
     return stats.mcnemar(lost, won, alternative="less")
 
 
 def mean_fell(before: Bits, after: Bits, n_images: int, seeds: NDArray[np.int64]) -> float:
     """p of a fall in the mean over cells (rows) that share their images; `seeds` (cells,).
 
-    One image under fifteen corruptions is not fifteen images, so the image is the unit: a t test over
-    each image's mean difference. From three seeds on they are a second unit, for what a method draws at
-    random: the variances of both means add up, as for crossed random effects, with Satterthwaite's
-    degrees of freedom (Biometrics Bulletin 2, 1946). 1 where nothing differs.
+    See :func:`ttabench.stats.mean_fell`.
     """
-    from scipy.special import stdtr
-
     by_image = np.zeros(n_images)
     by_cell = np.zeros(len(before))
     for start in range(0, len(before), 256):  # bounds memory: a bit unpacks to a byte
@@ -39,18 +34,9 @@ def mean_fell(before: Bits, after: Bits, n_images: int, seeds: NDArray[np.int64]
         for sign, bits in ((1, after[part] & ~before[part]), (-1, before[part] & ~after[part])):
             unpacked = np.unpackbits(bits, axis=1, count=n_images)
             by_image += sign * unpacked.sum(axis=0, dtype=np.int32)
-            by_cell[part] += sign * _ONES[bits].sum(axis=1, dtype=np.int64)
-    by_image /= len(before)
-    change = float(by_image.mean())
-    units = [by_image, np.array([by_cell[seeds == seed].mean() for seed in np.unique(seeds)]) / n_images]
-    units = [unit for unit, least in zip(units, (2, LEAST_SEEDS), strict=True) if len(unit) >= least]
-    variances = [float(unit.var(ddof=1)) / len(unit) for unit in units]
-    if not sum(variances):
-        return float(change >= 0)
-    freedom = sum(variances) ** 2 / sum(
-        v**2 / (len(unit) - 1) for v, unit in zip(variances, units, strict=True) if v
-    )
-    return float(stdtr(freedom, change / sum(variances) ** 0.5))
+            by_cell[part] += sign * ONES[bits].sum(axis=1, dtype=np.int64)
+    of_seeds = [by_cell[seeds == seed].mean() / n_images for seed in np.unique(seeds)]
+    return stats.mean_fell(by_image / len(before), of_seeds)
 
 
 def holm(p: NDArray[np.float64], counted: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:

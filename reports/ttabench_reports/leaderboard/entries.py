@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
-
 from ttabench.protocol import Protocol
 from ttabench_reports import evidence, naming
 from ttabench_reports.given import given
@@ -144,18 +142,18 @@ def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
 
 
 def _cost(chosen: Selected, table: Table, row: Row) -> float:
-    """Time of adaptation over that of Source's forward pass, if the cells hold it; else over Source's cells.
+    """Time of adaptation over that of Source's forward pass, as in tables of costs, if the cells hold it.
 
-    Seconds compare on one machine only: in the second case, NaN unless both ran on the same one.
+    Else over the time of Source's cells: seconds compare on one machine only, so NaN unless both ran on the
+    same one.
     """
-    cells = chosen.of(table, row)
-    if "compute_ratio" in cells and (known := pd.to_numeric(cells["compute_ratio"]).dropna()).size:
-        return float(known.mean())
+    if not math.isnan(known := float(row.about["compute_ratio"])):
+        return known
     if row.kind == "source":
         return 1.0
     if row.baseline is None:
         return math.nan
-    source = chosen.of(table, row.baseline)
+    cells, source = chosen.of(table, row), chosen.of(table, row.baseline)
     one = {*cards.machines(cells[cells["accuracy"].notna()]), *cards.machines(source)}
     seconds = float(source["seconds"].mean())
     return float(cells["seconds"].mean()) / seconds if len(one) == 1 and seconds else math.nan

@@ -12,6 +12,7 @@ import pandas as pd
 from ttabench.errors import UserError
 from ttabench.store import ASKED, MISSING, Record, Store
 from ttabench_reports import load, naming
+from ttabench_reports.compare.fall_tests import ONES
 from ttabench_reports.frames import CORRECT, checked
 from ttabench_reports.missing import missing
 from ttabench_reports.page import cards
@@ -155,7 +156,7 @@ def _differing(first: bytes, second: bytes) -> int:
     """In how many images two packed correctnesses differ."""
     a, b = (np.frombuffer(packed, np.uint8) for packed in (first, second))
     size = min(len(a), len(b))
-    return int(np.bitwise_count(a[:size] ^ b[:size]).sum()) + 8 * abs(len(a) - len(b))
+    return int(ONES[a[:size] ^ b[:size]].sum(dtype=np.int64)) + 8 * abs(len(a) - len(b))
 
 
 def about(folder: Folder, repeats: Iterable[Repeat]) -> About:

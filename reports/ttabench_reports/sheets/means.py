@@ -106,15 +106,31 @@ def statistics(report: Report) -> Sheet:
 
 
 def drops(report: Report) -> Iterator[Sheet]:
-    """From clean to corrupted, datasets side by side; three of them in a sheet."""
+    """From clean to corrupted, datasets with a common architecture side by side; three of them in a sheet."""
     tables = [table for table in report.tables if any(_known_clean(row) for row in measured_rows(table))]
     similar: dict[object, list[Table]] = {}
     for table in tables:
         similar.setdefault((table.key["severity"], table.difference), []).append(table)
     families = list(similar.values()) if any(len(family) > 1 for family in similar.values()) else [tables]
-    parts = [family[k : k + 3] for family in families for k in range(0, len(family), 3)]
+    shared = [group for family in families for group in _with_common_archs(family)]
+    parts = [group[k : k + 3] for group in shared for k in range(0, len(group), 3)]
     for number, part in enumerate(parts, 1):
         yield _drop(part, "drop" if number == 1 else f"drop_{number}")
+
+
+def _with_common_archs(tables: Sequence[Table]) -> list[list[Table]]:
+    """Each table in the first group that has one of its architectures: others would share no row."""
+    groups: list[tuple[set[str], list[Table]]] = []
+    for table in tables:
+        archs = {row.arch for row in measured_rows(table)}
+        for known, group in groups:
+            if known & archs:
+                known |= archs
+                group.append(table)
+                break
+        else:
+            groups.append((archs, [table]))
+    return [group for _, group in groups]
 
 
 def _drop(tables: Sequence[Table], name: str) -> Sheet:

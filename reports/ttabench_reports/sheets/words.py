@@ -14,10 +14,13 @@ from ttabench_reports.sheets.sheet import Cell
 
 RANKED = (
     "Bold: the best result of a model, and results that do not differ from it significantly (paired test, "
-    "5\u00a0%, Holm-corrected). Underlined: the second best."
+    "5\u00a0%, Holm-corrected). Underlined: the second best, if it is above Source."
 )
-PLAIN = "Bold: the best result of a model, ties as printed. Underlined: the second best."
+PLAIN = (
+    "Bold: the best result of a model, ties as printed. Underlined: the second best, if it is above Source."
+)
 APART = "Online and offline rows (†) are ranked separately."
+TOGETHER = "Rows of different batch sizes are ranked together."
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
 GIVEN = f"{had.LEGEND}."
 
@@ -70,7 +73,17 @@ def ranking(tables: Sequence[Table]) -> str:
     tested = any(row.correct for row in rows if row.kind == "method")
     offline = any(row.offline for row in rows if row.kind == "method")
     unranked = any(row.kind == "published" or row.partial for row in rows)
-    return join(RANKED if tested else PLAIN, APART if offline else "", UNRANKED if unranked else "")
+    sizes: dict[tuple[str, str, bool], set[int]] = {}
+    for table in tables:
+        for row in table.rows:
+            if row.kind == "method" and row.about["measured"]:
+                key = (table.title, row.arch, row.offline)
+                sizes.setdefault(key, set()).add(row.about["batch_size"])
+    together = any(len(found) > 1 for found in sizes.values())
+    return join(
+        RANKED if tested else PLAIN, APART if offline else "", TOGETHER if together else "",
+        UNRANKED if unranked else "",
+    )  # fmt: skip
 
 
 def over(tables: Sequence[Table]) -> str:
