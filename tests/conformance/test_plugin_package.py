@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,7 @@ def test_the_command_line_lists_and_conforms_it(installed: Path) -> None:
     assert "Traceback" not in listed.stderr
     conformed = command_line(installed, "conform", "mirror[weight=0.3]")
     assert conformed.returncode == 0, conformed.stdout + conformed.stderr
+    assert re.search(r"\n\d\d checks, 0 failed\.\n$", conformed.stdout)
     broken = command_line(installed, "conform", "unfinished")
     assert broken.returncode == 2
     assert "ttabench-mirror" in broken.stderr

@@ -364,7 +364,7 @@ def test_timm_models_come_with_weights_and_normalisation() -> None:
     [
         ("timm/quartres", "unknown timm model 'quartres'; did you mean 'quarters'"),
         ("timm/thousand", "timm/thousand has 1000 classes, but squares-c has 4"),
-        ("timm/unreachable", r"weights of timm/unreachable cannot be had \(cannot reach the hub\)"),
+        ("timm/unreachable", r"weights of timm/unreachable cannot be loaded \(cannot reach the hub\)"),
     ],
 )
 def test_wrong_timm_models_are_explained(arch: str, says: str) -> None:

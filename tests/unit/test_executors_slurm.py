@@ -227,7 +227,7 @@ def test_what_a_job_raises_and_what_slurm_refuses_are_one_sentence(cell: Cell, s
     with pytest.raises(UserError, match="not a results folder"):
         list(engine.run([replace(unit, results=store.root / "elsewhere")], 1))
     engine = open_engine("slurm", Setup(folder=store.root, options={"partition": "nowhere"}))
-    with pytest.raises(UserError, match=r"Slurm takes no job: .*partition"):
+    with pytest.raises(UserError, match=r"Slurm refuses the job: .*partition"):
         list(engine.run([unit], 1))
 
 

@@ -45,7 +45,7 @@ def make(
     if shown and not takes_bench(function):
         raise UserError(f"figure {name} takes no --{next(iter(shown))}; its options are {', '.join(known)}.")
     if of_methods and not takes_bench(function):
-        raise UserError(f"figure {name} shows no method for --set {of_methods[0]} to be about.")
+        raise UserError(f"figure {name} shows no method; leave --set {of_methods[0]} out.")
     methods = _of_methods(of_methods)
     check_folder(out, "--out")
     if not takes_bench(function):
@@ -56,7 +56,7 @@ def make(
         made = workbench(report=_progress(meter), settings=methods)
         figure = function(made, **values)
         if idle := methods.keys() - made.shown:
-            raise UserError(f"figure {name} does not show {min(idle)}, but --set is about it; leave it out.")
+            raise UserError(f"figure {name} does not show {min(idle)}; leave its --set out.")
         return write(figure, name, out)
 
 

@@ -23,17 +23,20 @@ def conform(
     """
     import torch
 
+    from ttabench.conformance import Check
     from ttabench.conformance import conform as run
     from ttabench.parse_methods import parse_method
     from ttabench.registry import method
     from ttabench.registry import methods as importable
 
     torch.set_num_threads(1)  # the nets are so small that threads only wait for each other
-    failed = 0
+    checks: list[Check] = []
     for text in list(importable()) if methods == ["all"] else methods:
         name, settings = parse_method(text)
         for check in run(method(name), settings):
             print(f"{text}: {'ok  ' if check.ok else 'FAIL'} {check.name} ({check.detail})")
-            failed += not check.ok
+            checks.append(check)
+    failed = sum(not check.ok for check in checks)
+    print(f"{len(checks)} checks, {failed} failed.")
     if failed:
         raise typer.Exit(1)

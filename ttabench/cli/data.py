@@ -98,7 +98,7 @@ def generate(
         str, Option(metavar="NAMES", help="all (the 15), extra (the 4), every (the 19), or names.")
     ] = "every",
     severities: Annotated[str, Option(metavar="NUMBERS", help="Out of 1 to 5.")] = "1,2,3,4,5",
-    seed: Annotated[int, Option(metavar="NUMBER", help="Of what the corruptions draw.", min=0)] = 0,
+    seed: Annotated[int, Option(metavar="NUMBER", help="The seed of the corruptions.", min=0)] = 0,
     frost: Annotated[
         Path | None,
         Option(

@@ -40,7 +40,9 @@ def figure(
         ),
     ] = BENCH["corruption"],
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = BENCH["device"],
-    seed: Annotated[int, Option(metavar="NUMBER", help="Of whatever is random.", min=0)] = BENCH["seed"],
+    seed: Annotated[int, Option(metavar="NUMBER", help="The seed of all random numbers.", min=0)] = BENCH[
+        "seed"
+    ],
     set_: Annotated[
         list[str] | None,
         Option("--set", metavar="OPTION=VALUE", help="An option of the figure, see --list. Repeatable."),

@@ -71,7 +71,7 @@ def report(
     """Write cells.csv, and the tables and plots made from it. Several folders and files are read together.
 
     Intervals and tests need results folders: a CSV file holds no per-image correctness. Warns of source
-    classifiers whose clean accuracy was far from what they are said to have.
+    classifiers whose clean accuracy is close to chance, or far from the accuracy that their authors state.
     """
     import inspect
 
@@ -101,8 +101,8 @@ def report(
     check_folder(folder, "--out")
     cells = _only(methods, view("load")(results))
     if "warning" in cells:
-        odd = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
-        for arch, dataset, text in odd.itertuples(index=False):
+        warned = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
+        for arch, dataset, text in warned.itertuples(index=False):
             warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
     known = view("published").load() if published else None
     options = {"report": view("report")(cells, known), "increase": not no_increase}

@@ -24,7 +24,7 @@ def train(
         int, Option(metavar="COUNT", help="Passes over the training images; 0 = as the recipe says.", min=0)
     ] = 0,
     seed: Annotated[
-        int, Option(metavar="NUMBER", help="Of initialisation, order and augmentation.", min=0)
+        int, Option(metavar="NUMBER", help="The seed of initialisation, order and augmentation.", min=0)
     ] = 0,
     precision: Annotated[str, Option(metavar="TYPE", help="auto, float32 or bfloat16.")] = "auto",
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",

@@ -24,7 +24,7 @@ def verify(
     sample: Annotated[
         int, Option(metavar="COUNT", help="How many cells are drawn; all where there are fewer.", min=1)
     ] = 8,
-    seed: Annotated[int, Option(metavar="NUMBER", help="Of the draw.", min=0)] = 0,
+    seed: Annotated[int, Option(metavar="NUMBER", help="The seed of the draw.", min=0)] = 0,
     at_most: Annotated[
         float, Option(metavar="SECONDS", help="Draw no cell that took longer when stored; 0 = any.", min=0)
     ] = 0.0,

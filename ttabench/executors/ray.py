@@ -189,7 +189,9 @@ def run(
                 seen = time.monotonic()
             elif time.monotonic() - seen > PATIENCE and not warned:
                 warned = True
-                warnings.warn("Ray has found no place for a worker yet; see ray status.", stacklevel=2)
+                warnings.warn(
+                    "Ray has no free place for a worker yet; `ray status` shows what is in use.", stacklevel=2
+                )
             for place in (waiting[one] for one in ready):
                 try:
                     events = place.take()

@@ -188,7 +188,7 @@ class Tasks:
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as problem:
             lines = str(getattr(problem, "stderr", "") or problem).strip().splitlines()
             raise UserError(
-                f"Slurm takes no job: {lines[-1] if lines else type(problem).__name__}."
+                f"Slurm refuses the job: {lines[-1] if lines else type(problem).__name__}."
             ) from None
         self.open += [Submitted(*pair) for pair in zip(tasks, packs, strict=True)]
 

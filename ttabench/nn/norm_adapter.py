@@ -22,7 +22,7 @@ class NormSettings:
 
     norms       which norm layers are adapted: "batch", or "all" kinds.
     statistics  what batch norm normalises with: mean and variance of the "batch", or its "median" (MedBN).
-    optimizer   see :func:`ttabench.nn.make_optimizer`.
+    optimizer   "adam", "adamw", "sgd" (momentum), or "nesterov" (Nesterov momentum).
     lr          learning rate.
     momentum    of SGD; β₁ of Adam.
     """

@@ -52,7 +52,7 @@ class Option:
 _TABLE = (
     Option(
         "methods", "quantile,tent", "NAMES",
-        "Also all, or alignment (these methods and Source); with settings as in tent[norms=all].",
+        "Methods, with settings as in tent[norms=all]; all; or alignment: the methods of that family.",
         Names('["quantile", "tent"]'), "axis",
     ),
     Option(
@@ -70,25 +70,29 @@ _TABLE = (
         Names('["fog", "snow"]', (*GROUPS, *SINGLE)), "axis",
     ),
     Option(
-        "severities", "5", "NUMBERS", "Out of 1 to 5; a natural shift has none.",
+        "severities", "5", "NUMBERS", "Severities from 1 to 5; a natural shift has none.",
         Numbers(1, 5, "[1, 3, 5]"), "axis",
     ),
-    Option("seeds", "0", "NUMBERS", "Whole numbers.", Numbers(0, 2**63 - 1, "[0, 1, 2]"), "axis"),
     Option(
-        "mode", "native", "MODE", "native (as each paper runs it), online or offline.",
+        "seeds", "0", "NUMBERS", "Seeds: each cell is run once with each.",
+        Numbers(0, 2**63 - 1, "[0, 1, 2]"), "axis",
+    ),
+    Option(
+        "mode", "native", "MODE", "native (each method as its paper runs it), online or offline.",
         Choice(MODES), "method",
     ),
     Option(
-        "reset", "per_corruption", "WHEN", "per_corruption, continual, episodic or every(N) batches.",
+        "reset", "per_corruption", "WHEN",
+        "When methods are reset: per_corruption, continual (never), episodic (each batch), every(N) batches.",
         Choice(RESETS, r"every\([1-9][0-9]*\)", "every(N) with N batches"), "method",
     ),
     Option(
-        "order", "iid", "ORDER", "Of the stream: iid or dirichlet(δ).",
+        "order", "iid", "ORDER", "Order of the images: iid, or dirichlet(δ), where a class comes in runs.",
         Choice(("iid",), rf"dirichlet\({NUMBER}\)", "dirichlet(δ) with δ > 0"), "data",
     ),
     Option(
         "contamination", "", "SOURCE",
-        "noise(ε) or DATASET(ε): a share ε of the stream is such images, which are not scored.",
+        "Foreign images, which are not scored: noise(ε) or DATASET(ε), with their share ε of the stream.",
         Choice(("",), rf"[a-z][a-z0-9_\-]*\({NUMBER}\)", "NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"), "data",
     ),
     Option(
@@ -110,7 +114,7 @@ _TABLE = (
     ),
     Option(
         "pace", 0.0, "NUMBER",
-        "Batches arrive so many times as fast as Source predicts them; slow methods skip some. 0 = no.",
+        "Speed at which batches arrive, over the speed of Source; slower methods skip some. 0 = they wait.",
         Number(), "data",
     ),
     Option(
@@ -124,7 +128,7 @@ _TABLE = (
     ),
     Option(
         "normalize", "", "NAME",
-        "What these weights normalise with, if not the dataset's: none, half, imagenet, cifar10 …",
+        "The normalisation of these weights, if not the dataset's: none, half, imagenet, cifar10 …",
         Text("a name"), "data",
     ),
     Option(

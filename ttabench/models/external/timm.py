@@ -127,6 +127,6 @@ def _unavailable(arch: str, origin: Mapping[str, Any], problem: Exception) -> Us
     first = str(problem).partition("\n")[0]
     file = _address(origin)
     return UserError(
-        f"the weights {f'{file} ' if file else ''}of {arch} cannot be had ({first}); download the file "
+        f"the weights {f'{file} ' if file else ''}of {arch} cannot be loaded ({first}); download the file "
         f"elsewhere and use --archs {arch} --checkpoint FILE."
     )
