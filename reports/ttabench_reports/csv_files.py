@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import infer_dtype
 
+from ttabench.store import MISSING
 from ttabench_reports import evidence, naming
 from ttabench_reports.costs import costs
 from ttabench_reports.files import write_text
@@ -29,7 +30,8 @@ def write(
 ) -> list[Path]:
     """``per_corruption``, ``summary``, ``drop``, ``statistics``, ``cost`` and ``given`` .csv in `to`.
 
-    For long streams also ``stability`` and ``stream_curves``. Returns their paths.
+    For long streams also ``stability`` and ``stream_curves``. A planned row without any result has only its
+    names, and a note. Returns their paths.
     """
     report = report or Report(cells, published)
     averages = means(report.tables)
@@ -41,10 +43,27 @@ def write(
         "cost": costs(report),
         "given": methods_given(report.tables),
     }
+    for name in ("per_corruption", "summary", "drop", "statistics", "cost"):
+        frames[name] = with_planned(frames[name], report.cells)
     curves = curve_frame(report.tables)
     if not curves.empty:
         frames |= {"stability": stability_frame(report.tables), "stream_curves": curves}
     return [write_csv(Path(to) / f"{name}.csv", frame) for name, frame in frames.items()]
+
+
+def with_planned(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with a row for each method on a network of which no planned cell has a record."""
+    names = ["dataset", "severity", "arch", "method"]
+    there = set(frame[names].itertuples(index=False, name=None))
+    planned = [
+        {**{name: getattr(one, name) for name in names}, "notes": f"missing: {one.cells} planned cells"}
+        for one in cells.attrs.get(MISSING, ())
+        if tuple(getattr(one, name) for name in names) not in there
+    ]
+    if not planned:
+        return frame
+    whole = frame.astype(dict.fromkeys(frame.select_dtypes("integer"), "Int64"))
+    return pd.concat([whole, pd.DataFrame(planned)], ignore_index=True)
 
 
 def write_cells(cells: pd.DataFrame, path: Path) -> Path:

@@ -70,6 +70,8 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         difference = record.pop("difference")
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
+        for member in members:
+            member["missing"] = _missing({**key, **member}, cells.attrs)
         absent = _absent(key, cells.attrs, rows)
         built.append(_build(key, difference, members, numbers, twins, absent, published))
     return built
@@ -80,6 +82,13 @@ def _texts_of_rows(frame: pd.DataFrame, name: str, rows: int) -> list[str]:
     pairs = frame[["row", name]].drop_duplicates().sort_values(name)
     texts = dict(zip(pairs["row"].tolist(), pairs[name].to_numpy().tolist(), strict=True))
     return [texts[row] for row in range(rows)]
+
+
+def _missing(member: Mapping[str, Any], attrs: Mapping[Any, Any]) -> int:
+    """How many planned cells of a row have no record."""
+    names = ("method", "arch", "dataset", "severity")
+    place = [member[name] for name in names]
+    return sum(one.cells for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place)
 
 
 def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame) -> str:
@@ -236,6 +245,8 @@ def _row(member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra
         if over:
             row.values[name], row.sd[name] = numbers.mean(number, over)
     _explain(row, numbers, main, extra)
+    if count := member["missing"]:
+        row.remark(LABEL, f"{count} planned cell{'s are' if count > 1 else ' is'} missing")
     return row
 
 

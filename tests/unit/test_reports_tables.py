@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
+from ttabench.store import MISSING
 from ttabench_reports import csv_files, naming, notes, published, tables
 from ttabench_reports import given as given_
+from ttabench_reports.missing import Missing
 
 NUMBERS = [*CORRUPTIONS, "mean"]
 
@@ -533,3 +535,26 @@ def test_reading_what_a_method_declares_imports_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True", "False"]
+
+
+def test_planned_cells_that_are_missing_are_told_in_every_csv_table(tmp_path: Path) -> None:
+    half = cells()
+    half = half[(half["method"] != "tent") | (half["arch"] != "cct")]
+    whole = {path.name: pd.read_csv(path) for path in csv_files.write(half, tmp_path / "whole")}
+    (line,) = half.loc[half["method"] == "tent", ["dataset", "severity"]].drop_duplicates().to_dict("records")
+    place = {"dataset": line["dataset"], "severity": line["severity"], "corruptions": ("fog",)}
+    half.attrs[MISSING] = (
+        Missing(method="tent", base="tent", arch="cct", cells=7, **place),
+        Missing(method="tent", base="tent", arch="resnet18", cells=1, **place),
+    )
+    for path in csv_files.write(half, tmp_path / "half"):
+        found = pd.read_csv(path)
+        if path.name == "given.csv":
+            continue
+        assert len(found) == len(whole[path.name]) + 1, path.name
+        assert (found.dtypes == whole[path.name].dtypes)[["arch", "method", "notes"]].all()
+        (note,) = found.loc[(found["method"] == "tent") & (found["arch"] == "cct"), "notes"]
+        assert note == "missing: 7 planned cells", path.name
+        if path.name != "cost.csv":  # it counts the cells
+            noted = found.loc[(found["method"] == "tent") & (found["arch"] == "resnet18"), "notes"]
+            assert "1 planned cell is missing" in str(noted.iloc[0]), path.name
