@@ -14,7 +14,8 @@ status_s, report_s   Seconds of `ttabench status` and of `ttabench report --form
             results of 10,000 images each, and their peak of memory. Seconds of the bare parsing of the same
             records are the reference.
 
-On a busy machine the clock shows more than the processor; both are printed, with the load of the machine.
+On a busy machine the clock shows more than the processor; both are printed, with the load of the machine. A
+part that fails prints why, and nan stands for its numbers in the last line; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -256,6 +258,7 @@ def main() -> None:
     parts = options.only.split(",")
     nan = float("nan")
     ratio = speedup = milliseconds = status = report = nan
+    failed: list[str] = []
     torch.set_num_threads(1)
     keep_freed_memory()  # as workers do, so that the bare loops are as fast
     with tempfile.TemporaryDirectory() as scratch:
@@ -266,20 +269,34 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         os.environ.setdefault("TTABENCH_CACHE", str(root / "cache"))
         if "overhead" in parts:
-            print("overhead and two workers:")
-            ratio, speedup = overhead(root, options.cells, options.repeats)
+            with part("overhead and two workers", failed):
+                ratio, speedup = overhead(root, options.cells, options.repeats)
         if "noop" in parts:
-            print("cells that do nothing:")
-            milliseconds = noop(root, options.noop)
+            with part("cells that do nothing", failed):
+                milliseconds = noop(root, options.noop)
         if "plan" in parts:
-            print("planning:")
-            planning(root, options.planned)
+            with part("planning", failed):
+                planning(root, options.planned)
         if "results" in parts:
-            print("a large results folder:")
-            status, report = results(root, options.results)
+            with part("a large results folder", failed):
+                status, report = results(root, options.results)
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"overhead={ratio:.3f} two_worker_speedup={speedup:.2f} ms_per_noop_cell={milliseconds:.2f} "
           f"status_s={status:.2f} report_s={report:.2f}")  # fmt: skip
+    sys.exit(bool(failed))
+
+
+@contextmanager
+def part(name: str, failed: list[str]) -> Iterator[None]:
+    """Print what a part measures and how long it takes; where it fails, add it to `failed` and go on."""
+    print(f"{name}:", flush=True)
+    started = time.perf_counter()
+    try:
+        yield
+    except (Exception, SystemExit):  # the other parts are worth having
+        traceback.print_exc()
+        failed.append(name)
+    print(f"  {time.perf_counter() - started:.0f} s in all", flush=True)
 
 
 if __name__ == "__main__":
