@@ -142,3 +142,69 @@ def test_head_reads_one_line_of_the_table_and_nothing_is_lost(out: Path) -> None
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+BAD = (
+    NET
+    + """
+held = []
+class Bad(Net):
+    how = ""
+    def forward(self, x):
+        if multiprocessing.parent_process():
+            if self.how == "crashes":
+                os.kill(os.getpid(), 11)
+            while self.how == "hangs":
+                time.sleep(1)
+            while self.how == "grows" and len(held) < 40:
+                held.append(bytearray(b"x") * 100_000_000)
+                time.sleep(0.2)
+            if self.how == "nan":
+                return super().forward(x) * float("nan")
+        return super().forward(x)
+def bad(how):
+    def build_bad(num_classes):
+        net = Bad(*build(num_classes))
+        net.how = how
+        return net
+    return build_bad
+crashes, hangs, grows, nan = map(bad, ("crashes", "hangs", "grows", "nan"))
+"""
+)
+
+
+def test_cells_that_crash_hang_or_grow_are_recorded_and_cost_no_other(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(BAD)
+    out = tmp_path / "results"
+    command = [sys.executable, "-c", "from ttabench.cli import main; main()"]
+    archs = "bad:build,bad:crashes,bad:hangs,bad:grows,bad:nan"
+    sweep = ["sweep", "--archs", archs, "--methods", "source", "--corruptions", "fog,snow", "--limit", "20"]
+    limits = ["--cell-timeout", "20", "--cell-memory", "1.5", "--workers", "2"]
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "OMP_NUM_THREADS": "1"
+    }  # fmt: skip
+    done = subprocess.run(
+        [*command, *sweep, *limits, "--out", str(out)], cwd=tmp_path, env=environment, capture_output=True,
+        text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    cells = load_frame(out).set_index(["arch", "corruption"])
+    assert len(cells) == 10
+    assert set(cells.loc["bad:build", "status"]) == {"ok"}
+    reasons = {arch: set(cells.loc[arch, "reason"]) for arch in archs.split(",")}
+    assert reasons == {
+        "bad:build": {""},
+        "bad:crashes": {
+            "the worker process was killed by SIGSEGV (a crash in native code), twice, the second time alone"
+        },
+        "bad:hangs": {"it ran longer than 20 s and was stopped"},
+        "bad:grows": {"the worker process grew beyond 1.5 GB of memory, twice, the second time alone"},
+        "bad:nan": reasons["bad:nan"],
+    }
+    assert all("NaN" in reason for reason in reasons["bad:nan"])
+    said = subprocess.run(
+        [*command, "status", str(out)], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert "10: 2 done, 8 failed" in said
+    assert "SIGSEGV" in said
