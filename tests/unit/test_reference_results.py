@@ -17,8 +17,11 @@ import tables_of_reference as tables
 
 from tests.unit.stored_results import CELL, folder, measured
 from ttabench.errors import UserError
+from ttabench.method_settings import make_config
 from ttabench.parse_methods import split_list
 from ttabench.protocol import Protocol
+from ttabench.registry import method as find_method
+from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
@@ -50,6 +53,26 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
     assert len(grid.corruptions) == 15
     assert grid.severities == (5,)
     assert script.title(file).endswith(".")
+
+
+OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offline")]
+
+
+@pytest.mark.parametrize("file", OFFLINE_FILES, ids=lambda file: file.stem)
+def test_all_alignment_methods_run_offline_for_the_epochs_of_quantile_matching(file: Path) -> None:
+    """Those that are offline in their paper are in the other files of the folder."""
+    grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
+    (dataset,) = grid.datasets
+    quantile = find_method("quantile")
+    assert grid.epochs == make_config(quantile, {}, quantile.for_dataset(dataset, 10)).epochs
+    transformers = [arch for arch in grid.archs if not arch.startswith("resnet")]
+    online = {
+        name
+        for name, cls in ((name, find_method(name)) for name in method_names())
+        if cls.family == "alignment" and cls.mode == "online"
+        and (transformers or "transformer" not in cls.needs.tags)
+    }  # fmt: skip
+    assert online <= set(grid.methods)
 
 
 def test_online_methods_stand_offline_beside_quantile_for_as_many_epochs(tmp_path: Path) -> None:

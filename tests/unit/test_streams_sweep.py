@@ -139,12 +139,17 @@ def test_other_corruptions_than_the_fifteen_are_part_of_the_protocol() -> None:
 
 
 def test_offline_methods_are_not_applicable_with_the_reason() -> None:
-    for options in ({"stream": "gradual"}, {"pace": 1.0}):
+    for options in (
+        {"stream": "gradual"}, {"pace": 1.0}, {"reset": "every(5)"}, {"reset": "episodic"},
+        {"stream": "gradual", "reset": "every(5)"}, {"pace": 1.0, "reset": "episodic"},
+    ):  # fmt: skip
         planned = plan(asked(methods="quantile,tent", **options), [CIFAR_C])
         unmet = {p.cell.method: p.unmet for p in planned}
         assert unmet == {"source": "", "tent": "", "quantile": OFFLINE}
     online = plan(asked(methods="quantile", stream="gradual", mode="online"), [CIFAR_C])
     assert {p.unmet for p in online} == {""}
+    with pytest.raises(UserError, match="offline mode sees all images at once"):
+        plan(asked(methods="quantile", reset="every(5)", mode="offline"), [CIFAR_C])
 
 
 def test_a_mixed_stream_is_the_mixed_cell_of_before() -> None:

@@ -142,9 +142,14 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         corruption="", severity=1, seed=0, protocol=_protocol(choice, source.num_classes, shifts),
     )  # fmt: skip
     unmet = cls.needs_of(config).unmet(source.architecture)
-    if cell.protocol.mode == "offline" and (shifts.stream or choice.grid.pace):
+    if cell.protocol.mode == "offline" and (shifts.stream or choice.grid.pace or _is_reset_within(choice)):
         unmet = unmet or OFFLINE
     return cell, unmet
+
+
+def _is_reset_within(choice: MethodChoice) -> bool:
+    """Whether the sweep resets methods between batches, and this one is offline only because its paper is."""
+    return choice.grid.mode == "native" and choice.grid.reset not in ("per_corruption", "continual")
 
 
 def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
@@ -155,13 +160,16 @@ def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
 def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protocol:
     grid = choice.grid
     mode = choice.cls.mode if grid.mode == "native" else grid.mode
+    reset = grid.reset
+    if mode == "offline" and _is_reset_within(choice):  # a protocol for a cell that is n/a
+        reset = "continual" if shifts.stream else "per_corruption"
     try:
         return Protocol(
             mode=mode,
             batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
-            reset=grid.reset,
+            reset=reset,
             contamination=grid.contamination,
             held_out=grid.held_out,
             limit=grid.limit,
