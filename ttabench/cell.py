@@ -37,6 +37,8 @@ class Cell:
     corruption   its name; ``natural`` for a natural shift.
     severity     1 … 5; 0 for a natural shift, which has none.
     history      continual reset only: the ``corruption-severity`` pairs seen before this one.
+    baseline     ccc streams: the network whose accuracy the stream keeps, as ``NAME@SHA-256 of its weights``;
+                 "" = the cell's own.
     """
 
     method: str
@@ -51,6 +53,7 @@ class Cell:
     seed: int
     protocol: Protocol
     history: tuple[str, ...] = ()
+    baseline: str = ""
 
     @cached_property
     def cell_id(self) -> str:
@@ -59,11 +62,13 @@ class Cell:
 
     def _identity(self) -> str:
         """``canonical`` of ``to_json`` without the label. Put together from parts that many cells share."""
-        head, history = _head(self), ""
+        head, history, baseline = _head(self), "", ""
+        if self.baseline:
+            baseline = f'"baseline":{_text(self.baseline)},'
         if self.history:
             history = f'"history":{canonical(list(self.history))},'
         return (
-            f'{{"arch":{_text(self.arch)},"checkpoint":{_text(self.checkpoint)},"config":{head[0]},'
+            f'{{"arch":{_text(self.arch)},{baseline}"checkpoint":{_text(self.checkpoint)},"config":{head[0]},'
             f'"corruption":{_text(self.corruption)},"dataset":{_text(self.dataset)},'
             f'"fingerprint":{_text(self.fingerprint)},{history}"method":{_text(self.method)},'
             f'"protocol":{head[1]},"seed":{_whole(self.seed)},"severity":{_whole(self.severity)}}}'
@@ -79,6 +84,8 @@ class Cell:
         }  # fmt: skip
         if self.history:
             data["history"] = list(self.history)
+        if self.baseline:
+            data["baseline"] = self.baseline
         return data
 
     @classmethod

@@ -29,8 +29,8 @@ SCORING = (
 )
 ALONE = ("ttabench.worker",)
 # Modules that change no accuracy: messages, file names, progress, paths, papers, ranges of settings, costs,
-# label-free scores, and opening data by name (the data have a fingerprint; the modules that read them are in
-# `READERS`).
+# label-free scores, opening data by name (the data have a fingerprint; the modules that read them are in
+# `READERS`), and opening networks by name (their weights are in the identity of the cell).
 NEUTRAL = (
     "ttabench.calibration",
     "ttabench.cell",
@@ -46,6 +46,7 @@ NEUTRAL = (
     "ttabench.events",
     "ttabench.figure",
     "ttabench.files",
+    "ttabench.models.resolve",
     "ttabench.progress",
     "ttabench.provenance",
     "ttabench.ranges",

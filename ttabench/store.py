@@ -50,7 +50,7 @@ SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
-    "stream", "pace", "pace_ratio",
+    "stream", "baseline", "pace", "pace_ratio",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
@@ -478,7 +478,8 @@ def _whole_lines(shard: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line[:-1]
 
 
-CELL_KEYS = {field.name for field in fields(Cell)} - {"history"}  # stored where it is not empty
+OPTIONAL = {"history", "baseline"}  # stored where they are not empty
+CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 PROTOCOL = {field.name: field.default for field in fields(Protocol)}
 STATUSES = typing.get_args(Status)
 
@@ -486,7 +487,7 @@ STATUSES = typing.get_args(Status)
 def _check(data: dict[str, Any], quick: bool) -> None:
     """Raises Damaged or another ValueError where a result is not one, or its id that of another cell."""
     cell = data["cell"]
-    if cell.keys() - {"history"} != CELL_KEYS or cell["protocol"].keys() - PROTOCOL.keys():
+    if cell.keys() - OPTIONAL != CELL_KEYS or cell["protocol"].keys() - PROTOCOL.keys():
         raise ValueError("it is not the cell of this version")
     if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
         raise ValueError("it has no status or time")
@@ -506,7 +507,7 @@ def row(record: Record) -> dict[str, Any]:
         "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
         **{name: cell[name] for name in ("arch", "dataset", "corruption", "severity", "seed")},
         **PROTOCOL, **cell["protocol"],
-        "history": " ".join(cell.get("history", ())),
+        "baseline": cell.get("baseline", ""), "history": " ".join(cell.get("history", ())),
         "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
         "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
         "reason": data.get("reason", ""),

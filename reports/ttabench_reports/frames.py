@@ -29,12 +29,13 @@ TABLE = (
     "limit",
     "precision",
     "stream",
+    "baseline",
     "pace",
 )
 ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs", "pace_ratio")
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
-          "contamination", "precision", "stream", "history", "status", "reason", "alarm",
+          "contamination", "precision", "stream", "baseline", "history", "status", "reason", "alarm",
           "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
           "chosen", "deviations", "adapted", "scores", "restores", "stale_because", "code", "device",
           "versions")  # fmt: skip
@@ -153,6 +154,9 @@ def _spell(name: str, value: Any) -> str:
             return f"contaminated by {value}" if value else "not contaminated"
         case "stream":
             return f"stream {value}" if value else "no long stream"
+        case "baseline":
+            name, _, digest = value.rpartition("@")
+            return f"baseline {name} (weights {digest[:8]})" if value else "each row its own baseline"
         case "pace":
             return f"pace {value:g}" if value else "no pace"
         case "pace_ratio":

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ttabench.protocol import Protocol
+from ttabench_reports import naming
 from ttabench_reports.frames import PROTOCOL, differences_in
 
 Item = tuple[str, Mapping[str, Any]]
 """(who, the fields of :class:`ttabench.protocol.Protocol`)."""
 
 
-def words(items: Sequence[Item]) -> str:
+def words(items: Sequence[Item], baseline: str = "") -> str:
     """``online, batch size 200, …, all images; but batch size 64: TENT, SAR; offline, 10 epochs: Quantile``.
 
-    Common is what most of the items have, field by field.
+    Common is what most of the items have, field by field. `baseline` is that of a ccc stream.
     """
     common = {name: Counter(fields[name] for _, fields in items).most_common(1)[0][0] for name in PROTOCOL}
     if common["mode"] == "online":
@@ -25,8 +26,14 @@ def words(items: Sequence[Item]) -> str:
     for who, fields in items:
         if other := differences_in(common, {name: fields[name] for name in PROTOCOL}):
             exceptions.setdefault(other, []).append(who)
-    text = Protocol(**common).caption()
+    text = Protocol(**common).caption() + kept_by(baseline)
     if not exceptions:
         return text
     listed = "; ".join(f"{other}: {', '.join(dict.fromkeys(who))}" for other, who in exceptions.items())
     return f"{text}; but {listed}"
+
+
+def kept_by(baseline: str) -> str:
+    """`` at the accuracy of ResNet18``, for the baseline of a ccc stream as cells have it."""
+    name = baseline.rpartition("@")[0]
+    return f" at the accuracy of {naming.arch(name)}" if name else ""

@@ -204,7 +204,7 @@ def _build(
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
     if absent:
         remarks.append(absent)
-    protocol = protocols.words(fields(key, members))
+    protocol = protocols.words(fields(key, members), key.get("baseline", ""))
     return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,22 @@ from tests.unit import made_cells
 from tests.unit.conftest import Said
 from tests.unit.planning import plan
 from tests.unit.test_sweep_shifts import BAR, CIFAR_C, asked
-from ttabench.cell import Cell
+from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol, StreamSpec
 from ttabench.store import Store, load_frame
-from ttabench.streams import checkpoint
+from ttabench.streams import checkpoint, score
+from ttabench.streams.images import Point
 from ttabench.sweep import compute_ratio
 from ttabench.sweep.compute_ratio import Ratios
-from ttabench.sweep.plan import Planned
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.plan import Planned, Source
+from ttabench.sweep.plan import plan as plan_cells
 from ttabench.sweep.resolve import OFFLINE, resolve
-from ttabench.sweep.shifts import find_shifts
+from ttabench.sweep.shifts import find_shifts, split_baseline
+from ttabench.worker import Worker
 from ttabench_reports.frames import DETAILS
 from ttabench_reports.report import Report
 from ttabench_reports.sheets import stability as sheets
@@ -150,6 +156,106 @@ def test_offline_methods_are_not_applicable_with_the_reason() -> None:
     assert {p.unmet for p in online} == {""}
     with pytest.raises(UserError, match="offline mode sees all images at once"):
         plan(asked(methods="quantile", reset="every(5)", mode="offline"), [CIFAR_C])
+
+
+# ---- the baseline of a ccc stream
+
+
+def source(name: str, checkpoint: str) -> Source:
+    return replace(CIFAR_C, name=name, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "baseline"),
+    [
+        ("ccc", "ccc", ""),
+        ("ccc(40)", "ccc(40)", ""),
+        ("ccc(baseline=resnet18)", "ccc()", "resnet18"),
+        ("ccc(40,baseline = mod:net ,speed=500)", "ccc(40,speed=500)", "mod:net"),
+        ("recurring(2,baseline=cct)", "recurring(2,baseline=cct)", ""),
+    ],
+)
+def test_the_baseline_is_taken_out_of_the_stream(text: str, rest: str, baseline: str) -> None:
+    assert split_baseline(text) == (rest, baseline)
+
+
+@pytest.mark.parametrize("text", ["ccc(baseline=)", "ccc(baseline=cct,baseline=resnet18)"])
+def test_a_ccc_stream_has_one_baseline(text: str) -> None:
+    with pytest.raises(UserError, match="expected one baseline, such as baseline=resnet18"):
+        resolve(asked(stream=text))
+
+
+def test_all_rows_of_a_ccc_stream_have_the_baseline_that_is_named() -> None:
+    """Its weights are part of what identifies a cell, and a network that is not measured may be it."""
+    grid = asked(methods="tent", archs="resnet18,cct", stream="ccc(40,baseline=resnet18)")
+    sources = {"resnet18": source("resnet18", "r1"), "cct": source("cct", "c1"), "cvt": source("cvt", "v1")}
+
+    def planned(grid: Grid, **other: Source) -> list[Cell]:
+        sweep = resolve(grid)
+        held = {**sources, **other}
+        return [item.cell for item in plan_cells(sweep, [held[model.name] for model in sweep.models])]
+
+    found = planned(grid)
+    assert {(cell.arch, cell.baseline) for cell in found} == {
+        (arch, "resnet18@r1") for arch in ("resnet18", "cct")
+    }
+    assert {cell.protocol.stream for cell in found} == {"ccc(40,length=100000,speed=1000)"}
+    ids = {cell.cell_id for cell in found}
+    assert ids.isdisjoint(cell.cell_id for cell in planned(replace(grid, stream="ccc(40)")))
+    assert ids.isdisjoint(cell.cell_id for cell in planned(grid, resnet18=source("resnet18", "r2")))
+    assert [Cell.from_json(json.loads(json.dumps(cell.to_json()))) for cell in found] == found
+    other = planned(replace(grid, stream="ccc(40,baseline=cvt)"))
+    assert {(cell.arch, cell.baseline) for cell in other} == {
+        (arch, "cvt@v1") for arch in ("resnet18", "cct")
+    }
+
+
+def test_identities_without_a_baseline_are_those_of_before() -> None:
+    (cell,) = cells(plan(asked(stream="ccc"), [CIFAR_C]))
+    assert "baseline" not in cell.to_json()
+    identity = {name: value for name, value in cell.to_json().items() if name != "label"}
+    assert hashlib.sha256(canonical(identity).encode()).hexdigest() == cell.cell_id
+    named = replace(cell, baseline="cct@c1")
+    identity = {name: value for name, value in named.to_json().items() if name != "label"}
+    assert hashlib.sha256(canonical(identity).encode()).hexdigest() == named.cell_id
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_networks_share_the_stream_of_the_baseline(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[Point]] = {}
+    follow = Worker.follow
+
+    def noted(self: Worker, stream: Any, cell: Cell, *rest: Any) -> Any:
+        seen[str(cell)] = [stream._point_at(step) for step in range(4)]
+        return follow(self, stream, cell, *rest)
+
+    monkeypatch.setattr(Worker, "follow", noted)
+    monkeypatch.setattr(score, "CALIBRATION_IMAGES", 16)
+    said = ttabench(
+        "sweep", "--methods", "bn_stats", "--archs", "resnet18,cct", "--corruptions", "fog,contrast",
+        "--stream", "ccc(11,length=40,speed=10,baseline=cct)", "--workers", "0", "--out", out,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert len(seen) == 3  # bn_stats on cct is n/a
+    assert len({tuple(points) for points in seen.values()}) == 1
+    assert len(list(out.glob("streams/ccc-*.json"))) == 1
+    assert "at the accuracy of CCT" in " ".join(said.out.split())
+    frame = load_frame(out)
+    assert set(frame["baseline"].str.partition("@")[0]) == {"cct"}
+    assert "0 to run, 3 done" in ttabench("sweep", "--config", out / "sweep.toml", "--out", out).err
+
+
+def test_streams_of_two_baselines_stand_in_two_tables() -> None:
+    one = streamed({"source": [[60.0] * 20], "tent": [[70.0] * 20]})
+    both = pd.concat([one.assign(baseline="cct@c1"), one.assign(baseline="resnet18@r1")], ignore_index=True)
+    both["cell_id"] = [f"{number}" for number in range(len(both))]
+    tables = Report(both).tables
+    assert [table.protocol.partition(" at the ")[2] for table in tables] == [
+        "accuracy of CCT",
+        "accuracy of ResNet18",
+    ]
 
 
 def test_a_mixed_stream_is_the_mixed_cell_of_before() -> None:

@@ -14,7 +14,9 @@ from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.env import versions
+from ttabench.errors import UnusableModel
 from ttabench.files import replace_file
+from ttabench.models.resolve import resolve_model
 from ttabench.provenance import combined, current_modules
 from ttabench.streams import checkpoint
 from ttabench.streams.checkpoint import Checkpoint
@@ -35,9 +37,24 @@ def stream_of(
     if spec.kind != "ccc":
         return corrupted_parts(dataset, corruptions, cell.severity, cell.protocol, cell.seed)
     clean = dataset.test()
+    if cell.baseline:
+        classifier = _network(cell.baseline, dataset).to(device).eval()
     measure = SourceAccuracy(classifier, clean, device, dataset.scored_classes)
     path = _path(cell, corruptions, measure, results)
     return PathStream(clean, cell.protocol, cell.seed, path)
+
+
+def baseline_of(name: str, checkpoint: str) -> str:
+    """What a cell names as its baseline, from the name of the network and the SHA-256 of its weights."""
+    return f"{name}@{checkpoint}"
+
+
+def _network(baseline: str, dataset: Dataset) -> torch.nn.Module:
+    name, _, checkpoint = baseline.rpartition("@")
+    loaded = resolve_model(name, dataset).recall(checkpoint)
+    if loaded is None:
+        raise UnusableModel(f"the cache no longer has the weights {checkpoint[:12]} of {name}, the baseline")
+    return loaded.classifier
 
 
 def checkpoint_of(cell: Cell, results: Path, device: str) -> Checkpoint | None:
@@ -85,5 +102,6 @@ def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, resul
 def path_key(cell: Cell) -> str:
     """16 hex digits: what the accuracies along a path depend on, which is not the method or the seed."""
     modules = current_modules("source", cell.dataset, cell.corruption)
-    facts = [cell.arch, cell.checkpoint, cell.fingerprint, cell.protocol.spec.accuracy, combined(modules)]
+    network = cell.baseline or baseline_of(cell.arch, cell.checkpoint)
+    facts = [network, cell.fingerprint, cell.protocol.spec.accuracy, combined(modules)]
     return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]

@@ -3,9 +3,9 @@
 Press, Schneider, Kümmerer, Bethge, "RDumb: A simple approach that questions our progress in continual
 test-time adaptation", NeurIPS 2023. There, the path minimises the distance to the target over precomputed
 accuracies of a ResNet-50 on a grid of 21 × 21 severities for each pair. Here, the accuracies are those of
-the source classifier of the cell, computed only where the path goes: from corruption a alone, one severity is
-changed by 0.25 at a time, a downwards or b upwards, whichever leaves the accuracy nearer to the target,
-until b is alone. Then b meets the next corruption.
+the cell's baseline, its own source classifier if none is named, computed only where the path goes: from
+corruption a alone, one severity is changed by 0.25 at a time, a downwards or b upwards, whichever leaves the
+accuracy nearer to the target, until b is alone. Then b meets the next corruption.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BOUND = 10.0
 """Percentage points by which a corruption alone may miss the target; others are left out."""
 
 Measure = Callable[[Point], float]
-"""The source classifier's accuracy, in percent, at a point."""
+"""The baseline's accuracy, in percent, at a point."""
 
 
 class Path:
@@ -67,7 +67,7 @@ class Path:
         return Point(first, i * STEP, second, j * STEP)
 
     def accuracy(self, step: int) -> float:
-        """The source classifier's accuracy at step 0, 1 …, on the images that it was measured on."""
+        """The baseline's accuracy at step 0, 1 …, on the images that it was measured on."""
         leg, inside = self._find(step)
         return self._leg(*self._sequence[leg : leg + 2])[inside][2]
 

@@ -14,6 +14,7 @@ from ttabench.method_settings import label, make_config
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
+from ttabench.streams.cell import baseline_of
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
@@ -83,12 +84,15 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     """
     planned: list[Planned] = []
     seen: set[str] = set()
+    source_of = dict(zip(map(id, sweep.models), sources, strict=True))
     for model, source in zip(sweep.models, sources, strict=True):
         for part in sweep.parts:
             if not any(model is one for one in part.models):
                 continue
+            keeps = source_of[id(part.baseline)] if part.baseline else None
+            baseline = baseline_of(keeps.name, keeps.checkpoint) if keeps else ""
             for choice in part.methods:
-                for item in _of_method(source, part, choice, ratio_of):
+                for item in _of_method(source, part, choice, ratio_of, baseline):
                     if item.cell.cell_id not in seen:  # tent is tent[norms=all] on a transformer
                         seen.add(item.cell.cell_id)
                         planned.append(item)
@@ -112,9 +116,12 @@ def _check_sequences(planned: Sequence[Planned]) -> None:
         seen.add(at)
 
 
-def _of_method(source: Source, part: Part, choice: MethodChoice, ratio_of: RatioOf) -> Iterator[Planned]:
+def _of_method(
+    source: Source, part: Part, choice: MethodChoice, ratio_of: RatioOf, baseline: str
+) -> Iterator[Planned]:
     """The cells of a method on a source classifier, without those that an exclude rule leaves out."""
     template, unmet = _template(source, choice, part.shifts)
+    template = replace(template, baseline=baseline)
     if choice.grid.pace and not unmet and choice.cls.name != BASELINE:
         template = _paced(template, ratio_of)
     for seed, severity in itertools.product(choice.grid.seeds, part.shifts.severities):

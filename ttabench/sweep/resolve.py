@@ -19,7 +19,7 @@ from ttabench.protocol import Protocol
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.rules import of_method, plain_grids
-from ttabench.sweep.shifts import Shifts, find_shifts
+from ttabench.sweep.shifts import Shifts, find_shifts, split_baseline
 
 BASELINE = "source"
 OFFLINE = "an offline method sees all images before the first is scored"
@@ -36,17 +36,21 @@ class MethodChoice:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a sweep: every method on every model and shift of one dataset, but for what is excluded."""
+    """A part of a sweep: every method on every model and shift of one dataset, but for what is excluded.
+
+    baseline   the network whose accuracy a ccc stream keeps; None = that of each row.
+    """
 
     methods: tuple[MethodChoice, ...]
     models: tuple[Model, ...]
     shifts: Shifts
     exclude: tuple[Rule, ...] = ()
+    baseline: Model | None = None
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid whose names are resolved. `models` are those of all parts, each once."""
+    """A grid whose names are resolved. `models` are those of all parts and their baselines, each once."""
 
     parts: tuple[Part, ...]
     models: tuple[Model, ...]
@@ -74,7 +78,13 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
             if key not in known:
                 known[key] = resolve_model(key[1], data, checkpoint=checkpoint, normalize=grid.normalize)
         exclude = tuple(rule for rule in grid.exclude if name in rule.get("datasets", (name,)))
-        parts.append(Part(methods, tuple(known[key] for key in keys), shifts, exclude))
+        baseline = None
+        if shifts.baseline in grid.archs:
+            baseline = known[keys[grid.archs.index(shifts.baseline)]]
+        elif shifts.baseline:
+            key = (name, shifts.baseline, "", "")
+            baseline = known[key] = known.get(key) or resolve_model(shifts.baseline, data)
+        parts.append(Part(methods, tuple(known[key] for key in keys), shifts, exclude, baseline))
     return parts
 
 
@@ -123,7 +133,7 @@ def _check_protocol(grid: Grid) -> None:
         Protocol(
             batch_size=grid.batch_size or 1, order=grid.order, reset=grid.reset,
             contamination=grid.contamination, held_out=grid.held_out, limit=grid.limit,
-            precision=grid.precision, stream=grid.stream, pace=grid.pace,
+            precision=grid.precision, stream=split_baseline(grid.stream)[0], pace=grid.pace,
         )  # fmt: skip
     except ValueError as problem:
         raise UserError(f"{problem}.") from None

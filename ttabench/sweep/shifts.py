@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,11 +23,13 @@ class Shifts:
 
     severities   `NO_SEVERITY` alone where they have none.
     stream       it names its corruptions, if they are not the fifteen.
+    baseline     of a ccc stream: the name of the network whose accuracy it keeps; "" = that of each row.
     """
 
     corruptions: tuple[str, ...]
     severities: tuple[int, ...]
     stream: StreamSpec | None = None
+    baseline: str = ""
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -34,10 +37,29 @@ class Shifts:
         return (self.stream.kind,) if self.stream else self.corruptions
 
 
+def split_baseline(stream: str) -> tuple[str, str]:
+    """``ccc(40,baseline=resnet18)`` → (``ccc(40)``, ``resnet18``); another text → (itself, "").
+
+    The baseline is a network of the sweep, so it is no part of the protocol. Raises UserError.
+    """
+    kind, bracket, rest = stream.partition("(")
+    if kind.strip() != "ccc" or not bracket:
+        return stream, ""
+    found: list[str] = []
+    others: list[str] = []
+    for part in rest.rpartition(")")[0].split(","):
+        match = re.fullmatch(r"\s*baseline\s*=\s*(.*?)\s*", part)
+        found += [match[1]] if match else []
+        others += [] if match else [part]
+    if len(found) > 1 or found == [""]:
+        raise UserError(f"--stream {stream}: expected one baseline, such as baseline=resnet18.")
+    return f"ccc({','.join(others)})", found[0] if found else ""
+
+
 def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     """What a grid measures on a dataset. Raises UserError if it lacks corruptions or images for that."""
     if grid.stream:
-        _check_stream(StreamSpec.parse(grid.stream), grid)
+        _check_stream(StreamSpec.parse(split_baseline(grid.stream)[0]), grid)
     shifts = shifts_of(data.corruptions, grid)
     if shifts.stream:
         _check_stream_of(data, shifts.stream, shifts.corruptions)
@@ -64,10 +86,12 @@ def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
         corruptions = tuple(has)
     if not grid.stream:
         return Shifts(corruptions, (NO_SEVERITY,) if corruptions == (NATURAL,) else grid.severities)
-    spec = StreamSpec.parse(grid.stream)
+    stream, baseline = split_baseline(grid.stream)
+    spec = StreamSpec.parse(stream)
     corruptions = spec.corruptions or corruptions
     named = replace(spec, corruptions=() if corruptions == CORRUPTIONS else corruptions)
-    return Shifts(corruptions, grid.severities if spec.kind == "recurring" else (NO_SEVERITY,), named)
+    severities = grid.severities if spec.kind == "recurring" else (NO_SEVERITY,)
+    return Shifts(corruptions, severities, named, baseline)
 
 
 def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from ttabench_reports.leaderboard.folders import FOLDER
 from ttabench_reports.naming import MEAN
 from ttabench_reports.page import cards, overview
 from ttabench_reports.page.selected import Selected
+from ttabench_reports.protocols import kept_by
 from ttabench_reports.shape import Row, Table
 
 COSTS = (1.5, 3, 10, 30)
@@ -71,7 +72,7 @@ class Group:
     @property
     def caption(self) -> str:
         """The protocol in words."""
-        text = self.protocol.caption()
+        text = self.protocol.caption() + kept_by(str(self.table.key["baseline"]))
         if not self.protocol.pace:
             return text
         return f"{text.partition(' at compute ratio')[0]}, each method at its own compute ratio"

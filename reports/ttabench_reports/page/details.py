@@ -15,6 +15,7 @@ from ttabench_reports.evidence import Finding
 from ttabench_reports.given import given
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
+from ttabench_reports.protocols import kept_by
 from ttabench_reports.shape import Row, Table
 
 FINDING = tuple(f.name for f in fields(Finding))
@@ -91,7 +92,8 @@ def _row(
         cells.setdefault(corruption, []).append(known)
     finding = chosen.report.findings(table)[id(row)]
     facts = {
-        "protocol": cards.protocol(table, row).caption(), "config": about["config"], "source": had.source,
+        "protocol": cards.protocol(table, row).caption() + kept_by(str(table.key["baseline"])),
+        "config": about["config"], "source": had.source,
         "weights": about["checkpoint"], "data": table.key["fingerprint"],
         "images": f"{about['n_images']:,}",
     }  # fmt: skip

@@ -104,7 +104,8 @@ def measured(tables: Sequence[Table]) -> str:
     ]
     parts = []
     if items:
-        parts.append(f"Protocol: {protocols.words(items)}.")
+        baselines = {str(table.key["baseline"]) for table in tables}
+        parts.append(f"Protocol: {protocols.words(items, min(baselines) if len(baselines) == 1 else '')}.")
     seeds = {table.seeds for table in tables} - {""}
     if seeds:
         some = "" if all(table.seeds for table in tables) else ", where there are several"
