@@ -109,8 +109,9 @@ _TABLE = (
     Option("precision", "float32", "TYPE", "float32 or bfloat16.", Choice(PRECISIONS), "data"),
     Option(
         "stream", "", "KIND",
-        "One long stream: recurring(K), gradual, mixed, or ccc(accuracy,length=…,speed=…,baseline=ARCH).",
-        Choice(("", "gradual", "mixed"), r"(recurring|gradual|ccc)\(.*\)", STREAM_FORMS), "data",
+        "One long stream: recurring(K), gradual, mixed, or ccc(accuracy,length=…,speed=…,baseline=ARCH). "
+        "dirichlet(δ) is --order.",
+        Choice(("", "gradual", "mixed"), r"(recurring|gradual|ccc|dirichlet)\(.*\)", STREAM_FORMS), "data",
     ),
     Option(
         "pace", 0.0, "NUMBER",

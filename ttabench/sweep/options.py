@@ -145,7 +145,8 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
 def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a :class:`Grid` that some options give; lists may be texts. Raises UserError.
 
-    ``--stream mixed`` is another way to write ``--corruptions mixed``.
+    ``--stream mixed`` is another way to write ``--corruptions mixed``, and ``--stream dirichlet(δ)`` to write
+    ``--order dirichlet(δ)``.
     """
     measured = [name for name in options if name in OPTIONS and OPTIONS[name].scope != "run"]
     fields = {
@@ -155,6 +156,11 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         if fields.get("corruptions", CORRUPTIONS) not in (CORRUPTIONS, ("mixed",)):
             raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
         fields |= {"corruptions": ("mixed",), "stream": ""}
+    stream = str(fields.get("stream", ""))
+    if stream.startswith("dirichlet("):
+        if fields.get("order", "iid") not in ("iid", stream):
+            raise UserError(f"--stream {stream} and --order {fields['order']} differ; keep one.")
+        fields |= {"order": stream, "stream": ""}
     return fields
 
 
