@@ -72,6 +72,11 @@ def test_a_severity_that_was_not_generated_is_refused_before_anything_runs(
     assert said.code == 2
     assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in said.err
     assert ttabench(*sweep, "--severities", "1,3", "--dry-run").code == 0
+    said = ttabench(*sweep, "--stream", "recurring(2)", "--dry-run")
+    assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in said.err
+    said = ttabench(*sweep, "--stream", "gradual", "--dry-run")
+    assert "birds-c-local has no fog at severity 2; it has 1,3: generate the others first" in said.err
+    assert ttabench(*sweep, "--stream", "recurring(2)", "--severities", "3", "--dry-run").code == 0
 
 
 def test_a_dataset_without_training_images_can_get_them_later(ttabench: Run, birds: Path) -> None:

@@ -13,7 +13,7 @@ from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError, unknown
-from ttabench.protocol import StreamSpec
+from ttabench.protocol import RAMP, StreamSpec
 from ttabench.sweep.grid import Grid
 
 
@@ -65,7 +65,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
         _check_stream_of(data, shifts.stream, shifts.corruptions)
     else:
         _check_corruptions(data, shifts.corruptions)
-        _check_severities(data, shifts)
+    _check_severities(data, shifts)
     if grid.limit and grid.limit > (count := data.shifted_count()):
         raise UserError(
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
@@ -111,18 +111,22 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
 
 def _check_severities(data: Dataset, shifts: Shifts) -> None:
     """Raises UserError if an own dataset was not generated at a severity."""
-    if not isinstance(data, OwnDataset):
+    kind = shifts.stream.kind if shifts.stream else ""
+    if not isinstance(data, OwnDataset) or kind == "ccc":  # which corrupts clean images itself
         return
+    severities = sorted(set(RAMP)) if kind == "gradual" else shifts.severities
+    hint = "choose with --severities, or generate it first"
+    if kind == "gradual":
+        hint = "generate the others first, for --stream gradual"
     for corruption in shifts.corruptions:
         if corruption == MIXED:
             continue
         has = data.severities(corruption)
-        for severity in shifts.severities:
+        for severity in severities:
             if severity not in has:
                 there = ",".join(map(str, has)) or "none"
                 raise UserError(
-                    f"{data.name} has no {corruption} at severity {severity}; it has {there}: "
-                    "choose with --severities, or generate it first."
+                    f"{data.name} has no {corruption} at severity {severity}; it has {there}: {hint}."
                 )
 
 
