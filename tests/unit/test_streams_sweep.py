@@ -152,6 +152,7 @@ def test_offline_methods_are_not_applicable_with_the_reason() -> None:
         planned = plan(asked(methods="quantile,tent", **options), [CIFAR_C])
         unmet = {p.cell.method: p.unmet for p in planned}
         assert unmet == {"source": "", "tent": "", "quantile": OFFLINE}
+        assert len({(p.cell.protocol.reset, p.cell.protocol.stream) for p in planned}) == 1  # one table
     online = plan(asked(methods="quantile", stream="gradual", mode="online"), [CIFAR_C])
     assert {p.unmet for p in online} == {""}
     with pytest.raises(UserError, match="offline mode sees all images at once"):

@@ -149,14 +149,19 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         corruption="", severity=1, seed=0, protocol=_protocol(choice, source.num_classes, shifts),
     )  # fmt: skip
     unmet = cls.needs_of(config).unmet(source.architecture)
-    if cell.protocol.mode == "offline" and (shifts.stream or choice.grid.pace or _is_reset_within(choice)):
+    offline = cell.protocol.mode == "offline" and (shifts.stream or choice.grid.pace)
+    if offline or _cannot_be_reset(choice):
         unmet = unmet or OFFLINE
     return cell, unmet
 
 
-def _is_reset_within(choice: MethodChoice) -> bool:
-    """Whether the sweep resets methods between batches, and this one is offline only because its paper is."""
-    return choice.grid.mode == "native" and choice.grid.reset not in ("per_corruption", "continual")
+def _cannot_be_reset(choice: MethodChoice) -> bool:
+    """Whether the sweep resets methods between batches, and this one is offline in its paper.
+
+    Its cell is n/a. It has the protocol of the others, which is online, and so stands in their table.
+    """
+    resets = choice.grid.reset not in ("per_corruption", "continual")
+    return resets and choice.grid.mode == "native" and choice.cls.mode == "offline"
 
 
 def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
@@ -167,16 +172,15 @@ def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
 def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protocol:
     grid = choice.grid
     mode = choice.cls.mode if grid.mode == "native" else grid.mode
-    reset = grid.reset
-    if mode == "offline" and _is_reset_within(choice):  # a protocol for a cell that is n/a
-        reset = "continual" if shifts.stream else "per_corruption"
+    if _cannot_be_reset(choice):
+        mode = "online"
     try:
         return Protocol(
             mode=mode,
             batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
-            reset=reset,
+            reset=grid.reset,
             contamination=grid.contamination,
             held_out=grid.held_out,
             limit=grid.limit,
