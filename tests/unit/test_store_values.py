@@ -336,6 +336,29 @@ def test_merged_shards_say_each_thing_once(store: Store, result: Result) -> None
     assert path.name == f"merged-{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}.jsonl"
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"status": "done"}, {"written": "now"}, {"cell": {"extra": 1}}, {"cell": {"protocol": {"extra": 1}}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_result_of_another_form_is_no_record(store: Store, result: Result, changed: dict[str, Any]) -> None:
+    path = fill(store, result)
+    *head, record = lines(path)
+    if "cell" in changed:
+        changed = {"cell": {**record["cell"], **changed["cell"]}}
+    for line in (*head, record):
+        line.pop("sum")
+    path.write_bytes(b"".join(map(encode, (*head, {**record, **changed}))))
+    for quick in (False, True):
+        with pytest.raises(UserError) as problem:
+            store.latest(quick=quick)
+        assert str(problem.value) == (
+            f"{path}, line 3, is not a record of ttabench; restore the file or move it out of the folder."
+        )
+
+
 # ---- lines
 
 
