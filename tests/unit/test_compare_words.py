@@ -31,6 +31,7 @@ from ttabench_reports.compare import (
     render_diff,
 )
 from ttabench_reports.compare.cards import ABSENT, Difference, differences
+from ttabench_reports.compare.diff import Diff
 from ttabench_reports.compare.gate import KEY, Bounds, Comparison
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.terminal import NOTHING, describe, describe_mean, difference_lines, p_text
@@ -301,14 +302,15 @@ def test_names_and_hashes_in_a_difference() -> None:
 def test_places_are_listed_by_what_they_have_in_common() -> None:
     assert str(Difference("x", "1", "2", 2, 9, (A, B))) == "x: 1 → 2 (tent, sar; cct; d)"
     assert str(Difference("x", "1", "2", 2, 9, (B, C))) == "x: 1 → 2 (sar · cct · d, tent · r18 · d)"
+    assert str(Difference("x", "1", "2", 2, 9, (A, (*A[:2], "e")))) == "x: 1 → 2 (tent; cct; d, e)"
     many = tuple((f"m{n}", "cct", "d") for n in range(6))
     assert str(Difference("x", "1", "2", 6, 9, many)) == "x: 1 → 2 (m0, m1, m2, m3 and 2 more; cct; d)"
     assert str(Difference("x", "1", "2", 4, 9, many[:4])) == "x: 1 → 2 (m0, m1, m2, m3; cct; d)"
 
 
 def test_differences_are_found_key_by_key_and_sorted_by_how_many_cells_they_are_in() -> None:
-    one = {"config": {"lr": 0.1, "on": True}, "only": "a", "same": 1, "text": "é"}
-    other = {"config": {"lr": 0.2, "steps": [1]}, "same": 1, "text": "ü", "deep": {"a": {"b": 0}}}
+    one = {"config": {"lr": 0.1, "on": True}, "only": "a", "same": 1, "text": "é", "list": ["é"]}
+    other = {"config": {"lr": 0.2, "steps": [1]}, "same": 1, "text": "ü", "list": [], "deep": {"a": {"b": 0}}}
     half = {**one, "text": "ü"}
     listed = differences([(A, one, other), (A, one, other), (B, one, half)])
     assert [(d.key, d.before, d.after, d.cells, d.of, d.places) for d in listed] == [
@@ -317,6 +319,7 @@ def test_differences_are_found_key_by_key_and_sorted_by_how_many_cells_they_are_
         ("config.on", "true", ABSENT, 2, 3, (A,)),
         ("config.steps", ABSENT, "[1]", 2, 3, (A,)),
         ("deep.a.b", ABSENT, "0", 2, 3, (A,)),
+        ("list", '["é"]', "[]", 2, 3, (A,)),
         ("only", "a", ABSENT, 2, 3, (A,)),
     ]
 
@@ -366,6 +369,31 @@ def test_a_diff_in_words(tmp_path: Path) -> None:
     assert apart.differs
     assert not diff(one, one).differs
     assert diff(load_frame_of(one), load_frame_of(other)).names == ("the first results", "the second results")
+
+
+def test_a_diff_takes_sides_that_are_open_and_keeps_letters(tmp_path: Path) -> None:
+    one = folder(tmp_path / "é", right("fog"))
+    opened = diff(side(one), side(one))
+    assert (opened.names, opened.matched, opened.differs) == ((str(one), str(one)), 1, False)
+    assert "é" in diff_json(opened)
+
+
+def test_fifty_differences_are_shown() -> None:
+    listed = tuple(Difference(str(number), "a", "b", 1, 1) for number in range(51))
+    shown = text(render_diff(Diff(("a", "b"), listed, 1, 0, 0)))
+    assert shown[50:] == ["  … and 1 more", "1 cells in both."]
+
+
+def test_settings_that_differ_are_named_with_both_values() -> None:
+    one = cells(("tent",), ("cct",), config='{"lr": 0.1, "same": 1, "old": 2}')
+    other = cells(("tent",), ("cct",), config='{"lr": 0.2, "same": 1, "new": 3}')
+    assert compare(one, other).warnings == (
+        "not the same settings: tent: lr 0.1 → 0.2, new unset → 3, old 2 → unset.",
+    )
+    assert compare(one, cells(("tent",), ("cct",), config="[1")).warnings == (
+        'not the same settings: tent: {"lr": 0.1, "same": 1, "old": 2} → [1.',
+    )
+    assert compare(one, cells(("tent",), ("cct",), config="")).warnings == ()
 
 
 def load_frame_of(path: Path) -> pd.DataFrame:

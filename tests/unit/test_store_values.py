@@ -274,6 +274,23 @@ def test_a_writer_is_one_for_the_cpu_unless_told_otherwise(store: Store, result:
     assert not again.path.exists()
 
 
+@pytest.mark.parametrize(
+    ("shard", "generation"),
+    [
+        (b"", 1), (b"{", 1), (b"[1]\n", 1), (b'{"kind":"environment"}\n', 1),
+        (encode({"kind": "environment"}), 1),
+        (encode({"generation": "x"}), 1), (encode({"generation": [1]}), 1), (encode({"generation": 6}), 7),
+        (encode({"generation": 6})[:-1], 7), (b'{"generation":6}\n', 7),
+        (encode({"generation": 6}).replace(b"6", b"8", 1), 1),
+    ],
+)  # fmt: skip
+def test_a_writer_is_one_generation_after_the_shards_that_it_can_read(
+    store: Store, result: Result, shard: bytes, generation: int
+) -> None:
+    (store.cells / "earlier.jsonl").write_bytes(shard)
+    assert lines(fill(store, result))[0]["generation"] == generation
+
+
 def test_code_is_written_once_for_each_set_of_modules(store: Store, result: Result) -> None:
     mixed = replace(result, cell=replace(result.cell, corruption="mixed"))
     unknown = replace(result, cell=replace(result.cell, method="no_such_method"))
