@@ -376,6 +376,38 @@ def test_a_result_of_another_form_is_no_record(store: Store, result: Result, cha
         )
 
 
+def test_to_count_cells_neither_their_ids_are_computed_nor_their_images_kept(
+    store: Store, result: Result
+) -> None:
+    failed = replace(result, cell=replace(result.cell, seed=1), status="failed", correct=b"")
+    path = fill(store, result, failed)
+    assert "correct" in store.latest()[result.cell.cell_id].data
+    counted = store.latest(quick=True)
+    assert set(counted) == {result.cell.cell_id, failed.cell.cell_id}
+    assert "correct" not in counted[result.cell.cell_id].data
+    *head, _, record = lines(path)
+    for line in (*head, record):
+        line.pop("sum")
+    path.write_bytes(b"".join(map(encode, (*head, {**record, "id": "0" * 64}))))
+    assert list(store.latest(quick=True)) == ["0" * 64]
+    with pytest.raises(UserError) as problem:
+        store.latest()
+    assert str(problem.value) == (
+        f"{path}, line 3, is not what ttabench wrote: its id is not that of its cell; restore the file or "
+        "move it out of the folder."
+    )
+
+
+def test_a_record_knows_the_environment_above_it_and_its_place(store: Store, result: Result) -> None:
+    path = fill(store, result)
+    (record,) = store.records()
+    assert set(record.environment) == {"device", "threads", "versions", "machine", "processor"}
+    assert record.place == f"{path}, line 3"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+    (record,) = store.records()
+    assert record.environment == {}
+
+
 # ---- lines
 
 
