@@ -196,13 +196,13 @@ def test_failures_are_told_and_do_not_stop_the_rest(
     (folder / "traces" / "tent-wide-G.npz").write_text("not a zip file")
     assert run(script, monkeypatch, str(folder)) == 1
     *lines, summary = capsys.readouterr().out.splitlines()
-    said = {line.split()[0]: line for line in lines}
-    assert "logits differ by 2.0e-06, more than 1e-06" in said["tent-wide-B"]
-    assert all("FAIL" in said[f"tent-wide-{letter}"] for letter in "BCDEFG")
-    assert "allow_pickle" in said["tent-wide-F"]
-    assert "FAIL (no replay for a method called 'novel')" in said["novel-wide-A"]
-    assert "unsupported (no replay" in said["sottarepo_novel-wide-A"]
-    assert said["tent-wide-A"].endswith("ok")
+    output = {line.split()[0]: line for line in lines}
+    assert "logits differ by 2.0e-06, more than 1e-06" in output["tent-wide-B"]
+    assert all("FAIL" in output[f"tent-wide-{letter}"] for letter in "BCDEFG")
+    assert "allow_pickle" in output["tent-wide-F"]
+    assert "FAIL (no replay for a method called 'novel')" in output["novel-wide-A"]
+    assert "unsupported (no replay" in output["sottarepo_novel-wide-A"]
+    assert output["tent-wide-A"].endswith("ok")
     assert summary == "ok=1 FAIL=7 unsupported=1"
 
 

@@ -58,7 +58,7 @@ def classifiers() -> None:
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     """What a command printed, and its exit code."""
 
     code: int
@@ -66,12 +66,15 @@ class Said:
     err: str
 
 
+Said = Output  # what older tests call it
+
+
 @pytest.fixture
-def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
     """Run the command line in this process, as its entry point does."""
     from ttabench.cli import main
 
-    def run(*arguments: str | Path) -> Said:
+    def run(*arguments: str | Path) -> Output:
         monkeypatch.setattr(sys, "argv", ["ttabench", *map(str, arguments)])
         capsys.readouterr()
         try:
@@ -79,8 +82,8 @@ def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
             code = 0
         except SystemExit as leaving:
             code = int(leaving.code or 0)
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
+        output = capsys.readouterr()
+        return Output(code, output.out, output.err)
 
     return run
 

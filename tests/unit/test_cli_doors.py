@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.test_cli_views import results as results  # the fixture
 from ttabench import registry
 from ttabench.cli import _facts, command
 from ttabench.cli._remembered import remembered
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 
 def verbs() -> Iterator[tuple[str, Any]]:
@@ -37,9 +37,9 @@ def helped(ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str) -> dict[st
     """Option → the text of its row in the help."""
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("TERMINAL_WIDTH", "300")
-    said = ttabench(*verb.split(), "--help")
-    assert said.code == 0
-    rows = re.findall(r"^│ +(?:\* +)?(--[\w-]+)(.*)│$", said.out, re.MULTILINE)
+    output = ttabench(*verb.split(), "--help")
+    assert output.code == 0
+    rows = re.findall(r"^│ +(?:\* +)?(--[\w-]+)(.*)│$", output.out, re.MULTILINE)
     assert rows
     return dict(rows)
 
@@ -132,21 +132,21 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = ttabench(*arguments)
-    assert (said.code, said.out) == (2, ""), said
-    assert says in said.err
-    assert said.err.startswith("ttabench: ")
-    assert said.err.count("\n") == 1
-    assert "\x1b" not in said.err
-    assert len(said.err) < 400
+    output = ttabench(*arguments)
+    assert (output.code, output.out) == (2, ""), output
+    assert says in output.err
+    assert output.err.startswith("ttabench: ")
+    assert output.err.count("\n") == 1
+    assert "\x1b" not in output.err
+    assert len(output.err) < 400
     assert not list(tmp_path.iterdir())
 
 
 def test_help_without_a_verb_and_the_short_option(ttabench: Run) -> None:
     assert "Usage" in ttabench("-h").out
     assert "-h" in ttabench("sweep", "-h").out
-    said = ttabench("data")
-    assert "generate" in said.out + said.err
+    output = ttabench("data")
+    assert "generate" in output.out + output.err
 
 
 # ---- verbs that need no torch

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.cell import Result
 from ttabench.store import Store
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 
 @pytest.fixture
@@ -47,9 +47,9 @@ def test_a_corruption_that_was_not_generated_is_answered_with_those_that_were(
     ttabench(
         "data", "generate", birds / "test", "--corruptions", "fog", "--severities", "5", "--workers", "0"
     )
-    said = ttabench("sweep", "--datasets", "birds-c-local", "--archs", "resnet18_w8", "--dry-run")
-    assert said.code == 2
-    assert "birds-c-local has no gaussian_noise; for what it has: --corruptions fog" in said.err
+    output = ttabench("sweep", "--datasets", "birds-c-local", "--archs", "resnet18_w8", "--dry-run")
+    assert output.code == 2
+    assert "birds-c-local has no gaussian_noise; for what it has: --corruptions fog" in output.err
 
 
 def test_a_severity_that_was_not_generated_is_refused_before_anything_runs(
@@ -68,9 +68,9 @@ def test_a_severity_that_was_not_generated_is_refused_before_anything_runs(
     )
     ttabench(*made, "--train", birds / "train")
     sweep = ("sweep", "--datasets", "birds-c-local", "--archs", "resnet18_w8", "--corruptions", "fog")
-    said = ttabench(*sweep, "--dry-run")
-    assert said.code == 2
-    assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in said.err
+    output = ttabench(*sweep, "--dry-run")
+    assert output.code == 2
+    assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in output.err
     assert ttabench(*sweep, "--severities", "1,3", "--dry-run").code == 0
     said = ttabench(*sweep, "--stream", "recurring(2)", "--dry-run")
     assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in said.err
@@ -89,9 +89,9 @@ def test_a_dataset_without_training_images_can_get_them_later(ttabench: Run, bir
 
 
 def test_one_folder_too_high_is_answered_with_the_right_one(ttabench: Run, birds: Path) -> None:
-    said = ttabench("data", "generate", birds)
-    assert said.code == 2
-    _, _, command = said.err.strip().partition("per class: ttabench ")
+    output = ttabench("data", "generate", birds)
+    assert output.code == 2
+    _, _, command = output.err.strip().partition("per class: ttabench ")
     made = ttabench(
         *shlex.split(command), "--corruptions", "fog", "--severities", "5", "--workers", "0", "--size", "32"
     )
@@ -100,41 +100,41 @@ def test_one_folder_too_high_is_answered_with_the_right_one(ttabench: Run, birds
 
 @pytest.mark.parametrize("given", ["birds", "birds/test"])
 def test_clean_images_in_place_of_a_dataset(ttabench: Run, birds: Path, given: str) -> None:
-    said = ttabench("sweep", "--datasets", f"./{given}", "--archs", "resnet18_w8")
-    assert said.code == 2
-    assert "Run `ttabench data generate" in said.err
-    assert "birds/test` first" in said.err
+    output = ttabench("sweep", "--datasets", f"./{given}", "--archs", "resnet18_w8")
+    assert output.code == 2
+    assert "Run `ttabench data generate" in output.err
+    assert "birds/test` first" in output.err
 
 
 def test_a_dataset_that_was_not_generated(ttabench: Run, birds: Path) -> None:
-    said = ttabench("sweep", "--datasets", "brids-c-local", "--archs", "resnet18_w8")
-    assert said.code == 2
-    assert "no generated dataset 'brids-c-local'" in said.err
-    assert "ttabench data generate" in said.err
+    output = ttabench("sweep", "--datasets", "brids-c-local", "--archs", "resnet18_w8")
+    assert output.code == 2
+    assert "no generated dataset 'brids-c-local'" in output.err
+    assert "ttabench data generate" in output.err
 
 
 def test_files_that_are_no_images_are_left_out_and_named(ttabench: Run, birds: Path) -> None:
     for place in (birds / "test/crow/notes.txt", birds / "test/list.csv", birds / "test/.hidden"):
         place.write_text("no image")
-    said = ttabench(
+    output = ttabench(
         "data", "generate", birds / "test", "--corruptions", "fog", "--severities", "5", "--workers", "0"
     )
-    assert said.code == 0, said
-    assert "left out what is no image in a class folder: crow/notes.txt, list.csv." in said.err
-    assert "hidden" not in said.err
+    assert output.code == 0, output
+    assert "left out what is no image in a class folder: crow/notes.txt, list.csv." in output.err
+    assert "hidden" not in output.err
 
 
 def test_a_method_whose_package_is_not_installed(ttabench: Run) -> None:
-    said = ttabench("conform", "my_own_method")
-    assert said.code == 2
-    assert "pip install -e FOLDER" in said.err
+    output = ttabench("conform", "my_own_method")
+    assert output.code == 2
+    assert "pip install -e FOLDER" in output.err
 
 
 def test_a_folder_whose_sweep_ended_before_its_first_cell(ttabench: Run, tmp_path: Path) -> None:
     Store.create(tmp_path / "results", {"methods": ["tent"]})
-    said = ttabench("status", tmp_path / "results")
-    assert said.code == 0
-    assert "none yet" in said.out
+    output = ttabench("status", tmp_path / "results")
+    assert output.code == 0
+    assert "none yet" in output.out
 
 
 def test_report_says_which_files_to_open_apart_from_the_list_of_files(
@@ -144,9 +144,9 @@ def test_report_says_which_files_to_open_apart_from_the_list_of_files(
     writer = store.writer()
     writer.append(result)
     writer.close()
-    said = ttabench("report", tmp_path / "results", "--format", "latex,html")
-    assert said.code == 0, said
+    output = ttabench("report", tmp_path / "results", "--format", "latex,html")
+    assert output.code == 0, output
     page = tmp_path / "results/report/results.html"
     assert page.is_file()
-    assert f"Open in a browser: {page}\n" in said.err
-    assert all(Path(line).is_file() for line in said.out.splitlines())
+    assert f"Open in a browser: {page}\n" in output.err
+    assert all(Path(line).is_file() for line in output.out.splitlines())

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench import worker
 from ttabench.claims import process_start
 from ttabench.executors import process
 from ttabench.store import Store, load_frame
 from ttabench_methods.tent import Tent
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
 ONE = ("--methods", "bn_stats", "--corruptions", "fog")
 HERE = ("--workers", "0")
@@ -38,15 +38,15 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_a_sweep_fills_the_store_and_prints_the_table(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert said.code == 0, said.err
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert output.code == 0, output.err
     cells = load_frame(out)
     assert len(cells) == 4
     assert set(cells["status"]) == {"ok"}
     assert set(cells["method"]) == {"source", "tent"}
     assert (cells["n_images"] == 50).all()
-    assert "tent on resnet18 adapts 20 BatchNorm2d" in said.out
-    assert "4 cells" in said.err
+    assert "tent on resnet18 adapts 20 BatchNorm2d" in output.out
+    assert "4 cells" in output.err
 
 
 def test_the_same_command_again_recomputes_nothing(
@@ -55,9 +55,9 @@ def test_the_same_command_again_recomputes_nothing(
     ttabench("sweep", *SMALL, *HERE, "--out", out)
     before = load_frame(out)
     monkeypatch.setattr(worker.Worker, "run", lambda *_: pytest.fail("recomputed"))
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert said.code == 0
-    assert "0 to run, 4 done" in said.err
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert output.code == 0
+    assert "0 to run, 4 done" in output.err
     assert load_frame(out).equals(before)
 
 
@@ -68,8 +68,8 @@ def test_what_is_missing_is_run_and_only_that(ttabench: Run, out: Path) -> None:
     results = [i for i, line in enumerate(lines) if b'"result"' in line]
     shard.write_bytes(b"".join(lines[: results[1] + 1]))
     assert len(load_frame(out)) == 2
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert "2 to run, 2 done" in said.err
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert "2 to run, 2 done" in output.err
     assert len(load_frame(out)) == 4
 
 
@@ -98,12 +98,12 @@ def unmeasured(details: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_changed_setting_is_another_cell(ttabench: Run, out: Path) -> None:
     ttabench("sweep", *SMALL, *HERE, "--out", out)
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01")
-    assert said.code == 2
-    assert "holds the results of another sweep" in said.err
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01", "--extend")
-    assert said.code == 0
-    assert "2 to run, 2 done" in said.err  # source is what it was
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01")
+    assert output.code == 2
+    assert "holds the results of another sweep" in output.err
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01", "--extend")
+    assert output.code == 0
+    assert "2 to run, 2 done" in output.err  # source is what it was
     assert set(load_frame(out)["method"]) == {"source", "tent", "tent[lr=0.01]"}
 
 
@@ -120,19 +120,19 @@ def test_a_model_that_returns_nan_fails_its_cell_and_no_other(
 
     with monkeypatch.context() as patch:
         patch.setattr(Tent, "adapt", sometimes)
-        said = ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert said.code == 1
-    assert "NaN logits" in said.err
+        output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert output.code == 1
+    assert "NaN logits" in output.err
     cells = load_frame(out).set_index(["method", "corruption"])
     assert cells.loc[("tent", "fog"), "status"] == "failed"
     assert "NaN" in cells.loc[("tent", "fog"), "reason"]
     assert cells.loc[("tent", "snow"), "status"] == "ok"
     assert "NaN" in ttabench("status", out).out
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--overwrite", "never")
-    assert (said.code, "1 failed" in said.err) == (1, True)
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out)  # by default what failed is tried again
-    assert said.code == 0
-    assert "1 to run, 3 done" in said.err
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--overwrite", "never")
+    assert (output.code, "1 failed" in output.err) == (1, True)
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out)  # by default what failed is tried again
+    assert output.code == 0
+    assert "1 to run, 3 done" in output.err
 
 
 @pytest.mark.parametrize("how", ["torch", "python", "cuda"])
@@ -154,8 +154,8 @@ def test_a_cell_that_runs_out_of_memory_leaves_the_worker_usable(
         return real(self, x)
 
     monkeypatch.setattr(Tent, "adapt", large)
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert said.code == 1
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert output.code == 1
     cells = load_frame(out).set_index(["method", "corruption"])
     assert cells.loc[("tent", "fog"), "reason"].startswith("out of memory: ")
     assert cells.loc[("tent", "snow"), "status"] == "ok"
@@ -196,8 +196,8 @@ def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
     mine = ("--archs", "net_that_hangs:build", *what, "--workers", "1", "--out", out)
     # Only the cell that hangs runs into the limit: on a busy machine the others take long too.
     monkeypatch.setattr(process, "time", FastWhile(tmp_path / "once"))
-    said = ttabench("sweep", *mine, "--cell-timeout", "600")
-    assert said.code == 1, said.err
+    output = ttabench("sweep", *mine, "--cell-timeout", "600")
+    assert output.code == 1, output.err
     cells = load_frame(out).set_index(["method", "corruption"])
     assert cells.loc["source", "status"].tolist() == ["failed", "failed"]
     assert cells.loc[("source", "fog"), "reason"] == "it ran longer than 600 s and was stopped"
@@ -208,26 +208,26 @@ def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
 
 def test_fail_fast_stops(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tent, "adapt", lambda self, x: x)
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out, "--fail-fast")
-    assert said.code == 1
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--fail-fast")
+    assert output.code == 1
     assert len(load_frame(out)) == 3  # two of source, one failed
 
 
 def test_not_applicable_is_recorded_with_its_reason(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", *ONE, "--archs", "cct", "--limit", "20", *HERE, "--out", out)
-    assert said.code == 0
+    output = ttabench("sweep", *ONE, "--archs", "cct", "--limit", "20", *HERE, "--out", out)
+    assert output.code == 0
     cells = load_frame(out).set_index("method")
     assert cells.loc["bn_stats", ["status", "reason"]].tolist() == ["n/a", "no batch norm"]
-    assert "no batch norm" in said.out
+    assert "no batch norm" in output.out
 
 
 def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", *ONE, "--archs", "resnet18,cct", "--out", out, "--dry-run")
-    assert said.code == 0
+    output = ttabench("sweep", *ONE, "--archs", "resnet18,cct", "--out", out, "--dry-run")
+    assert output.code == 0
     assert not out.exists()
-    assert "skip   bn_stats · cct" in said.out
-    assert "no batch norm" in said.out
-    assert "4 cells: 3 to run, 0 done, 1 n/a" in said.out
+    assert "skip   bn_stats · cct" in output.out
+    assert "no batch norm" in output.out
+    assert "4 cells: 3 to run, 0 done, 1 n/a" in output.out
     ttabench("sweep", *SMALL, *HERE, "--out", out)
     assert ttabench("sweep", *SMALL, "--out", out, "--dry-run").out.count("done ") == 4
 
@@ -238,9 +238,9 @@ def test_a_wrong_setting_is_told_before_anything_is_fetched(
     from ttabench.sweep import resolve as resolving
 
     monkeypatch.setattr(resolving, "open_dataset", lambda name: pytest.fail("data were looked up first"))
-    said = ttabench("sweep", "--methods", "tent[steps=0]")
-    assert said.code == 2
-    assert "steps" in said.err
+    output = ttabench("sweep", "--methods", "tent[steps=0]")
+    assert output.code == 2
+    assert "steps" in output.err
 
 
 def test_dry_run_refuses_a_folder_that_the_sweep_would_refuse(
@@ -248,24 +248,24 @@ def test_dry_run_refuses_a_folder_that_the_sweep_would_refuse(
 ) -> None:
     ttabench("sweep", *SMALL, *HERE, "--out", out)
     other = (*SMALL, "--set", "tent.lr=0.01", "--dry-run")
-    said = ttabench("sweep", *other, "--out", out)
-    assert (said.code, said.out) == (2, "")
-    assert "--set was not given and is now tent.lr=0.01" in said.err
+    output = ttabench("sweep", *other, "--out", out)
+    assert (output.code, output.out) == (2, "")
+    assert "--set was not given and is now tent.lr=0.01" in output.err
     assert ttabench("sweep", *other, "--out", out, "--extend").out.count("run    tent") == 2
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.txt").write_text("precious")
     for folder, says in ((tmp_path / "thesis", "is not a results folder"), ("x" * 5000, "cannot be read")):
-        said = ttabench("sweep", *SMALL, "--out", folder, "--dry-run")
-        assert (said.code, said.out) == (2, "")
-        assert says in said.err
-        assert "choose another" in said.err
-        assert len(said.err) < 400
+        output = ttabench("sweep", *SMALL, "--out", folder, "--dry-run")
+        assert (output.code, output.out) == (2, "")
+        assert says in output.err
+        assert "choose another" in output.err
+        assert len(output.err) < 400
 
 
 def test_dry_run_is_for_the_device_that_is_asked_for(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", *SMALL, "--device", "abacus", "--out", out, "--dry-run")
-    assert said.code == 2
-    assert "abacus" in said.err
+    output = ttabench("sweep", *SMALL, "--device", "abacus", "--out", out, "--dry-run")
+    assert output.code == 2
+    assert "abacus" in output.err
 
 
 def test_dry_run_lists_the_cells_of_the_slice_that_is_asked_for(ttabench: Run, out: Path) -> None:
@@ -278,8 +278,8 @@ def test_dry_run_lists_the_cells_of_the_slice_that_is_asked_for(ttabench: Run, o
 
 
 def test_dry_run_says_what_would_be_trained(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", "--archs", "vit_lite", "--methods", "tent", "--out", out, "--dry-run")
-    assert "train  vit_lite on digits-c" in said.out
+    output = ttabench("sweep", "--archs", "vit_lite", "--methods", "tent", "--out", out, "--dry-run")
+    assert "train  vit_lite on digits-c" in output.out
 
 
 def test_continual_state_survives_and_the_history_is_part_of_the_cell(
@@ -322,8 +322,8 @@ def test_settings_that_cannot_work_on_clean_images_are_an_alarm(ttabench: Run, o
         "--out",
         out,
     )
-    said = ttabench(*usual, "--methods", "sar[reset_constant=2],sar[reset_constant=0.000001]")
-    assert said.code == 0, said.err
+    output = ttabench(*usual, "--methods", "sar[reset_constant=2],sar[reset_constant=0.000001]")
+    assert output.code == 0, output.err
     cells = load_frame(out).set_index("method")
     assert cells.loc["sar[reset_constant=2]", "alarm"].str.contains("of clean images").all()
     assert not cells.loc["sar[reset_constant=1e-06]", "alarm"].str.contains("clean").any()
@@ -335,8 +335,8 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
         'methods = ["tent"]\narchs = "resnet18"\ncorruptions = ["fog", "snow"]\nlimit = 9\n'
         "workers = 0\n[set.tent]\nlr = [0.01, 0.1]\n"
     )
-    said = ttabench("sweep", "--config", file, "--out", out, "--corruptions", "fog")
-    assert said.code == 0, said.err
+    output = ttabench("sweep", "--config", file, "--out", out, "--corruptions", "fog")
+    assert output.code == 0, output.err
     cells = load_frame(out)
     assert set(cells["method"]) == {"source", "tent[lr=0.01]", "tent[lr=0.1]"}
     assert set(cells["corruption"]) == {"fog"}
@@ -384,12 +384,12 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
 def test_a_mistake_is_one_sentence_and_exit_code_2(
     ttabench: Run, out: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out, *arguments)
-    assert said.code == 2
-    assert message in said.err
-    assert said.err.startswith("ttabench: ")
-    assert said.err.count("\n") == 1
-    assert "Traceback" not in said.err + said.out
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out, *arguments)
+    assert output.code == 2
+    assert message in output.err
+    assert output.err.startswith("ttabench: ")
+    assert output.err.count("\n") == 1
+    assert "Traceback" not in output.err + output.out
     assert not out.exists()
 
 
@@ -398,18 +398,18 @@ def test_folders_that_will_not_do(ttabench: Run, tmp_path: Path) -> None:
     (tmp_path / "thesis" / "chapter1.txt").write_text("precious")
     (tmp_path / "file").write_text("")
     for folder in ("thesis", "file", "file/below"):
-        said = ttabench("sweep", *SMALL, *HERE, "--out", tmp_path / folder)
-        assert (said.code, said.err.count("\n")) == (2, 1), said.err
-        assert "--out" in said.err
+        output = ttabench("sweep", *SMALL, *HERE, "--out", tmp_path / folder)
+        assert (output.code, output.err.count("\n")) == (2, 1), output.err
+        assert "--out" in output.err
 
 
 def test_a_foreign_store_file_is_named(ttabench: Run, out: Path) -> None:
     ttabench("sweep", *SMALL, *HERE, "--out", out)
     (out / "cells" / "notes.jsonl").write_text("hello\n")
     for verb in (("sweep", *SMALL, *HERE, "--out", out), ("report", out), ("status", out)):
-        said = ttabench(*verb)
-        assert said.code == 2
-        assert "notes.jsonl, line 1, is not what ttabench wrote" in said.err
+        output = ttabench(*verb)
+        assert output.code == 2
+        assert "notes.jsonl, line 1, is not what ttabench wrote" in output.err
 
 
 def test_a_full_disk_ends_the_sweep_with_one_sentence(
@@ -423,14 +423,14 @@ def test_a_full_disk_ends_the_sweep_with_one_sentence(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", nearly_full)
-        said = ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert said.code == 2
-    assert "what was stored is kept" in said.err
+        output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert output.code == 2
+    assert "what was stored is kept" in output.err
     stored = len(load_frame(out))
     assert stored >= 1
-    said = ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert said.code == 0
-    assert f"{4 - stored} to run, {stored} done" in said.err
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert output.code == 0
+    assert f"{4 - stored} to run, {stored} done" in output.err
 
 
 def background(out: Path, methods: str = "source") -> subprocess.Popen[str]:
@@ -517,8 +517,8 @@ def test_sigterm_ends_a_sweep_whose_cell_does_not_answer(out: Path, tmp_path: Pa
 def test_shards_share_a_sweep_and_no_cell_is_run_twice(ttabench: Run, out: Path, reset: str) -> None:
     usual = ("sweep", *SMALL, *HERE, "--reset", reset, "--out", out, "--shard")
     for shard in ("2/3", "1/3", "3/3"):
-        said = ttabench(*usual, shard)
-        assert said.code == 0, said.err
+        output = ttabench(*usual, shard)
+        assert output.code == 0, output.err
     cells = load_frame(out)
     assert sorted(zip(cells["method"], cells["corruption"], strict=True)) == [
         ("source", "fog"), ("source", "snow"), ("tent", "fog"), ("tent", "snow"),
@@ -529,8 +529,8 @@ def test_shards_share_a_sweep_and_no_cell_is_run_twice(ttabench: Run, out: Path,
 
 
 def test_a_shard_of_a_sweep_without_classifiers_is_refused(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", "--archs", "vit_lite", *ONE, "--shard", "1/2", "--out", out)
-    assert (said.code, "ttabench train" in said.err, said.err.count("\n")) == (2, True, 1)
+    output = ttabench("sweep", "--archs", "vit_lite", *ONE, "--shard", "1/2", "--out", out)
+    assert (output.code, "ttabench train" in output.err, output.err.count("\n")) == (2, True, 1)
 
 
 def alive(pid: str) -> bool:
@@ -580,27 +580,27 @@ def test_a_model_of_ones_own(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     mine = ("--archs", "nets_of_mine:build", "--methods", "bn_stats", "--corruptions", "fog", "--limit", "50")
-    said = ttabench("sweep", *mine, "--workers", "1", "--out", out)
-    assert said.code == 0, said.err
-    assert "little better than" in said.err  # an untrained net is warned about
+    output = ttabench("sweep", *mine, "--workers", "1", "--out", out)
+    assert output.code == 0, output.err
+    assert "little better than" in output.err  # an untrained net is warned about
     cells = load_frame(out)
     assert set(cells["status"]) == {"ok"}
     assert set(cells["arch"]) == {"nets_of_mine:build"}
     assert "0 to run, 2 done" in ttabench("sweep", *mine, *HERE, "--out", out).err
-    said = ttabench("sweep", "--archs", "nets_of_mine:bild", "--out", out, "--extend")
-    assert (said.code, "did you mean 'build'" in said.err) == (2, True)
-    said = ttabench("sweep", "--archs", "resnet18,cct", "--checkpoint", "x.pt", "--out", out, "--extend")
-    assert (said.code, "but 2 are given" in said.err) == (2, True)
-    said = ttabench("sweep", "--archs", "resnet18", "--checkpoint", "x.pt", "--out", out, "--extend")
-    assert (said.code, "x.pt" in said.err, said.err.count("\n")) == (2, True, 1)
+    output = ttabench("sweep", "--archs", "nets_of_mine:bild", "--out", out, "--extend")
+    assert (output.code, "did you mean 'build'" in output.err) == (2, True)
+    output = ttabench("sweep", "--archs", "resnet18,cct", "--checkpoint", "x.pt", "--out", out, "--extend")
+    assert (output.code, "but 2 are given" in output.err) == (2, True)
+    output = ttabench("sweep", "--archs", "resnet18", "--checkpoint", "x.pt", "--out", out, "--extend")
+    assert (output.code, "x.pt" in output.err, output.err.count("\n")) == (2, True, 1)
 
 
 def test_a_sweep_in_bfloat16_is_another_cell_and_says_so(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "results"
     for precision in ("float32", "bfloat16"):
         options = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
-        said = ttabench("sweep", *options, "--precision", precision, *HERE, "--out", out, "--extend")
-        assert said.code == 0, said.err
+        output = ttabench("sweep", *options, "--precision", precision, *HERE, "--out", out, "--extend")
+        assert output.code == 0, output.err
     cells = load_frame(out)
     assert set(cells["status"]) == {"ok"}
     assert cells.groupby("precision").size().to_dict() == {"bfloat16": 2, "float32": 2}

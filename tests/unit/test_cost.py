@@ -181,8 +181,8 @@ def test_adapted_parameters_are_those_that_the_method_states(name: str) -> None:
         config = config_of(method, classifier, LIGHTER.get(name, {}))
         if not method.needs_of(config).unmet(classifier.architecture()):
             fresh = Case(method, config, net, classifier).fresh()
-            said = re.findall(r"([\d,]+) (?:parameters|numbers)", fresh.adapted())
-            assert adapted_parameters(fresh) == sum(int(text.replace(",", "")) for text in said)
+            output = re.findall(r"([\d,]+) (?:parameters|numbers)", fresh.adapted())
+            assert adapted_parameters(fresh) == sum(int(text.replace(",", "")) for text in output)
 
 
 def test_a_cell_has_its_costs() -> None:

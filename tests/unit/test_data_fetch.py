@@ -342,9 +342,9 @@ def _published(mirror: Mirror, made: Path, facts: PublishedDataset) -> Published
 def test_cifar_is_fetched_and_usable(mirror: Mirror, tmp_path: Path) -> None:
     facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
     mirror.breaks = [5000]
-    said = fetch_published(facts, tmp_path / "root")
-    assert len(said) == 2
-    assert all("checksum as published" in line for line in said)
+    output = fetch_published(facts, tmp_path / "root")
+    assert len(output) == 2
+    assert all("checksum as published" in line for line in output)
     data = CifarC(facts, tmp_path / "root")
     assert fakes.stamps(data.corrupted("frost", 4).images)[7][:2] == (4, 7)
     assert list((tmp_path / "root" / "downloads").iterdir()) == []
@@ -380,8 +380,8 @@ def test_tiny_is_fetched_from_its_three_archives(mirror: Mirror, tmp_path: Path)
 def test_without_a_published_checksum_it_says_what_came(mirror: Mirror, tmp_path: Path) -> None:
     facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
     bare = tuple(replace(a, md5="", sha256="", size=0) for a in facts.archives)
-    said = fetch_published(replace(facts, archives=bare), tmp_path / "root")
-    for line, archive in zip(said, facts.archives, strict=True):
+    output = fetch_published(replace(facts, archives=bare), tmp_path / "root")
+    for line, archive in zip(output, facts.archives, strict=True):
         assert "no published checksum known" in line
         assert hashlib.sha256(mirror.files[archive.file]).hexdigest() in line
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.data import catalog
 from ttabench.data.fetch import extract
 from ttabench.data.fetch.extract import unpack
@@ -172,11 +172,11 @@ def test_a_path_that_cannot_exist_is_one_sentence(name: str, tmp_path: Path) -> 
 def test_no_command_shows_a_traceback_or_obeys_a_name(
     command: str, name: str, ttabench: object, tmp_path: Path
 ) -> None:
-    said: Said = ttabench("data", command, name, "--root", str(tmp_path))
-    assert said.code == 2
-    assert "\x1b" not in said.err + said.out
-    assert "\x07" not in said.err + said.out
-    assert len(said.err) < 600
+    output: Output = ttabench("data", command, name, "--root", str(tmp_path))
+    assert output.code == 2
+    assert "\x1b" not in output.err + output.out
+    assert "\x07" not in output.err + output.out
+    assert len(output.err) < 600
 
 
 def test_findings_and_lists_show_control_characters_as_codes(ttabench: object, tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def test_findings_and_lists_show_control_characters_as_codes(ttabench: object, t
     np.savez(folder / "test.npz", images=fakes.clean_images(2), labels=[0, 1])
     (folder / "ttabench.json").write_text('{"name": "\\u001b[31mred-c-local", "files": {}}')
     for arguments in (["verify", str(folder)], ["list", "--root", str(tmp_path)]):
-        said: Said = ttabench("data", *arguments)
-        assert "\x1b" not in said.out + said.err
-        assert "\\x1b[31mred" in said.out.replace("\n", "")
+        output: Output = ttabench("data", *arguments)
+        assert "\x1b" not in output.out + output.err
+        assert "\\x1b[31mred" in output.out.replace("\n", "")
 
 
 def test_printable_keeps_ordinary_text() -> None:

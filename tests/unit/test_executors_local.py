@@ -91,10 +91,10 @@ def test_each_worker_is_bound_to_its_own_gpu_and_gpus_are_shared_evenly(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     count = pick_workers("auto", "cuda", 1, per_gpu=2)
     assert count == 4
-    said = list(pick_executor(count, "cuda")([Says(seconds=1.0)] * 12, count))
-    seen = {pid: gpu for _, pid, gpu in said}
+    output = list(pick_executor(count, "cuda")([Says(seconds=1.0)] * 12, count))
+    seen = {pid: gpu for _, pid, gpu in output}
     assert sorted(seen.values()) == ["0", "0", "1", "1"]
-    assert all(seen[pid] == gpu for _, pid, gpu in said)
+    assert all(seen[pid] == gpu for _, pid, gpu in output)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
@@ -226,8 +226,8 @@ def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     bad = {"TTABENCH_TEST": "a\0b"}  # no environment can hold this: the start fails
-    said = list(local.run([Says(seconds=3.0)] * 4, 2, environments=(bad, {"CUDA_VISIBLE_DEVICES": "1"})))
-    assert [gpu for _, _, gpu in said] == ["1"] * 4
+    output = list(local.run([Says(seconds=3.0)] * 4, 2, environments=(bad, {"CUDA_VISIBLE_DEVICES": "1"})))
+    assert [gpu for _, _, gpu in output] == ["1"] * 4
     with pytest.raises(UserError, match="no worker process can start"):
         list(local.run([Says()], 1, environments=(bad,)))
     told = [str(one.message) for one in recwarn if "cannot start" in str(one.message)]
@@ -289,7 +289,7 @@ def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(gone: bool) ->
     try:
         for number in (1, 2):
             os.dup2(writer, number)
-        said = list(local.run([Prints()], 1, limits=Limits(seconds=60)))
+        output = list(local.run([Prints()], 1, limits=Limits(seconds=60)))
     finally:
         for number, old in zip((1, 2), kept, strict=True):
             os.dup2(old, number)
@@ -297,7 +297,7 @@ def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(gone: bool) ->
         os.close(writer)
         if not gone:
             os.close(reader)
-    assert said == ["printed"]
+    assert output == ["printed"]
 
 
 def test_what_a_job_raises_comes_through_even_where_it_cannot_be_pickled() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.errors import UserError
 from ttabench.executors import Died, Limits, Setup, open_engine
 from ttabench.store import Store
@@ -101,7 +101,7 @@ def test_a_node_that_is_killed_loses_no_cell(nodes: Nodes, tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.usefixtures("classifiers")
 def test_a_sweep_gives_the_numbers_of_local_bit_for_bit_though_a_node_is_killed(
-    nodes: Nodes, ttabench: Callable[..., Said], tmp_path: Path
+    nodes: Nodes, ttabench: Callable[..., Output], tmp_path: Path
 ) -> None:
     sweep = ("sweep", "--methods", "bn_stats,tent", "--archs", "resnet18,cct", "--limit", "100")
     local, ray = tmp_path / "local", tmp_path / "ray"
@@ -114,9 +114,9 @@ def test_a_sweep_gives_the_numbers_of_local_bit_for_bit_though_a_node_is_killed(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    said = ttabench(*sweep, "--executor", "ray", "--out", ray)
+    output = ttabench(*sweep, "--executor", "ray", "--out", ray)
     killer.join()
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
     expected, found = Store.at(local).latest(), Store.at(ray).latest()
     assert expected.keys() == found.keys()
     for cell, record in expected.items():

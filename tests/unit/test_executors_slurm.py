@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.events import Done
@@ -275,7 +275,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("classifiers")
 def test_a_sweep_gives_the_numbers_of_local_and_status_names_its_logs(
-    ttabench: Callable[..., Said], tmp_path: Path
+    ttabench: Callable[..., Output], tmp_path: Path
 ) -> None:
     sweep = (
         "sweep",
@@ -290,8 +290,8 @@ def test_a_sweep_gives_the_numbers_of_local_and_status_names_its_logs(
     )
     local, out = tmp_path / "local", tmp_path / "out"
     assert ttabench(*sweep, "--workers", "1", "--out", local).code == 0
-    said = ttabench(*sweep, "--executor", "slurm", "--workers", "2", "--out", out)
-    assert said.code == 0, said.err
+    output = ttabench(*sweep, "--executor", "slurm", "--workers", "2", "--out", out)
+    assert output.code == 0, output.err
     expected, found = Store.at(local).latest(), Store.at(out).latest()
     assert {cell: record.result.correct for cell, record in expected.items()} == {
         cell: record.result.correct for cell, record in found.items()

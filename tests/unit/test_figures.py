@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 from torch import nn
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
@@ -42,7 +42,7 @@ from ttabench_methods.quantile.figures import (
     two_moons,
 )
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 TOYS = {  # name → settings that make it quick
     "quantile-index": (),
@@ -112,9 +112,9 @@ def test_every_figure_of_the_paper_is_registered() -> None:
 
 @pytest.mark.parametrize("name", TOYS)
 def test_same_bytes_whatever_the_users_style(ttabench: Run, tmp_path: Path, name: str) -> None:
-    said = ttabench("figure", name, *TOYS[name], "--out", tmp_path / "a")
-    assert said.code == 0, said.err
-    first = [Path(line) for line in said.out.split()]
+    output = ttabench("figure", name, *TOYS[name], "--out", tmp_path / "a")
+    assert output.code == 0, output.err
+    first = [Path(line) for line in output.out.split()]
     assert [path.name for path in first] == [f"{name}.png", f"{name}.pdf"]
     with mpl.rc_context({"font.size": 20, "axes.facecolor": "black", "figure.dpi": 30}):
         ttabench("figure", name, *TOYS[name], "--out", tmp_path / "b")
@@ -167,17 +167,17 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = ttabench("figure", *arguments)
-    assert (said.code, said.out) == (2, "")
-    assert told in said.err
-    assert said.err.count("\n") == 1
+    output = ttabench("figure", *arguments)
+    assert (output.code, output.out) == (2, "")
+    assert told in output.err
+    assert output.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_at_once(ttabench: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = ttabench("figure", "six-blobs", "--out", tmp_path / "file" / "here")
-    assert (said.code, "choose another --out" in said.err) == (2, True)
+    output = ttabench("figure", "six-blobs", "--out", tmp_path / "file" / "here")
+    assert (output.code, "choose another --out" in output.err) == (2, True)
 
 
 def test_the_list_tells_what_each_takes(ttabench: Run) -> None:
@@ -196,8 +196,8 @@ def test_a_strangers_figure(ttabench: Run, tmp_path: Path, monkeypatch: pytest.M
 
     point = type("Point", (), {"load": lambda self: mine})()
     monkeypatch.setattr(registry, "entry_points", lambda group: {"mine": point})
-    said = ttabench("figure", "mine", "--out", tmp_path, "--set", "words=a=b", "--seed", "3")
-    assert said.code == 0, said.err
+    output = ttabench("figure", "mine", "--out", tmp_path, "--set", "words=a=b", "--seed", "3")
+    assert output.code == 0, output.err
     assert asked == ["a=b", 3]
     assert (tmp_path / "mine.pdf").is_file()
 
@@ -224,10 +224,10 @@ def test_settings_from_the_command_line_reach_the_method(
 
     monkeypatch.setattr(registry, "figure", lambda name: mine)
     monkeypatch.setattr(_figure, "_bench", lambda **flags: partial(replace, bench))
-    said = ttabench("figure", "mine", "--out", tmp_path / "a", "--set", "quantile.lr=0.25")
-    assert (said.code, seen) == (0, [0.25]), said.err
-    said = ttabench("figure", "mine", "--out", tmp_path / "b", "--set", "tent.lr=0.25")
-    assert (said.code, "mine does not show tent" in said.err) == (2, True), said.err
+    output = ttabench("figure", "mine", "--out", tmp_path / "a", "--set", "quantile.lr=0.25")
+    assert (output.code, seen) == (0, [0.25]), output.err
+    output = ttabench("figure", "mine", "--out", tmp_path / "b", "--set", "tent.lr=0.25")
+    assert (output.code, "mine does not show tent" in output.err) == (2, True), output.err
     assert not (tmp_path / "b").exists()
 
 
@@ -433,8 +433,8 @@ def test_the_figures_of_a_classifier_agree_with_a_sweep(
     shown: list[tsne.Embedding] = []
     draw = tsne.draw
     monkeypatch.setattr(tsne, "draw", lambda found: (shown.append(found), draw(found))[1])
-    said = ttabench("figure", "tsne", "--out", tmp_path, "--set", "severities=5", "--set", "images=100")
-    assert said.code == 0, said.err
+    output = ttabench("figure", "tsne", "--out", tmp_path, "--set", "severities=5", "--set", "images=100")
+    assert output.code == 0, output.err
     out = tmp_path / "results"
     ttabench("sweep", "--methods", "quantile", "--archs", "resnet18", "--corruptions", "fog", "--out", out)
     ttabench("report", out, "--format", "csv", "--out", tmp_path)

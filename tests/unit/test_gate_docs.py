@@ -11,7 +11,7 @@ import pytest
 import typer
 
 import ttabench_methods.tent as module
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.written_commands import options_exist
 from ttabench.cli import app
 from ttabench_reports.compare import compare
@@ -51,7 +51,7 @@ def test_the_page_names_the_bounds_in_force() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_sign_fails_the_sweep_of_the_workflow(
-    ttabench: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = ("sweep", "--config", ROOT / "tests/regression/gate.toml", "--methods", "tent", "--workers", "0")
     assert ttabench(*sweep, "--out", tmp_path / "before").code == 0

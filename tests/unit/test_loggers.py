@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.loggers import name_of, open_loggers
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 SMALL = (
     "--methods",
     "tent",
@@ -80,8 +80,8 @@ def test_wandb_gets_the_step_as_a_value(
 
 def test_tensorboard_files_hold_the_accuracies(classifiers: None, tmp_path: Path, ttabench: Run) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    said = ttabench("sweep", *SMALL, "--log", "tensorboard", "--out", tmp_path / "results")
-    assert said.code == 0, said.err
+    output = ttabench("sweep", *SMALL, "--log", "tensorboard", "--out", tmp_path / "results")
+    assert output.code == 0, output.err
     found = accumulator.EventAccumulator(str(tmp_path / "results" / "tensorboard"))
     found.Reload()
     tags = set(found.Tags()["scalars"])

@@ -197,9 +197,11 @@ def test_a_method_that_cannot_be_stored_runs_on_without(tmp_path: Path) -> None:
     asked = protocol("recurring(3)")
     stream = corrupted_parts(Coded(), ("fog",), 5, asked, 0)
     file = tmp_path / "state.npz"
-    with pytest.warns(UserWarning, match=r"random: the state cannot be stored \(Random\.source is a") as said:
+    with pytest.warns(
+        UserWarning, match=r"random: the state cannot be stored \(Random\.source is a"
+    ) as output:
         done = evaluate_stream(method, stream, asked, 0, checkpoint=Checkpoint(file, {}, 0.0))
-    assert len(said) == 1
+    assert len(output) == 1
     assert len(done.correct) == stream.scored
     assert not file.exists()
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, with_correctness
 from ttabench.cell import Result
 from ttabench.store import MISSING, Store
@@ -222,14 +222,14 @@ def test_the_page_asks_for_nothing_else(html: str) -> None:
 
 
 def test_report_writes_it(
-    ttabench: Callable[..., Said], tmp_path: Path, result: Result, other: Result
+    ttabench: Callable[..., Output], tmp_path: Path, result: Result, other: Result
 ) -> None:
     writer = Store.create(tmp_path / "results", {}).writer()
     for each in (result, other):
         writer.append(each)
     writer.close()
-    said = ttabench("report", tmp_path / "results", "--format", "html", "--no-increase")
-    assert said.code == 0, said.err
+    output = ttabench("report", tmp_path / "results", "--format", "html", "--no-increase")
+    assert output.code == 0, output.err
     html = (tmp_path / "results" / "report" / page.NAME).read_text()
     assert "62.5" in html
     assert "increase over Source" not in html

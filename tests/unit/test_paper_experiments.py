@@ -67,8 +67,8 @@ def test_what_is_not_here_is_said_with_the_command_that_gets_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path))
-    said = script.missing(["cifar10-c", "digits-c", "cifar10-c"])
-    assert said == ["cifar10-c is not here: 3.1 GB to download; ttabench data fetch cifar10-c."]
+    output = script.missing(["cifar10-c", "digits-c", "cifar10-c"])
+    assert output == ["cifar10-c is not here: 3.1 GB to download; ttabench data fetch cifar10-c."]
     monkeypatch.setattr(sys, "argv", ["paper_experiments.py", "--only", "severity"])
     with pytest.raises(UserError, match="ttabench data fetch cifar10-c"):
         script.main()

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.errors import UserError
 from ttabench.store import Store
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 SMALL = ("--methods", "tent,bn_stats", "--archs", "cct", "--limit", "20", "--workers", "0")
 
 
 @pytest.fixture
 def store(classifiers: None, ttabench: Run, tmp_path: Path) -> Store:
-    said = ttabench("sweep", *SMALL, "--corruptions", "fog,snow", "--out", tmp_path / "results")
-    assert said.code == 0, said.err
+    output = ttabench("sweep", *SMALL, "--corruptions", "fog,snow", "--out", tmp_path / "results")
+    assert output.code == 0, output.err
     return Store.at(tmp_path / "results")
 
 
@@ -35,9 +35,9 @@ def test_what_is_missing_is_known_without_torch(store: Store, ttabench: Run) -> 
     shard = max(store.cells.glob("*.jsonl"), key=lambda path: path.stat().st_size)
     *lines, _last = shard.read_bytes().splitlines(keepends=True)
     shard.write_bytes(b"".join(lines))
-    said = ttabench("status", store.root)
-    assert "cells         6: 3 done, 0 failed, 0 stale, 1 missing, 2 n/a" in said.out
-    assert "of work for one worker" in said.out
+    output = ttabench("status", store.root)
+    assert "cells         6: 3 done, 0 failed, 0 stale, 1 missing, 2 n/a" in output.out
+    assert "of work for one worker" in output.out
     code = (
         "import sys; from ttabench.cli._progress_of import Progress; from ttabench.store import Store; "
         f"from pathlib import Path; rows = Progress(Store.at(Path({str(store.root)!r}))).rows(); "
@@ -65,5 +65,5 @@ def test_a_damaged_plan_is_named(store: Store, ttabench: Run) -> None:
 
 def test_a_folder_without_a_plan_counts_what_is_stored(store: Store, ttabench: Run) -> None:
     (store.root / "plan.jsonl").unlink()
-    said: Any = ttabench("status", store.root)
-    assert "cells         6: 4 done, 0 failed, 0 stale, 0 missing, 2 n/a" in said.out
+    output: Any = ttabench("status", store.root)
+    assert "cells         6: 4 done, 0 failed, 0 stale, 0 missing, 2 n/a" in output.out

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pytest
 import torch
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.classifier import Classifier
 from ttabench.conformance import Source
 from ttabench.conformance.nets import SIZE, images, nets
@@ -95,8 +95,8 @@ def test_values_outside_are_refused_in_one_sentence_and_the_last_ones_inside_are
         assert repr(getattr(make_config(cls, {**beside, key: inside}, {}), key)) == inside
         with pytest.raises(UserError) as refused:
             make_config(cls, {**beside, key: outside}, {})
-        said = rf"{name}: {key} is {re.escape(outside)}; expected (0 or )?{number} [a-z0-9 .-]+[0-9]\."
-        assert re.fullmatch(said, str(refused.value)), str(refused.value)
+        output = rf"{name}: {key} is {re.escape(outside)}; expected (0 or )?{number} [a-z0-9 .-]+[0-9]\."
+        assert re.fullmatch(output, str(refused.value)), str(refused.value)
 
 
 @each_setting
@@ -268,12 +268,16 @@ def test_values_of_figures_are_finite_as_well(text: str) -> None:
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )
 def test_the_command_line_refuses_before_anything_is_written(
-    ttabench: Callable[..., Said], tmp_path: Path, what: tuple[str, ...], sentence: str, dry: tuple[str, ...]
+    ttabench: Callable[..., Output],
+    tmp_path: Path,
+    what: tuple[str, ...],
+    sentence: str,
+    dry: tuple[str, ...],
 ) -> None:
     out = tmp_path / "results"
     archs = () if "--archs" in what else ("--archs", "resnet18")
-    said = ttabench("sweep", *what, *archs, "--corruptions", "fog", "--workers", "0", "--out", out, *dry)
-    assert said.code == 2
-    assert " ".join(said.err.split()).endswith(sentence)
-    assert "Traceback" not in said.err
+    output = ttabench("sweep", *what, *archs, "--corruptions", "fog", "--workers", "0", "--out", out, *dry)
+    assert output.code == 2
+    assert " ".join(output.err.split()).endswith(sentence)
+    assert "Traceback" not in output.err
     assert not out.exists()

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil
 from tests.unit.tex import compiled
 from ttabench.cell import Result
@@ -205,15 +205,15 @@ def test_files_are_well_formed_and_compile(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("classifiers")
-def test_from_the_sweep_to_the_table(ttabench: Callable[..., Said], tmp_path: Path) -> None:
+def test_from_the_sweep_to_the_table(ttabench: Callable[..., Output], tmp_path: Path) -> None:
     out = tmp_path / "results"
     asked = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
     crossing = ("--set", "tent.lr=1e-3,1e-4", "--set", "tent.norms=batch,all")
-    said = ttabench("sweep", *asked, *crossing, "--out", out, "--workers", "0", "--device", "cpu")
-    assert said.code == 0, said.err
-    said = ttabench("report", out, "--format", "ablation")
-    assert said.code == 0, said.err
-    assert "_crossed.tex" in said.out
+    output = ttabench("sweep", *asked, *crossing, "--out", out, "--workers", "0", "--device", "cpu")
+    assert output.code == 0, output.err
+    output = ttabench("report", out, "--format", "ablation")
+    assert output.code == 0, output.err
+    assert "_crossed.tex" in output.out
     (table,) = (p for p in (out / "report").glob("ablation_*.csv") if not p.stem.endswith("_crossed"))
     lines = pd.read_csv(table)
     cells_ = pd.read_csv(out / "report" / "cells.csv")
@@ -226,16 +226,16 @@ def test_from_the_sweep_to_the_table(ttabench: Callable[..., Said], tmp_path: Pa
 
 
 def test_why_there_is_none_is_told_only_to_who_asked(
-    ttabench: Callable[..., Said], tmp_path: Path, result: Result, other: Result
+    ttabench: Callable[..., Output], tmp_path: Path, result: Result, other: Result
 ) -> None:
     store = Store.create(tmp_path / "results", {})
     writer = store.writer()
     for each in (result, other):
         writer.append(each)
     writer.close()
-    said = ttabench("report", store.root, "--out", tmp_path / "usual")
-    assert said.code == 0, said.err
-    assert "ablation" not in said.out + said.err
-    said = ttabench("report", store.root, "--format", "ablation", "--out", tmp_path / "asked")
-    assert said.code == 2
-    assert "no method ran under several values of one setting" in said.err
+    output = ttabench("report", store.root, "--out", tmp_path / "usual")
+    assert output.code == 0, output.err
+    assert "ablation" not in output.out + output.err
+    output = ttabench("report", store.root, "--format", "ablation", "--out", tmp_path / "asked")
+    assert output.code == 2
+    assert "no method ran under several values of one setting" in output.err

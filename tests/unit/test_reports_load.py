@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.made_cells import cells
 from ttabench.cell import Result
 from ttabench.errors import UserError
@@ -98,16 +98,16 @@ def test_what_is_neither_is_refused(tmp_path: Path, result: Result) -> None:
 
 
 def test_report_reads_folders_and_files_together(
-    ttabench: Callable[..., Said], tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+    ttabench: Callable[..., Output], tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = stored(tmp_path / "a", result)
     made = cells(datasets=("my-data",))
     csv_files.write_cells(made, tmp_path / "theirs.csv")
     monkeypatch.chdir(tmp_path)
-    said = ttabench(
+    output = ttabench(
         "report", folder, tmp_path / "theirs.csv", "--format", "csv,latex,markdown", "--no-increase"
     )
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
     assert (tmp_path / "report" / "all.tex").exists()
     table = (tmp_path / "report" / "tables.md").read_text()
     assert "my-data" in table
@@ -130,8 +130,8 @@ def test_methods_that_were_asked_for_and_never_ran_are_named(tmp_path: Path, res
     theirs = csv_files.write_cells(made, tmp_path / "theirs.csv")
     for paths in ([tmp_path / "a"], [theirs, tmp_path / "a"]):
         remarks = {table.key["dataset"]: " ".join(table.remarks) for table in tables(load.read(paths))}
-        said = f"Asked for, but not measured: SAR, BNStats on {naming.arch(cell.arch)}."
-        assert said in remarks[cell.dataset]
+        remark = f"Asked for, but not measured: SAR, BNStats on {naming.arch(cell.arch)}."
+        assert remark in remarks[cell.dataset]
         assert "Asked for" not in remarks.get("my-data", "")
 
 
@@ -148,5 +148,5 @@ def test_with_a_plan_only_planned_methods_are_missing(tmp_path: Path, result: Re
     rows = (replace(cell, method=name, label=name) for name in (cell.method, "bn_stats"))
     store.write_plan(plan_rows(Planned(row, "") for row in rows))
     (table,) = tables(load.read([tmp_path / "a"]))
-    said = f"Asked for, but not measured: BNStats on {naming.arch(cell.arch)}."
-    assert said in " ".join(table.remarks)  # an exclude rule left SAR out
+    remark = f"Asked for, but not measured: BNStats on {naming.arch(cell.arch)}."
+    assert remark in " ".join(table.remarks)  # an exclude rule left SAR out

@@ -179,8 +179,8 @@ def test_plots_are_a_column_wide_and_nothing_is_cut_off(
 def test_names_are_those_of_papers(many: Report) -> None:
     for kind in plots.DRAWN:
         for drawing in drawn(many, kind):
-            said = " ".join([*texts(drawing.figure), drawing.title, drawing.caption])
-            assert not re.search(r"bn_stats|actmad_vit|resnet18|\bcct\b|cifar10|quantile", said), kind
+            output = " ".join([*texts(drawing.figure), drawing.title, drawing.caption])
+            assert not re.search(r"bn_stats|actmad_vit|resnet18|\bcct\b|cifar10|quantile", output), kind
 
 
 @pytest.mark.slow
@@ -199,16 +199,16 @@ def test_the_document_of_all_plots_compiles(
 def test_the_heat_map_says_every_number_or_why_not(frame: pd.DataFrame) -> None:
     report = Report(frame)
     (drawing,) = drawn(report, "heatmap")
-    said = texts(drawing.figure)
+    output = texts(drawing.figure)
     for row in report.tables[0].rows:
         if row.measured:
             for column in CORRUPTIONS:
                 value = row.value(column)
-                assert np.isnan(value) or f"{value:.0f}" in said
-            assert np.isnan(row.value(MEAN)) or naming.number(row.value(MEAN)) in said
-    assert said.count("n/a") == len(CORRUPTIONS) + 1
-    assert said.count("fail") == 1
-    assert {naming.title(c) for c in CORRUPTIONS} <= set(said)
+                assert np.isnan(value) or f"{value:.0f}" in output
+            assert np.isnan(row.value(MEAN)) or naming.number(row.value(MEAN)) in output
+    assert output.count("n/a") == len(CORRUPTIONS) + 1
+    assert output.count("fail") == 1
+    assert {naming.title(c) for c in CORRUPTIONS} <= set(output)
     assert "online, batch size 200" in drawing.caption
     dots = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "."]
     assert [len(np.asarray(line.get_xdata())) for line in dots] == [1]  # the alarm
@@ -413,12 +413,12 @@ def test_the_rank_diagram_has_the_mean_ranks_of_the_tests_and_says_that_it_is_de
 def test_the_reliability_diagram_shows_bins_and_their_errors(few: Report) -> None:
     drawing = drawn(few, "reliability")[0]
     table = few.tables[2]
-    said = texts(drawing.figure)
+    output = texts(drawing.figure)
     for row in table.rows:
         if row.measured:
             assert row.reliability is not None
             assert row.reliability.bins[0].sum() == 60 * len(FIFTEEN)
-            assert f"{row.name} {row.reliability.error:.1f}" in said
+            assert f"{row.name} {row.reliability.error:.1f}" in output
 
 
 @pytest.mark.parametrize(("above", "left"), [(True, False), (False, True)])

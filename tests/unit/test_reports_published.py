@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.made_cells import cells
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS
@@ -25,7 +25,7 @@ from ttabench_reports import published
 from ttabench_reports.published.audit import Interval, audit, checked
 from ttabench_reports.published.catalog import accuracies, rows
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 auditing = import_module("ttabench_reports.published.audit")
 
 
@@ -313,10 +313,10 @@ def test_a_mean_is_over_fifteen_or_not_there(tmp_path: Path) -> None:
 
 
 def test_the_command(ttabench: Run, tmp_path: Path) -> None:
-    said = ttabench("report", "--audit-published")
-    assert said.code == 0
-    assert "printed 10.3, but 73.4 − 60.2 is 13.2" in said.out
-    assert "7 misprints among" in said.out
+    output = ttabench("report", "--audit-published")
+    assert output.code == 0
+    assert "printed 10.3, but 73.4 − 60.2 is 13.2" in output.out
+    assert "7 misprints among" in output.out
     assert ttabench("report").code == 2
 
 

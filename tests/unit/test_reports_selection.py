@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
@@ -109,14 +109,16 @@ def test_it_compiles(frame: pd.DataFrame, tmp_path: Path, document: str) -> None
 
 
 def test_the_command_prints_and_writes_it(
-    ttabench: Callable[..., Said], frame: pd.DataFrame, tmp_path: Path
+    ttabench: Callable[..., Output], frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     frame.to_csv(tmp_path / "cells.csv", index=False)
     out = tmp_path / "r"
-    said = ttabench("report", tmp_path / "cells.csv", "--format", "csv", "--out", out, "--select", "infomax")
-    assert said.code == 0, said.err
-    assert "InfoMax" in said.out
-    assert "0.80" in said.out
+    output = ttabench(
+        "report", tmp_path / "cells.csv", "--format", "csv", "--out", out, "--select", "infomax"
+    )
+    assert output.code == 0, output.err
+    assert "InfoMax" in output.out
+    assert "0.80" in output.out
     written = pd.read_csv(out / "select.csv")
     assert list(written["score"]) == ["infomax"]
     assert set(pd.read_csv(out / "select_settings.csv")["setting"]) == {
@@ -125,5 +127,5 @@ def test_the_command_prints_and_writes_it(
         "lr=0.1",
         "lr=1",
     }
-    said = ttabench("report", tmp_path / "cells.csv", "--out", out, "--select", "snd")
-    assert (said.code, said.err.count("\n")) == (2, 1)
+    output = ttabench("report", tmp_path / "cells.csv", "--out", out, "--select", "snd")
+    assert (output.code, output.err.count("\n")) == (2, 1)

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.data_fakes import labels_for, write_batch
 from tests.unit.models_by_name import bring, construct, fill, published, recall
 from tests.unit.test_bring import Squares
@@ -231,13 +231,13 @@ def test_weights_far_from_the_leaderboard_are_warned_about(drive: Mirror) -> Non
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_sweep_warns_and_stores(drive: Mirror, ttabench: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_sweep_warns_and_stores(drive: Mirror, ttabench: Callable[..., Output], tmp_path: Path) -> None:
     content = saved({k: 0 * v for k, v in good().items()})
     drive.files["uc?confirm=t&id=wrn"] = content
     command = ("sweep", "--archs", WRN, "--methods", "source", "--corruptions", "fog", "--limit", "20")
-    said = ttabench(*command, "--workers", "0", "--out", tmp_path / "out")
-    assert said.code == 0, said.err
-    assert f"{WRN} on digits-c: clean accuracy is 10.00 %, but 95.08 % is claimed" in said.err
+    output = ttabench(*command, "--workers", "0", "--out", tmp_path / "out")
+    assert output.code == 0, output.err
+    assert f"{WRN} on digits-c: clean accuracy is 10.00 %, but 95.08 % is claimed" in output.err
     assert load_frame(tmp_path / "out")["arch"].tolist() == [WRN]
     report = ttabench("report", tmp_path / "out", "--format", "csv")
     assert f"{WRN} on digits-c: clean accuracy is 10.00 %, but 95.08 % is claimed" in report.err

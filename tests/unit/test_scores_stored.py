@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.store import COST, DEAR_SCORES, SCORES, Store, load_frame
 from ttabench.unlabelled import CHEAP, DEAR
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 SMALL = ("--methods", "tent,sotta", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "40",
          "--batch-size", "20", "--reset", "continual", "--workers", "0")  # fmt: skip
 
@@ -58,9 +58,9 @@ def test_foreign_images_are_images_of_the_stream(ttabench: Run, tmp_path: Path) 
 def test_all_scores_are_added_to_stored_cells_and_change_no_number(ttabench: Run, tmp_path: Path) -> None:
     ttabench("sweep", *SMALL, "--out", tmp_path / "r")
     before = numbers(tmp_path / "r")
-    said = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all")
-    assert said.code == 0, said.err
-    assert "6 to run, 0 done" in said.err
+    output = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all")
+    assert output.code == 0, output.err
+    assert "6 to run, 0 done" in output.err
     cells = load_frame(tmp_path / "r")
     assert cells[[*SCORES]].notna().all().all()
     assert cells[[*DEAR]].ge(0).all().all()
@@ -72,12 +72,12 @@ def test_all_scores_are_added_to_stored_cells_and_change_no_number(ttabench: Run
 
 def test_never_overwriting_leaves_cells_without_the_dear_scores(ttabench: Run, tmp_path: Path) -> None:
     ttabench("sweep", *SMALL, "--out", tmp_path / "r")
-    said = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all", "--overwrite", "never")
-    assert "0 to run, 6 done" in said.err
+    output = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all", "--overwrite", "never")
+    assert "0 to run, 6 done" in output.err
 
 
 def test_a_wrong_value_gets_one_sentence(ttabench: Run, tmp_path: Path) -> None:
-    said = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "al")
-    assert said.code == 2
-    assert "did you mean 'all'" in said.err
+    output = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "al")
+    assert output.code == 2
+    assert "did you mean 'all'" in output.err
     assert not (tmp_path / "r").exists()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.cell import Cell, Result
 from ttabench.claims import Claims
 from ttabench.cli._progress_of import Progress, seconds_left
@@ -25,7 +25,7 @@ from ttabench.errors import UserError
 from ttabench.store import Store
 from ttabench.tail import Tail, sizes
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 
 def planned(cell: Cell, reason: str = "") -> dict[str, object]:
@@ -62,21 +62,21 @@ def test_running_cells_with_where_since_when_and_how_far(
         assert two.take(seeds[3].cell.cell_id)
         one.report(cell=str(seeds[2].cell), seen=400, total=1000, scored=400, right=100, doing="")
         one._beat()
-        said = ttabench("status", store.root)
-        assert said.code == 0, said.err
-        assert "6: 1 done, 2 running, 1 failed, 0 stale, 2 missing, 0 n/a" in said.out
-        assert "left          about 2:30 with the 2 workers that are at work" in said.out
-        (line,) = (line for line in said.out.splitlines() if str(seeds[2].cell) in line)
+        output = ttabench("status", store.root)
+        assert output.code == 0, output.err
+        assert "6: 1 done, 2 running, 1 failed, 0 stale, 2 missing, 0 n/a" in output.out
+        assert "left          about 2:30 with the 2 workers that are at work" in output.out
+        (line,) = (line for line in output.out.splitlines() if str(seeds[2].cell) in line)
         assert f":{os.getpid()}" in line
         assert "400/1000, 25.0 %" in line
         minutes, seconds = re.search(r"  (\d+):(\d\d)  ", line).groups()  # type: ignore[union-attr]
         assert 0 <= 60 * int(minutes) + int(seconds) <= time.time() - begun + 1
-        assert any(str(seeds[3].cell) in line for line in said.out.splitlines())
-        assert "NaN logits" in said.out
-    said = ttabench("status", store.root)
-    assert "6: 1 done, 1 failed, 0 stale, 4 missing, 0 n/a" in said.out
-    assert "left          about 5:00 of work for one worker" in said.out
-    assert "running now" not in said.out
+        assert any(str(seeds[3].cell) in line for line in output.out.splitlines())
+        assert "NaN logits" in output.out
+    output = ttabench("status", store.root)
+    assert "6: 1 done, 1 failed, 0 stale, 4 missing, 0 n/a" in output.out
+    assert "left          about 5:00 of work for one worker" in output.out
+    assert "running now" not in output.out
 
 
 def test_a_process_that_was_killed_runs_nothing(store: Store, seeds: list[Result], ttabench: Run) -> None:
@@ -113,9 +113,9 @@ def test_a_silent_process_of_another_machine_is_said_to_be_silent(
     assert "no sign" not in ttabench("status", store.root).out
     begun = time.time()
     os.utime(folder / "far.json", (begun - 300, begun - 300))
-    said = ttabench("status", store.root)
-    assert "node7:7" in said.out
-    minutes, seconds = re.search(r"no sign for (\d+):(\d\d)", said.out).groups()  # type: ignore[union-attr]
+    output = ttabench("status", store.root)
+    assert "node7:7" in output.out
+    minutes, seconds = re.search(r"no sign for (\d+):(\d\d)", output.out).groups()  # type: ignore[union-attr]
     assert 300 <= 60 * int(minutes) + int(seconds) <= 301 + time.time() - begun
 
 

@@ -24,16 +24,16 @@ def store(tmp_path: Path, result: Result, other: Result) -> Store:
     return store
 
 
-def said(store: Store) -> dict[str, Record]:
+def output(store: Store) -> dict[str, Record]:
     """The last records without the files that they stand in."""
     return {key: replace(record, place="") for key, record in store.latest().items()}
 
 
 def test_merging_keeps_the_last_record_of_each_cell_with_all_that_is_known_of_it(store: Store) -> None:
-    before = said(store)
+    before = output(store)
     path = store.merge()
     assert [*store.cells.iterdir()] == [path]
-    assert said(store) == before
+    assert output(store) == before
     assert {r.environment["device"] for r in before.values()} == {"cpu", "cuda"}
     assert len([*store.records()]) == 2
     assert not any(record.changes for record in store.latest().values())
@@ -42,12 +42,12 @@ def test_merging_keeps_the_last_record_of_each_cell_with_all_that_is_known_of_it
 def test_merging_again_changes_nothing_and_its_order_is_stable(store: Store) -> None:
     first = store.merge()
     assert first is not None
-    before, lines = said(store), first.read_bytes().splitlines()[1:]
+    before, lines = output(store), first.read_bytes().splitlines()[1:]
     assert store.merge() == first
     first = first.rename(first.with_name("renamed.jsonl"))  # as if a sweep had written it
     again = store.merge()
     assert again is not None
-    assert said(store) == before
+    assert output(store) == before
     assert again.read_bytes().splitlines()[1:] == lines  # the first line has the generation
 
 
@@ -62,7 +62,7 @@ def test_a_result_after_a_merge_is_the_last_one(store: Store, result: Result) ->
 def test_a_merge_that_was_cut_short_loses_and_changes_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = said(store)
+    before = output(store)
 
     def refuse(path: Path, *_: object, **__: object) -> None:
         if not path.name.startswith("."):  # a temporary file may go
@@ -73,14 +73,14 @@ def test_a_merge_that_was_cut_short_loses_and_changes_nothing(
         with pytest.raises(UserError, match="cannot be written"):
             store.merge()
     assert len([*store.cells.glob("*.jsonl")]) == 4
-    assert said(store) == before
+    assert output(store) == before
     with monkeypatch.context() as patch:
         patch.setattr(storing, "replace_file", refuse)
         with pytest.raises(UserError, match="cannot be written"):
             store.merge()
-    assert said(store) == before
+    assert output(store) == before
     store.merge()
-    assert said(store) == before
+    assert output(store) == before
 
 
 def test_an_empty_store_has_nothing_to_merge(tmp_path: Path) -> None:

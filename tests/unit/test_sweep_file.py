@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.planning import source_of
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
@@ -27,7 +27,7 @@ from ttabench.sweep.schema import schema
 from ttabench.sweep.sweep_file import RULE_OPTIONS, keep, overridden, read_sweep_file, to_toml, with_flags
 
 ROOT = Path(__file__).resolve().parents[2]
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 Make = Callable[[str], Path]
 
 
@@ -123,10 +123,10 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
 def test_a_bad_key_or_value_is_one_sentence_with_the_file(made: Make, content: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         read_sweep_file(made(content))
-    said = str(caught.value)
-    assert message in said
-    assert said.startswith("my.toml: ")
-    assert "\n" not in said
+    output = str(caught.value)
+    assert message in output
+    assert output.startswith("my.toml: ")
+    assert "\n" not in output
 
 
 def test_every_option_has_a_bad_value_above() -> None:
@@ -350,9 +350,9 @@ def test_a_sweep_file_runs_and_its_kept_file_goes_on(ttabench: Run, made: Make, 
         SMALL + "limit = 20\nworkers = 0\n[[include]]\nseverities = [1]\n[[exclude]]\ncorruptions = 'snow'"
     )
     out = tmp_path / "out"
-    said = ttabench("sweep", "--config", made(content), "--out", out, "--limit", "16")
-    assert said.code == 0, said.err
-    assert "ttabench: --limit 16 replaces limit = 20." in said.err
+    output = ttabench("sweep", "--config", made(content), "--out", out, "--limit", "16")
+    assert output.code == 0, output.err
+    assert "ttabench: --limit 16 replaces limit = 20." in output.err
     frame = load_frame(out)
     assert set(zip(frame["method"], frame["corruption"], frame["severity"], strict=True)) == {
         (method, "fog", severity) for method in ("source", "tent") for severity in (1, 5)

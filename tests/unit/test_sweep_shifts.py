@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from tests.unit import test_grid
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.planning import plan
 from ttabench.classifier import Architecture
 from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS, NATURAL, NO_SEVERITY
@@ -24,7 +24,7 @@ from ttabench.sweep.options import DEFAULTS, corruption_names, make_grid
 from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.resolve import resolve
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 NET = Architecture(norm_layers=("batch",), num_classes=10)
 CIFAR_C, BAR, CIFAR_10_1 = (
     Source("resnet18", name, 10, "f", NET, "c") for name in ("cifar10-c", "cifar10-c-bar", "cifar10.1")
@@ -118,11 +118,11 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 def weights(ttabench: Run, dataset: str) -> Path:
     """A network trained for one epoch."""
-    said = ttabench(
+    output = ttabench(
         "train", "--archs", "resnet18_w16", "--datasets", dataset, "--epochs", "1", "--workers", "0"
     )
-    assert said.code == 0, said.err
-    card = Path(said.out.partition("model card ")[2].partition(", learning")[0])
+    assert output.code == 0, output.err
+    card = Path(output.out.partition("model card ")[2].partition(", learning")[0])
     return max(card.parent.glob("*.safetensors"), key=lambda path: path.stat().st_mtime)
 
 
@@ -134,18 +134,18 @@ def test_a_natural_shift_with_some_of_the_classes_is_swept_and_reported(
     fakes.make_natural(published({"imagenet-r": facts}), facts, (fakes.WNIDS[2], fakes.WNIDS[0]))
     out = tmp_path / "results"
     file = weights(ttabench, "imagenet-r")
-    said = ttabench(
+    output = ttabench(
         "sweep", "--methods", "tent", "--archs", "resnet18_w16", "--checkpoint", file,
         "--datasets", "imagenet-r", "--severities", "1,5", "--workers", "0", "--out", out,
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
     cells = load_frame(out)
     assert cells[["corruption", "severity"]].drop_duplicates().values.tolist() == [[NATURAL, NO_SEVERITY]]
     assert set(cells["scored_classes"]) == {"2 of 3 classes"}
     assert set(cells["n_images"]) == {4}
-    assert "ImageNet-R: accuracy in %" in said.out
-    assert "chosen from the 2 of 3 classes that the images have" in " ".join(said.out.split())
-    assert "severity" not in said.out
+    assert "ImageNet-R: accuracy in %" in output.out
+    assert "chosen from the 2 of 3 classes that the images have" in " ".join(output.out.split())
+    assert "severity" not in output.out
     assert "imagenet-r    a natural shift, without corruptions and severities" in ttabench("status", out).out
     limit = ("--limit", "5", "--out", tmp_path / "other")
     wrong = ttabench("sweep", "--datasets", "imagenet-r", "--archs", "resnet18_w16", *limit)
@@ -174,15 +174,15 @@ def test_a_sample_in_the_published_layout_from_training_to_the_table(
     }[dataset]
     make(published({dataset: facts}), facts, corruptions=("gaussian_noise", "fog"))
     out = tmp_path / "results"
-    said = ttabench(
+    output = ttabench(
         "sweep", "--methods", "tent", "--archs", "resnet18_w16", "--checkpoint", weights(ttabench, dataset),
         "--datasets", dataset, "--corruptions", "gaussian_noise,fog", "--workers", "0", "--out", out,
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
     cells = load_frame(out)
     assert cells["status"].tolist() == ["ok"] * 4
     assert set(cells["n_images"]) == {facts.test}
     assert set(cells["scored_classes"]) == {""}
-    said = ttabench("report", out, "--format", "csv,markdown", "--out", tmp_path / "report")
-    assert said.code == 0, said.err
+    output = ttabench("report", out, "--format", "csv,markdown", "--out", tmp_path / "report")
+    assert output.code == 0, output.err
     assert "severity 5" in (tmp_path / "report" / "summary.csv").read_text()

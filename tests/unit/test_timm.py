@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.models_by_name import bring, construct, recall
 from tests.unit.test_bring import Squares
 from ttabench.errors import UserError
@@ -98,7 +98,7 @@ def test_a_file_of_timms_weights_is_loaded_kept_and_recalled(timm: ModuleType, t
 
 @pytest.mark.filterwarnings("ignore:timm/resnet18 on tiny-c-local")
 def test_a_sweep_over_a_small_dataset(
-    timm: ModuleType, ttabench: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    timm: ModuleType, ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     squares = Squares().test()
@@ -109,12 +109,12 @@ def test_a_sweep_over_a_small_dataset(
     )  # fmt: skip
     assert generated.code == 0, generated.err
     torch.save(made(timm, "resnet18").state_dict(), tmp_path / "mine.pth")
-    said = ttabench(
+    output = ttabench(
         "sweep", "--archs", "timm/resnet18", "--checkpoint", tmp_path / "mine.pth",
         "--datasets", "tiny-c-local", "--methods", "bn_stats", "--corruptions", "fog",
         "--workers", "0", "--out", tmp_path / "out",
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
     cells = load_frame(tmp_path / "out")
     assert set(cells["arch"]) == {"timm/resnet18"}
     assert sorted(cells["method"]) == ["bn_stats", "source"]

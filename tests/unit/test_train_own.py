@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.test_training import Bars
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import MEMBERS
 from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.training.recipes import LEAST_STEPS, fitted, recipe_for
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 
 @pytest.fixture
@@ -88,19 +88,19 @@ def test_a_network_by_python_path_is_trained_and_its_weights_are_used(nets: Path
 
 def test_the_command_says_how_to_use_the_weights(ttabench: Run, nets: Path) -> None:
     line = ("train", "--archs", "ownnets:build", "--epochs", "1", "--workers", "0")
-    said = ttabench(*line)
-    assert said.code == 0, said.err
-    assert "To use these weights: --archs ownnets:build --datasets digits-c --checkpoint " in said.out
-    file = said.out.partition("--checkpoint ")[2].strip()
+    output = ttabench(*line)
+    assert output.code == 0, output.err
+    assert "To use these weights: --archs ownnets:build --datasets digits-c --checkpoint " in output.out
+    file = output.out.partition("--checkpoint ")[2].strip()
     assert Path(file).is_file()
     again = ttabench(*line)
     assert "trained already" in again.out
     assert file in again.out
-    said = ttabench(
+    output = ttabench(
         "sweep", "--archs", "ownnets:build", "--checkpoint", file, "--methods", "bn_stats", "--corruptions",
         "fog", "--limit", "20", "--dry-run",
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
 
 
 def test_what_cannot_be_trained_is_one_sentence(nets: Path) -> None:

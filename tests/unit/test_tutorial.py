@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 
@@ -17,7 +17,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 @pytest.mark.usefixtures("classifiers")
 @pytest.mark.filterwarnings("ignore")  # networks that were trained on a few images, or not at all
 def test_the_tutorial_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Callable[..., Said]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Callable[..., Output]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
@@ -30,8 +30,8 @@ def test_the_tutorial_runs(
             prompt, program, *arguments = shlex.split(line)
             assert (prompt, program) == ("$", "ttabench")
             more = ("--workers", "0") if arguments[0] == "sweep" else ()
-            said = ttabench(*arguments, *more)
-            assert said.code == 0, f"{line}: {said.out}{said.err}"
+            output = ttabench(*arguments, *more)
+            assert output.code == 0, f"{line}: {output.out}{output.err}"
     assert list(Path("first/report").glob("*.tex"))
     assert list(Path("first/report").glob("ablation*"))
     assert list(Path("shades-results/report").glob("*.png"))

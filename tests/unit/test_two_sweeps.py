@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.test_cli_sweep import wait_for
 from ttabench.claims import Claims
 from ttabench.store import Store, load_frame
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 NET = """
 import multiprocessing, os, time, torch
@@ -121,11 +121,11 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
             real(seconds)
 
         monkeypatch.setattr("ttabench.sweep.others.time.sleep", stores_meanwhile)
-        said = ttabench(*usual, out)
-    assert said.code == 0, said.err
+        output = ttabench(*usual, out)
+    assert output.code == 0, output.err
     assert waited == [3]
     assert records(out) == Counter(dict.fromkeys(alone, 1))
-    assert "[4/4]" in said.err
+    assert "[4/4]" in output.err
 
 
 @pytest.mark.parametrize("reset", ["per_corruption", "continual"])

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench import verify
 from ttabench.cell import Result
 from ttabench.models.checkpoints.cache import folder as weights_folder
 from ttabench.records import decode, encode
 from ttabench.store import Modules, Record, Store
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
 HERE = ("--workers", "0")
 
@@ -49,10 +49,10 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def test_a_clean_store_is_made_again_bit_for_bit_and_nothing_is_written(ttabench: Run, out: Path) -> None:
     before = content(out)
-    said = ttabench("verify", out, *HERE, "--sample", "100")
-    assert said.code == 0, said.out
-    assert "4 cells: 4 the same bit for bit." in said.out
-    assert "[4/4]" in said.err
+    output = ttabench("verify", out, *HERE, "--sample", "100")
+    assert output.code == 0, output.out
+    assert "4 cells: 4 the same bit for bit." in output.out
+    assert "[4/4]" in output.err
     assert content(out) == before
 
 
@@ -79,21 +79,21 @@ def altered(data: dict[str, Any]) -> None:
 
 def test_an_altered_number_is_found(ttabench: Run, out: Path) -> None:
     edit(out, altered)
-    said = ttabench("verify", out, *HERE)
-    assert said.code == 1
-    assert "4 not made again" in said.out
-    assert "the correctness of 1 of 50 images differs" in said.out
-    assert "the record was altered" in said.out
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 1
+    assert "4 not made again" in output.out
+    assert "the correctness of 1 of 50 images differs" in output.out
+    assert "the record was altered" in output.out
 
 
 def test_an_accuracy_that_is_not_that_of_its_images_is_found_also_where_it_is_not_drawn(
     ttabench: Run, out: Path
 ) -> None:
     edit(out, lambda data: data.update(accuracy=data["accuracy"] + 1))
-    said = ttabench("verify", out, *HERE, "--sample", "1")
-    assert said.code == 1
-    assert said.out.count("differs ") == 4
-    assert "the record contradicts itself" in said.out
+    output = ttabench("verify", out, *HERE, "--sample", "1")
+    assert output.code == 1
+    assert output.out.count("differs ") == 4
+    assert "the record contradicts itself" in output.out
 
 
 def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, out: Path) -> None:
@@ -101,14 +101,14 @@ def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, o
         data["modules"]["ttabench.scoring"] = "0" * 16
 
     edit(out, older, "code")
-    said = ttabench("verify", out, *HERE)
-    assert said.code == 0
-    assert said.out.count("made with other code: ttabench/scoring.py changed") == 4
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 0
+    assert output.out.count("made with other code: ttabench/scoring.py changed") == 4
     edit(out, altered)
-    said = ttabench("verify", out, *HERE)
-    assert said.code == 1
-    assert "made with other code: ttabench/scoring.py changed" in said.out
-    assert "was altered" not in said.out  # there is another explanation
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 1
+    assert "made with other code: ttabench/scoring.py changed" in output.out
+    assert "was altered" not in output.out  # there is another explanation
 
 
 @pytest.mark.usefixtures("classifiers")
@@ -123,16 +123,16 @@ def test_a_continual_cell_is_run_with_what_came_before_it(ttabench: Run, tmp_pat
         assert [str(c.corruption) for c in job.cells] == ["fog", "snow"]
         assert job.cells[0].cell_id in Store.at(out).latest()
     assert len(verify._jobs(list(Store.at(out).latest().values()), "cpu")) == 2  # the first ones come along
-    said = ttabench("verify", out, *HERE)
-    assert said.code == 0
-    assert "4 cells: 4 the same bit for bit." in said.out
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 0
+    assert "4 cells: 4 the same bit for bit." in output.out
 
 
 def test_json_says_the_same(ttabench: Run, out: Path) -> None:
     edit(out, altered)
-    said = ttabench("verify", out, *HERE, "--sample", "1", "--json")
-    assert said.code == 1
-    report = json.loads(said.out)
+    output = ttabench("verify", out, *HERE, "--sample", "1", "--json")
+    assert output.code == 1
+    report = json.loads(output.out)
     assert report["agrees"] is False
     (check,) = report["checks"]
     assert check["verdict"] == "differs"
@@ -148,32 +148,32 @@ def test_a_method_that_fails_now_is_told(ttabench: Run, out: Path, monkeypatch: 
         raise ValueError("no such thing")
 
     monkeypatch.setattr(Tent, "adapt", broken)
-    said = ttabench("verify", out, *HERE)
-    assert said.code == 1
-    assert said.out.count("it fails now: ValueError: no such thing") == 2
-    assert "2 the same bit for bit, 2 failed" in said.out
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 1
+    assert output.out.count("it fails now: ValueError: no such thing") == 2
+    assert "2 the same bit for bit, 2 failed" in output.out
 
 
 def test_weights_that_are_gone_are_one_sentence(
     ttabench: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "empty"))
-    said = ttabench("verify", out, *HERE)
-    assert said.code == 2
-    assert "train them with ttabench train --archs resnet18 --datasets digits-c." in said.err
-    assert said.err.count("\n") == 1
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 2
+    assert "train them with ttabench train --archs resnet18 --datasets digits-c." in output.err
+    assert output.err.count("\n") == 1
 
 
 def test_another_folder_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:
-    said = ttabench("verify", tmp_path / "nowhere")
-    assert said.code == 2
-    assert "is not a results folder of ttabench" in said.err
+    output = ttabench("verify", tmp_path / "nowhere")
+    assert output.code == 2
+    assert "is not a results folder of ttabench" in output.err
 
 
 def test_nothing_to_draw_from_is_one_sentence(ttabench: Run, out: Path) -> None:
-    said = ttabench("verify", out, *HERE, "--at-most", "1e-9")
-    assert said.code == 2
-    assert "has no cell that took at most 1e-09 s" in said.err
+    output = ttabench("verify", out, *HERE, "--at-most", "1e-9")
+    assert output.code == 2
+    assert "has no cell that took at most 1e-09 s" in output.err
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_other_weights_from_the_same_recipe_fail_on_the_same_kind_of_machine_onl
     edit(out, moved)
     if processor:
         edit(out, lambda data: data.update(processor=processor), "environment")
-    said = ttabench("verify", out, *HERE)
-    assert said.code == code
-    assert words in said.out
-    assert "the recipe trains other weights here" in said.out
+    output = ttabench("verify", out, *HERE)
+    assert output.code == code
+    assert words in output.out
+    assert "the recipe trains other weights here" in output.out
 
 
 # ---- the comparison by itself

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench.errors import Alarm, forward_warnings
 from ttabench.executors import local
 from ttabench.store import load_frame
@@ -73,18 +73,20 @@ def test_workers_pass_them_on(told: list[UserWarning], capfd: pytest.CaptureFixt
 def test_an_alarm_is_told_once_per_sweep(tmp_path: Path, workers: str) -> None:
     start = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--workers", workers]
     what = ["--methods", "eta[d_margin=0.05]", "--archs", "resnet18", "--corruptions", "fog,snow,frost"]
-    said = subprocess.run(
+    output = subprocess.run(
         [*start, *what, "--limit", "20", "--out", tmp_path], capture_output=True, text=True, check=True
     )
     alarm = "eta: d_margin 0.05 < 1/√C = 0.316 rejects all confident samples"
-    told = [line for line in said.stderr.splitlines() if alarm in line and not line.startswith("[")]
+    told = [line for line in output.stderr.splitlines() if alarm in line and not line.startswith("[")]
     assert told == [f"ttabench: warning: {alarm}"]
-    assert ".py:" not in said.stderr
+    assert ".py:" not in output.stderr
     cells = load_frame(tmp_path)
     assert cells.loc[cells["base"] == "eta", "alarm"].str.contains("d_margin").all()
 
 
-def test_conform_tells_them_the_same_way(ttabench: Callable[..., Said]) -> None:
-    said = ttabench("conform", "eta[d_margin=0.05]")
-    assert said.code == 0, said.out
-    assert said.err == "ttabench: warning: eta: d_margin 0.05 < 1/√C = 0.447 rejects all confident samples\n"
+def test_conform_tells_them_the_same_way(ttabench: Callable[..., Output]) -> None:
+    output = ttabench("conform", "eta[d_margin=0.05]")
+    assert output.code == 0, output.out
+    assert (
+        output.err == "ttabench: warning: eta: d_margin 0.05 < 1/√C = 0.447 rejects all confident samples\n"
+    )

@@ -78,9 +78,9 @@ def ttabench(python: Path, where: Path, *arguments: str | Path) -> str:
 
 
 def test_it_lists_its_methods(python: Path, tmp_path: Path) -> None:
-    said = ttabench(python, tmp_path, "list", "methods")
+    output = ttabench(python, tmp_path, "list", "methods")
     for method in ("source", "tent", "quantile", "foa"):
-        assert method in said
+        assert method in output
 
 
 @pytest.mark.usefixtures("classifiers")
