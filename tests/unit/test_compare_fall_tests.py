@@ -175,5 +175,9 @@ def test_a_damaged_bitmap_is_named(tmp_path: Path) -> None:
         if "correct" in line:
             line["correct"] = line["correct"][:8]
     shard.write_bytes(b"".join(map(encode, lines)))
-    with pytest.raises(UserError, match="a cell of 80 images stores the correctness of 48"):
+    with pytest.raises(UserError) as problem:
         compare(run, other)
+    assert str(problem.value) == (
+        f"{other}: a cell of 80 images stores the correctness of 48; "
+        "the folder is damaged: restore it, or run the sweep again."
+    )

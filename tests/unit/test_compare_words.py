@@ -13,11 +13,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from rich import box
 from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+from scipy import stats
 
 from tests.unit.made_cells import cells, spoil, where
-from tests.unit.stored_results import folder
+from tests.unit.stored_results import CELL, folder, measured
 from ttabench.errors import UserError
+from ttabench.records import encode
 from ttabench.store import Store
 from ttabench_reports.compare import (
     as_json,
@@ -32,6 +37,7 @@ from ttabench_reports.compare import (
 )
 from ttabench_reports.compare.cards import ABSENT, Difference, differences
 from ttabench_reports.compare.diff import Diff
+from ttabench_reports.compare.fall_tests import cells_fell, mean_fell
 from ttabench_reports.compare.gate import KEY, Bounds, Comparison
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.terminal import NOTHING, describe, describe_mean, difference_lines, p_text
@@ -98,6 +104,28 @@ def test_everything_that_a_terminal_shows() -> None:
         f"FAILED: {COUNTS} (bounds: 1 points for a cell, 0.3 for a mean; α = 0.05).",
     ]
     assert "nothing recorded differs" in NOTHING.lower()
+
+
+def test_how_it_looks() -> None:
+    """Falls and headings are bold, warnings yellow; numbers stand right and never wrap, names fold."""
+    parts = render(replace(with_everything(), warnings=("careful",))).renderables  # type: ignore[union-attr]
+    tables = [part for part in parts if isinstance(part, Table)]
+    assert [table.title for table in tables] == [
+        "Means that moved", "Cells that fell by more than 1 points", "Cells that moved within the bound"
+    ]  # fmt: skip
+    for table in tables:
+        assert (table.title_justify, table.box, table.padding) == ("left", box.SIMPLE_HEAD, (0, 0, 0, 0))
+        assert not table.pad_edge
+        assert {(column.overflow, column.justify) for column in table.columns[:4]} == {("fold", "left")}
+        assert {(column.justify, column.no_wrap) for column in table.columns[4:]} == {("right", True)}
+    assert [[row.style for row in table.rows] for table in tables] == [["bold"], ["bold"], [""]]
+    texts = [part for part in parts if isinstance(part, Text)]
+    bold = [str(part) for part in texts if part.style == "bold"]
+    assert bold == ["Cells that lost their number: 1", "Missing cells: 1", "What may have moved them"]
+    assert [str(part) for part in texts if part.style == "yellow"] == ["warning: careful"]
+    assert [str(span.style) for span in texts[-1].spans] == ["bold red"]
+    (passed,) = render(compare(cells(), cells())).renderables  # type: ignore[union-attr]
+    assert [str(span.style) for span in passed.spans] == ["bold green"]
 
 
 def test_where_nothing_moved_the_verdict_stands_alone() -> None:
@@ -263,6 +291,7 @@ def test_junit_has_a_suite_for_each_architecture_and_dataset_with_its_own_cells(
     root = ElementTree.fromstring(junit(compare(frame, gone)))
     failures = {suite.get("name"): suite.get("failures") for suite in root}
     assert failures == {"cct on a": "0", "resnet18 on a": "0", "cct on b": "1", "resnet18 on b": "0"}
+    assert list(failures) == ["cct on a", "resnet18 on a", "cct on b", "resnet18 on b"]
     (failed,) = (case for case in root.iter("testcase") if len(case))
     assert failed.get("name") == "tent, severity 5: cells"
 
@@ -416,6 +445,44 @@ def test_a_folder_is_one_side_with_its_bitmaps_and_cards(tmp_path: Path) -> None
     assert (table.name, table.whole, table.bitmaps) == ("the candidate", False, {})
     with pytest.raises(UserError, match=r"no cells; run 'ttabench sweep' first\.$"):
         side(Store.create(tmp_path / "empty", {}).root)
+
+
+def test_of_two_records_of_a_cell_the_later_generation_counts_whatever_the_clock(tmp_path: Path) -> None:
+    path = folder(tmp_path / "one", right("fog"))
+    (first,) = (path / "cells").glob("*.jsonl")
+    writer = Store.at(path).writer()
+    writer.append(measured(replace(CELL, corruption="fog"), np.zeros(20, bool)))
+    writer.close()
+    for shard, generation, written in ((first, 1, 9e9), (writer.path, 2, 1.0)):
+        records = [json.loads(line) for line in shard.read_text().splitlines()]
+        assert records[0]["generation"] == generation
+        for record in records:
+            record.pop("sum")
+        records[-1]["written"] = written
+        shard.write_bytes(b"".join(map(encode, records)))
+    assert load(path)["accuracy"].tolist() == [0.0]
+
+
+# ---- the tests
+
+
+def packed(*rows: list[int]) -> Any:
+    return np.packbits(np.array(rows, bool), axis=1)
+
+
+def test_each_cell_is_tested_with_its_own_images() -> None:
+    before, after = packed([1, 1, 1, 0, 0], [0, 0, 1, 1, 1]), packed([0, 0, 0, 1, 0], [1, 1, 1, 1, 0])
+    expected = [stats.binomtest(won, lost + won, alternative="less").pvalue for lost, won in ((3, 1), (1, 2))]
+    assert cells_fell(before, after) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("fall", "p"), [(0, 1.0), (1, 0.0), (-1, 1.0)])
+def test_where_all_images_change_alike_the_sign_decides(fall: int, p: float) -> None:
+    """One of two cells loses or gains every image: a change of half a point per image, without variance."""
+    ones, zeros = [1] * 9, [0] * 9
+    before, after = {0: (ones, ones), 1: (ones, zeros), -1: (zeros, ones)}[fall]
+    seeds = np.zeros(2, np.int64)
+    assert mean_fell(packed(before, ones), packed(after, ones), 9, seeds) == p
 
 
 # ---- bounds
