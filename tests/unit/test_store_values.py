@@ -17,7 +17,7 @@ import torch
 
 from ttabench.cell import Result, canonical
 from ttabench.env import machine, processor, versions
-from ttabench.errors import UserError
+from ttabench.errors import UserError, shortened
 from ttabench.protocol import Protocol
 from ttabench.provenance import combined, current_modules
 from ttabench.records import Damaged, decode, encode, is_first_format
@@ -225,6 +225,30 @@ def test_an_option_that_differs_is_named_as_it_is_given(store: Store, option: st
         Store.create(store.root, {**store.sweep(), option: 7})
 
 
+def test_a_folder_holds_its_options_for_people_to_read(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "r", {"methods": ["é"]})
+    assert store.cells == tmp_path / "r" / "cells"
+    assert sorted(path.name for path in store.root.iterdir()) == ["cells", "sweep.json"]
+    assert store.manifest.read_text() == (
+        '{\n  "format": "ttabench-results",\n  "version": 2,\n'
+        '  "sweep": {\n    "methods": [\n      "é"\n    ]\n  }\n}\n'
+    )
+
+
+def test_checking_a_folder_writes_nothing_and_refuses_another_sweep(tmp_path: Path, store: Store) -> None:
+    assert Store(tmp_path / "new").check({}) is None
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(UserError, match="holds the results of another sweep"):
+        store.check({"limit": 7})
+    assert store.check({"limit": 7}, extend=True) == {"methods": ["tent"], "limit": 0}
+    long = tmp_path / ("x" * 300)
+    with pytest.raises(UserError) as problem:
+        Store(long).check({})
+    assert str(problem.value) == (
+        f"{shortened(str(long))} cannot be read (File name too long); choose another folder with --out."
+    )
+
+
 def test_extending_joins_lists_and_takes_the_later_of_other_values(store: Store) -> None:
     Store.create(store.root, {"methods": ["sar", "tent"], "limit": 9, "seeds": [0]}, extend=True)
     assert store.sweep() == {"methods": ["tent", "sar"], "limit": 9, "seeds": [0]}
@@ -405,7 +429,10 @@ def test_a_record_knows_the_environment_above_it_and_its_place(store: Store, res
     assert record.place == f"{path}, line 3"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
     (record,) = store.records()
-    assert record.environment == {}
+    assert (record.environment, len(record.modules) > 5) == ({}, True)
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
+    (record,) = store.records()
+    assert record.modules == {}
 
 
 # ---- lines
@@ -433,6 +460,11 @@ def test_a_damaged_line_is_named(line: bytes, message: str) -> None:
     with pytest.raises(Damaged) as problem:
         decode(line)
     assert str(problem.value) == message
+
+
+def test_a_record_may_hold_a_sum_of_its_own() -> None:
+    record = {"details": {"a": 1, "sum": "x"}, "kind": "result"}
+    assert decode(encode(record)[:-1])["details"] == record["details"]
 
 
 def test_a_line_of_the_first_format_has_no_checksum() -> None:
