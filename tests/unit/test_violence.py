@@ -159,8 +159,8 @@ class Bad(Net):
             while self.how == "grows" and len(held) < 40:
                 held.append(bytearray(b"x") * 100_000_000)
                 time.sleep(0.2)
-            if self.how == "nan":
-                return super().forward(x) * float("nan")
+            if self.how == "nan" and len(x) == 20:  # the images of a cell, not those that find the last layer
+                x = x * float("nan")
         return super().forward(x)
 def bad(how):
     def build_bad(num_classes):
@@ -200,9 +200,8 @@ def test_cells_that_crash_hang_or_grow_are_recorded_and_cost_no_other(tmp_path: 
         },
         "bad:hangs": {"it ran longer than 20 s and was stopped"},
         "bad:grows": {"the worker process grew beyond 1.5 GB of memory, twice, the second time alone"},
-        "bad:nan": reasons["bad:nan"],
+        "bad:nan": {"batch 1: the model returned NaN logits"},
     }
-    assert all("NaN" in reason for reason in reasons["bad:nan"])
     said = subprocess.run(
         [*command, "status", str(out)], env=environment, capture_output=True, text=True, check=True
     ).stdout
