@@ -43,7 +43,7 @@ TRIES = 8  # how often two processes step back from the same cell before both le
 class Lease:
     """A process that works in a results folder, and how far it is.
 
-    name      unique for ever.
+    name      unique; never used again.
     since     when it started, in unix seconds of its own clock; for display.
     progress  how far its work is: ``cell``, ``doing``, ``seen``, ``total``, ``right``, ``scored``.
     """
@@ -186,7 +186,7 @@ class Claims(Watch):
                 self._file(key).touch()
                 if not self._others(key):
                     return True
-                self.release(key)  # both asked at the same moment
+                self.release(key)  # both processes claimed it at the same moment
                 time.sleep(random.uniform(0, 0.05))
         except OSError as problem:
             raise self._unwritable(problem) from None

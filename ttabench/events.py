@@ -1,4 +1,4 @@
-"""What a worker tells while it runs cells. Light to import: executors pass these on without torch."""
+"""What a worker reports while it runs cells. Light to import: executors pass these on without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find methods, reports and figures through entry points, built-in ones and those of other packages alike."""
+"""Find methods, reports and figures through entry points, built-in ones and those of other packages."""
 
 from __future__ import annotations
 

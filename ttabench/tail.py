@@ -18,7 +18,7 @@ def sizes(root: Path) -> dict[str, int]:
 
 
 class Tail:
-    """The results that are stored after `start`, see :func:`sizes`, by whatever process.
+    """The results that are stored after `start`, see :func:`sizes`.
 
     Each look reads only what is new. Lines that are still being written are left for the next look.
     """

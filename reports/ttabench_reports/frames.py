@@ -114,7 +114,7 @@ def _borrow(frame: pd.DataFrame, column: str, same: list[str]) -> pd.DataFrame:
 
 
 def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:
-    """What tells rows apart that share `within`: ``batch size 64, lr=0.001``; "" for a row on its own."""
+    """What differs between rows that share `within`: ``batch size 64, lr=0.001``; "" for a row on its own."""
     names = list(among)
     index = list(rows.index)
     texts: dict[Any, list[str]] = {i: [] for i in index}

@@ -149,7 +149,7 @@ def split(corruptions: set[str]) -> tuple[list[str], list[str]]:
     """(the columns that a mean is over, the extra ones), each in canonical order.
 
     The fifteen where any of them is there; else everything is main, so that a sweep over the
-    extra corruptions alone, or over somebody's own, has a mean too.
+    extra corruptions alone, or over corruptions of a user, has a mean too.
     """
     ordered = sorted(corruptions, key=corruption_key)
     main = [name for name in ordered if name in CORRUPTIONS]

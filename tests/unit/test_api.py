@@ -117,8 +117,49 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
     assert not result.correct[:10].any()
     with pytest.raises(ttabench.UserError, match="order is 'sorted'"):
         ttabench.evaluate(adapted, images, labels, order="sorted")
-    with pytest.raises(ttabench.UserError, match="an array is float64; expected uint8"):
-        ttabench.evaluate(adapted, images / 255, labels)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "protocol", "says"),
+    [
+        (np.zeros((4, 32, 32, 3)), [0] * 4, {}, "images are float64; expected uint8: pixels of 0 to 255"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0.5] * 4, {}, "labels are float64; expected whole numbers"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 2, 10], {}, "labels are from 0 to 10; the network"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 2, -1], {}, "labels are from -1 to 2; the network"),
+        (np.zeros((0, 32, 32, 3), np.uint8), np.zeros(0, int), {}, "there are no images to score"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batchsize": 2}, "did you mean 'batch_size'"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batch_size": "2"}, "wrong type: batch_size='2'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_scored_is_refused(
+    net: nn.Module, images: object, labels: object, protocol: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.evaluate(ttabench.adapt(net, "source"), images, labels, **protocol)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        (torch.full((4, 3, 32, 32), 200.0), r"images have values outside \[0, 1\]"),
+        (torch.rand(4, 1, 32, 32), r"a batch of images is torch.float32 of shape \(4, 1, 32, 32\)"),
+        (torch.zeros(4, 3, 32, 32, dtype=torch.uint8), "a batch of images is torch.uint8"),
+        (np.zeros((4, 3, 32, 32)), "a batch of images is ndarray; expected a tensor"),
+    ],
+)
+def test_a_batch_that_is_no_images_in_0_to_1_is_refused(net: nn.Module, batch: object, says: str) -> None:
+    adapted = ttabench.adapt(net, "tent")
+    with pytest.raises(ttabench.UserError, match=says):
+        adapted(batch)  # type: ignore[arg-type]
+    with pytest.raises(ttabench.UserError, match=says):
+        adapted.predict(batch)  # type: ignore[arg-type]
+
+
+def test_what_is_no_network_or_no_name_is_refused(net: nn.Module) -> None:
+    with pytest.raises(ttabench.UserError, match="model is of type str; expected"):
+        ttabench.adapt("resnet18", "tent")  # type: ignore[arg-type]
+    with pytest.raises(ttabench.UserError, match="method is of type int; expected"):
+        ttabench.adapt(net, 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("classifiers")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "ttabench"
@@ -33,6 +36,17 @@ def test_the_map_names_every_module_and_folder_of_the_core() -> None:
     assert len(existing) > 20
     missing = sorted(path.name for path in existing - mapped)
     assert not missing, f"CONTRIBUTING's map lacks {missing}"
+
+
+def test_the_map_names_every_folder_of_the_repository() -> None:
+    mapped = {place(name).relative_to(ROOT).parts[0] for files, _ in rows() for name in files}
+    command = ["git", "-C", str(ROOT), "ls-files"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    if not listed:
+        pytest.skip("this is not a clone of the repository")
+    folders = {name.partition("/")[0] for name in listed if "/" in name}
+    assert len(folders) > 8
+    assert not folders - mapped, f"CONTRIBUTING's map lacks {sorted(folders - mapped)}"
 
 
 def test_every_name_in_the_map_exists() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
-from ttabench.errors import UserError
+from ttabench.errors import UserError, unknown
 from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
 from ttabench.protocol import Protocol
@@ -22,6 +23,8 @@ from ttabench.scoring import evaluate as score_cell
 from ttabench.source import SourceTensors
 
 __all__ = ["Adapted", "adapt", "evaluate"]
+
+PROTOCOL_FIELDS = tuple(field.name for field in dataclasses.fields(Protocol))
 
 
 class Adapted:
@@ -35,14 +38,35 @@ class Adapted:
 
     def __init__(self, method: Method[Any]) -> None:
         self.method = method
+        self._checked = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored."""
+        """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
+
+        Raises UserError for another shape, and if the first batch has pixels outside [0, 1].
+        """
+        self._check(x)
         return self.method.adapt(x)
 
     def predict(self, x: Tensor) -> Tensor:
-        """The logits (B, C) of the network as it is now; nothing is learned."""
+        """The logits (B, C) of the network as it is now, without learning. Raises as a call does."""
+        self._check(x)
         return self.method.predict(x)
+
+    def _check(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
+            what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise UserError(
+                f"a batch of images is {what}; expected a tensor of floats (B, 3, H, W) in [0, 1]."
+            )
+        if self._checked or not len(x):  # one look: on a GPU, the host waits for it
+            return
+        if x.min() < 0 or x.max() > 1:
+            raise UserError(
+                "images have values outside [0, 1]; pass pixels in [0, 1], and give the normalisation of the "
+                "network with mean= and std= of ttabench.adapt."
+            )
+        self._checked = True
 
     def reset(self) -> None:
         """Back to the network as it was before the first batch."""
@@ -78,6 +102,14 @@ def adapt(
 
     Raises UserError on an unknown method or setting, and where the method cannot run on the network.
     """
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"model is of type {type(model).__name__}; expected an nn.Module that ends in a linear layer."
+        )
+    if not isinstance(method, str):
+        raise UserError(
+            f"method is of type {type(method).__name__}; expected a name, see ttabench.list_methods()."
+        )
     cls = find_method(method)
     if isinstance(model, Classifier):
         classifier = model
@@ -114,9 +146,12 @@ def evaluate(
               size and mode where they are left out.
 
     Returns accuracy in percent, which images were right (N,), seconds, and an alarm ("" if there is none).
-    Raises UserError on a protocol that is none.
+    Raises UserError on images, labels or a protocol that cannot be scored.
     """
     method = adapted.method
+    for name in protocol:
+        if name not in PROTOCOL_FIELDS:
+            raise unknown("field of a protocol", name, PROTOCOL_FIELDS)
     fields: Mapping[str, Any] = {
         "mode": method.mode,
         "batch_size": method.native_batch_size(method.model.num_classes, protocol.get("mode", method.mode)),
@@ -124,11 +159,21 @@ def evaluate(
     }
     try:
         chosen = Protocol(**fields)
-    except (TypeError, ValueError) as problem:
+    except ValueError as problem:
         raise UserError(f"{problem}.") from None
+    except TypeError:
+        given = ", ".join(f"{name}={value!r}" for name, value in protocol.items())
+        raise UserError(f"a field of the protocol has a value of the wrong type: {given}.") from None
     if chosen.stream:
         raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
-    data = Labelled(_array(images, np.uint8), _array(labels, np.int64))
+    data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
+    if not len(data):
+        raise UserError("there are no images to score.")
+    low, high, classes = int(data.labels.min()), int(data.labels.max()), method.model.num_classes
+    if low < 0 or high >= classes:
+        raise UserError(
+            f"labels are from {low} to {high}; the network has {classes} classes, 0 to {classes - 1}."
+        )
     method.reset()
     return score_cell(method, data, chosen, seed, _device(method.model))
 
@@ -142,10 +187,11 @@ def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settin
     return make_config(cls, texts, base)
 
 
-def _array(values: ArrayLike, dtype: Any) -> NDArray[Any]:
+def _array(what: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
     array = np.asarray(values)
     if not np.can_cast(array.dtype, dtype, "same_kind") or array.dtype.kind == "f":
-        raise UserError(f"an array is {array.dtype}; expected {np.dtype(dtype).name}.")
+        hint = "whole numbers" if what == "labels" else "uint8: pixels of 0 to 255, (N, H, W, 3)"
+        raise UserError(f"{what} are {array.dtype}; expected {hint}.")
     return array.astype(dtype, copy=False)
 
 

@@ -23,12 +23,12 @@ BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
 
 
 def methods() -> list[Fact]:
-    """Every method that can be imported; of the others a warning tells."""
+    """Every method that can be imported; a warning names the others."""
     return _listed("methods", _all_methods)
 
 
 def figures() -> list[Fact]:
-    """Every figure that can be imported; of the others a warning tells."""
+    """Every figure that can be imported; a warning names the others."""
     return _listed("figures", _all_figures)
 
 
@@ -167,7 +167,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
 
 
 def _architectures() -> dict[str, Architecture]:
-    """What methods may ask of the general architectures."""
+    """The facts about the general architectures that methods may require."""
     from ttabench.models.architectures import build as catalog
     from ttabench.models.architectures import names
 
@@ -237,7 +237,7 @@ def _about_settings(config: type[Any]) -> str:
 
 
 def _meanings(config: type[Any]) -> dict[str, str]:
-    """What is said of each setting: in the method's table of symbols, in a comment, in the docstring."""
+    """The meaning of each setting, from the method's table of symbols, in a comment, in the docstring."""
     meanings: dict[str, str] = {}
     for cls in reversed(config.__mro__):
         if cls is not object:

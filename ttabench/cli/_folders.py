@@ -1,4 +1,4 @@
-"""Whether a folder can be written, asked before the work whose results go there."""
+"""Check that a folder can be written, before the work whose results go there begins."""
 
 from __future__ import annotations
 

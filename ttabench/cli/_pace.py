@@ -26,7 +26,7 @@ class Pace:
         self._running[name] = kind, started, part
 
     def finished(self, name: str, kind: str, now: float, seconds: float = 0.0) -> None:
-        """An item is done; it took `seconds`, where nobody saw it start."""
+        """An item is done. `seconds` is its time if :meth:`running` was never called for it."""
         started = self._running.pop(name, (kind, now - seconds, 1.0))[1]
         self._taken[kind].append(now - started)
         self.left[kind] -= 1

@@ -1,7 +1,7 @@
-"""Facts that only importing all methods tells, kept in the cache until code changes. Imports no torch.
+"""Facts that need an import of all methods, kept in the cache until code changes. Imports no torch.
 
 A fact is kept under a hash of every Python file of ttabench and of the packages that register methods,
-reports or figures, and of the versions of the libraries: whatever changes, it is asked for again.
+reports or figures, and of the versions of the libraries. If one of them changes, it is computed again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ttabench.files import replace_file
 
 
 def remembered(question: str, answer: Callable[[], Any], keep: Callable[[Any], bool] = bool) -> Any:
-    """What `answer()` gives (JSON), from the cache where the same code was asked the same question.
+    """The result of `answer()` (JSON), from the cache if the same code has answered this question before.
 
-    keep   whether an answer may be kept; one that tells of a broken package may not.
+    keep   whether an answer may be kept; one with a broken package must not be.
     """
     key = hashlib.sha256(f"{_code()}\0{question}".encode()).hexdigest()[:24]
     file = cache_dir() / "facts" / f"{key}.json"

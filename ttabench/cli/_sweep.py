@@ -264,7 +264,7 @@ def _print_result(display: Display, result: Result) -> None:
 
 
 def _summary(finished: Finished) -> None:
-    """The table of a sweep's cells, made by whatever is registered as the terminal view."""
+    """Print the table of a sweep's cells, made by the report that is registered as `terminal`."""
     frame = finished.store.frame()
     frame = frame[frame["cell_id"].isin(finished.cells)]
     console = Console(highlight=False)

@@ -59,7 +59,7 @@ def _cache(folder: Path) -> list[str]:
 
 
 def _devices() -> str:
-    """The GPUs that torch sees. Where the system has no driver for one, torch is not asked."""
+    """The GPUs that torch sees. Without a driver of a GPU, torch is not imported."""
     if sys.platform.startswith("linux") and not any(map(Path.exists, map(Path, GPU_DRIVERS))):
         return "cpu only (no driver of a GPU is loaded)"
     import torch

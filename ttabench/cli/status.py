@@ -17,7 +17,7 @@ def status(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
     watch: Annotated[bool, Option("--watch", help="Show it again and again until nothing is left.")] = False,
 ) -> None:
-    """What was asked for, what is done, what runs and where, what failed and why, what is stale."""
+    """Show how far a sweep is: what is done, what runs and where, what failed and why, what is stale."""
     from ttabench.cli._progress_of import Progress
     from ttabench.cli._status import print_status, watch_status
     from ttabench.collector import frozen, paused

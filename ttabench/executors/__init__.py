@@ -63,7 +63,7 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Setup:
-    """What the user asked of an engine.
+    """How the user wants an engine to run.
 
     workers   a number, or ``auto``: what the engine finds.
     device    of the workers: cpu, cuda, cuda:1, or ``auto``.

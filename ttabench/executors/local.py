@@ -47,7 +47,7 @@ def run(
 class Crew:
     """Worker processes that stay for the next jobs; one per environment.
 
-    One thread per process keeps a number the same bit for bit whatever the number of workers. A worker
+    One thread per process keeps a number the same bit for bit with any number of workers. A worker
     that dies is replaced. What is left of its job is done next. What it was at is repeated once, at the end
     and alone in a fresh process; if that dies too, it is given up (:class:`Died`). A cell that runs too long
     is given up at once.

@@ -104,12 +104,12 @@ class WorkerProcess:
         return resident(self._process.pid or 0) > limits.memory
 
     def kill(self) -> None:
-        """Whatever is running is lost, whatever is stored stays."""
+        """Kill the process. The running cell is lost; stored cells are kept."""
         if self._process is not None and self._process.pid is not None:
             self._process.kill()
 
     def stop(self) -> None:
-        """Kill the process and wait until it is gone, but not for ever."""
+        """Kill the process and wait up to two seconds until it has ended."""
         self.kill()
         if self._process is not None and self._process.pid is not None:
             self._process.join(2)

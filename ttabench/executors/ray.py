@@ -56,7 +56,7 @@ def engine(setup: Setup) -> Engine:
 
 
 def connect(address: str = "") -> Any:
-    """The module ray, connected. Raises UserError where it is missing or nobody answers."""
+    """The module ray, connected. Raises UserError if it is missing or no cluster answers."""
     try:
         import ray
     except ImportError as problem:
@@ -169,7 +169,7 @@ def run(
     """Run `jobs` on `workers` actors. The jobs of a lost actor or node are run again, elsewhere.
 
     needs   resources of an actor, as Ray names them.
-    folder  where results are stored: what is there is not run again, whatever Ray lost.
+    folder  where results are stored: cells that are stored there are not run again if Ray loses a node.
     Raises UserError where no actor can start, and what a job raises.
     """
     ray = connect()

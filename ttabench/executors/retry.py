@@ -23,7 +23,7 @@ class Attempt:
 
 
 class Stored:
-    """The results that come into a folder from now on, whoever stores them."""
+    """The results that any process stores in a folder from now on."""
 
     def __init__(self, folder: Path) -> None:
         self._tail = Tail(folder, sizes(folder))

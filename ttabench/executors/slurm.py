@@ -77,7 +77,7 @@ def check_available() -> None:
 
 
 def sbatch_parameters(options: Mapping[str, str], device: str, each: int) -> dict[str, Any]:
-    """What submitit is to ask for; the time limit is added when it is known. Raises UserError."""
+    """The parameters for submitit; the time limit is added when it is known. Raises UserError."""
     parameters: dict[str, Any] = {"job_name": "ttabench", "cpus_per_task": each, "setup": []}
     for name in ("partition", "account", "qos", "constraint", "exclude", "nodelist", "gres"):
         if options[name]:

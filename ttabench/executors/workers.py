@@ -25,7 +25,7 @@ def engine(setup: Setup) -> Engine:
 def pick_executor(workers: int, device: str, limits: Limits = NO_LIMITS) -> Executor:
     """What runs jobs: this process for 0 workers, else processes, each bound to its GPU.
 
-    Raises UserError where limits are asked for in this process, which cannot kill itself and go on.
+    Raises UserError for limits without worker processes: this process cannot stop one of its own cells.
     """
     if limits.memory and not resident(os.getpid()):
         raise UserError("--cell-memory watches processes through /proc, which this system does not have.")

@@ -75,7 +75,7 @@ def resolve_trainable(
 ) -> TrainedModel:
     """The classifier that training `name` on `dataset` makes: an architecture of ours, or a Python path.
 
-    Raises UserError on a name that nobody knows, and on models that come with weights.
+    Raises UserError for an unknown name, and for models that come with weights.
     """
     if ":" in name and "/" not in name:
         return TrainedPython(name, dataset, recipe=recipe, epochs=epochs, seed=seed)

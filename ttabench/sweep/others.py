@@ -34,7 +34,7 @@ class Others:
         return self._stored()
 
     def stored(self, cells: Collection[str]) -> list[Result]:
-        """The results of these cells that were stored since the start, by whatever process."""
+        """The results of these cells that any process has stored since the start."""
         self._tail.has()
         return [self._tail.result(key) for key in cells if key in self._tail.stored]
 

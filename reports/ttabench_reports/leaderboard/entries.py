@@ -56,7 +56,7 @@ class Entry:
 class Group:
     """Methods that may be compared: the same images, weights and protocol. Source stands beside them.
 
-    The compute ratio of a paced stream is measured for each method, so it tells no protocols apart.
+    The compute ratio of a paced stream is measured for each method, so it is not part of this comparison.
     """
 
     table: Table

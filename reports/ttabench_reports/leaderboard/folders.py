@@ -86,7 +86,7 @@ def read(paths: Sequence[Path | str]) -> list[Folder]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The last parts of the paths, as many as tell them apart. Raises UserError for a path given twice."""
+    """The last parts of the paths, as many as make them differ. Raises UserError for a path given twice."""
     whole = [path.resolve().parts for path in paths]
     if twice := next((path for n, path in enumerate(paths) if whole.index(whole[n]) < n), None):
         raise UserError(f"{twice} is named twice; name each folder once.")

@@ -116,7 +116,7 @@ def title(tables: Sequence[Table]) -> str:
 
 
 def several(listed: Sequence[Line]) -> Mapping[str, bool]:
-    """Which columns tell lines apart."""
+    """Which columns have more than one value."""
     return {
         "dataset": len({line.table.heading for line in listed}) > 1,
         "seeds": any(line.row.about["seeds"] > 1 for line in listed),

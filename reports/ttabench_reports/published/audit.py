@@ -75,7 +75,7 @@ def mean(values: Sequence[Interval]) -> Interval:
 
 
 def audit() -> list[Finding]:
-    """Every misprint of the published numbers that can be told from the numbers themselves."""
+    """Every misprint of the published numbers that the numbers themselves show."""
     return [one for one, bounds in _recomputed() if not bounds.meets(Interval.of(one.printed))]
 
 

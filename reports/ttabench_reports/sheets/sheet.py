@@ -1,4 +1,4 @@
-"""One printed table, whatever prints it."""
+"""One printed table, in any format."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Line = Sequence[Cell]
 class Group:
     """Lines that belong together, under a heading of their own ("" for none).
 
-    blocks  they are set apart by a little space; a page breaks between rather than within them.
+    blocks  a little space is between them; a page breaks between blocks if possible.
     """
 
     heading: str

@@ -45,7 +45,7 @@ def network(
     """
     try:
         import timm
-    except (ImportError, RuntimeError) as problem:  # the latter with a torchvision made for another torch
+    except (ImportError, RuntimeError) as problem:  # RuntimeError: torchvision was built for another torch
         raise UserError(
             f"{arch} needs timm ({str(problem).splitlines()[0]}): pip install 'ttabench[timm]', with the "
             "torchvision made for the torch installed."
@@ -80,7 +80,7 @@ def _made(timm: Any, arch: str, dataset: Dataset) -> tuple[Any, dict[str, int]]:
         if origin.get("fixed_input_size") and usual != dataset.image_size:
             size = {"img_size": dataset.image_size}
             net = timm.create_model(name, pretrained=False, num_classes=dataset.num_classes, **size)
-    except Exception as problem:  # whatever a constructor does with a size that does not suit it
+    except Exception as problem:  # a constructor may raise anything for a size that it does not support
         first = str(problem).partition("\n")[0]
         raise UserError(
             f"{arch} cannot be made for images of {dataset.image_size} pixels "
@@ -100,7 +100,7 @@ def _check_reachable(arch: str, origin: Mapping[str, Any]) -> None:
         with urlopen(Request(_address(origin), method="HEAD"), timeout=PATIENCE):
             pass
     except HTTPError:
-        return  # somebody answers; what is wrong there timm says
+        return  # the server answers; timm reports any other problem
     except (OSError, ValueError) as problem:
         raise _unavailable(arch, origin, problem) from None
 
