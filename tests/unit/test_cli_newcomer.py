@@ -35,7 +35,9 @@ def test_the_sweep_that_generate_prints_needs_only_what_was_generated(ttabench: 
         "--corruptions", "fog,contrast", "--severities", "1,3", "--workers", "0",
     )  # fmt: skip
     assert made.code == 0, made
-    _, _, command = made.out.strip().partition("is ready: ttabench ")
+    ready, hint = made.out.splitlines()
+    _, _, command = ready.partition("is ready: ttabench ")
+    assert "--archs resnet18_w8" in hint
     listed = ttabench(*shlex.split(command), "--methods", "bn_stats", "--archs", "resnet18_w8", "--dry-run")
     assert listed.code == 0, listed
     assert listed.out.count("bn_stats") >= 4

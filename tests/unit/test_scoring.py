@@ -193,11 +193,11 @@ def test_a_collapse_to_one_class_is_one_whatever_their_number(classes: int, of: 
     assert collapse_alarm(labels, labels) == ""
 
 
-def test_one_class_that_is_there_alone_is_nocollapse_alarm() -> None:
+def test_one_class_that_is_there_alone_is_no_collapse() -> None:
     assert collapse_alarm(np.zeros(9, int), np.zeros(9, int)) == ""
 
 
-def test_few_mistakes_between_two_classes_are_nocollapse_alarm() -> None:
+def test_few_mistakes_between_two_classes_are_no_collapse() -> None:
     labels = np.arange(100) % 2
     assert collapse_alarm(np.where(np.arange(100) < 40, 0, labels), labels) == ""  # 70 : 30
     assert collapse_alarm(np.where(np.arange(100) < 80, 0, labels), labels) != ""  # 90 : 10

@@ -92,7 +92,7 @@ def _archs() -> None:
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
     table(["architecture", "what", "on digits-c", "at 32 px", "at 64 px"], rows)
-    print(f"Members by name: {', '.join(names.MEMBERS)}.")
+    print(f"Also by exact name: {', '.join(names.MEMBERS)}.")
     print(f"Published weights: {', '.join(official_names())}.")
     print(
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "

@@ -60,7 +60,7 @@ class Pair:
 
 
 def figure(*, epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Figure:
-    """A quantile near the data and one far away: what their indices tell of what is left to correct."""
+    """A quantile near the data and one far away: how much of the shift their indices show."""
     return draw(compute(epochs, lr, seed))
 
 

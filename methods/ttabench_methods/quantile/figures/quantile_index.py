@@ -27,7 +27,7 @@ class Index:
 
 
 def figure() -> Figure:
-    """What U_F(z) is: three samples around a quantile, their unit vectors, and the mean of these."""
+    """The quantile index U_F(z): three samples around z, their unit vectors, and the mean of these."""
     return draw(compute())
 
 

@@ -13,7 +13,7 @@ SHOWN = (0.0, 0.05, 0.5, 1.0)
 
 
 def figure(*, epochs: int = 120, lr: float = 1.0, start: float = 30.0, seed: int = 0) -> Figure:
-    """Two classes that swap when started near a symmetry (start: degrees; 180 is right); as six-blobs."""
+    """Two classes that swap if matching starts near a symmetry (start: degrees; 180 is correct)."""
     return draw(compute(epochs, lr, start, seed))
 
 
