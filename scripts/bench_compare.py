@@ -20,7 +20,7 @@ from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import Protocol
 from ttabench.records import encode
-from ttabench.store import Store
+from ttabench.store import Store, environment
 
 IMAGES = 10_000
 CELL = Cell(
@@ -34,6 +34,7 @@ def make(path: Path, rows: int, lost: float) -> Path:
     store, rng = Store.create(path, {"methods": ["tent"]}), np.random.default_rng(0)
     hard = np.random.default_rng(1).random((50, IMAGES))
     with (store.cells / "made.jsonl").open("wb") as file:
+        file.write(encode({"kind": "environment", "generation": 1, **environment("cpu")}))
         places = itertools.product(range(rows // 15), CORRUPTIONS)
         for number, (place, corruption) in enumerate(places):
             right = hard[number % 50] < 0.8

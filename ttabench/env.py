@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -22,10 +23,10 @@ def cache_dir() -> Path:
     return user_cache_path("ttabench", appauthor=False)
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that can change a number."""
+def versions(further: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of Python and of the libraries that can change a number; `further` names other ones."""
     installed = {"python": platform.python_version()}
-    for name in RECORDED:
+    for name in (*RECORDED, *further):
         try:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

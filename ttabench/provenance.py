@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ttabench.env import RECORDED
 from ttabench.registry import METHODS, entry_points
 
-__all__ = ["changes", "combined", "current_modules", "imported_modules"]
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+__all__ = ["changes", "combined", "current_modules", "imported_modules", "libraries"]
+
+OWN = ("ttabench", "ttabench_methods")
+"""The packages of ttabench; methods of other distributions may build on them."""
 
 # Modules that every result depends on. The imports of `ttabench.worker` are not followed: it also stores
 # results, resolves names and loads weights, which are in the identity of the cell.
@@ -53,18 +63,26 @@ NEUTRAL = (
     "ttabench.registry",
     "ttabench.unit",
     "ttabench.unlabelled",
+    "ttabench_methods.references",
 )
 READERS = {  # by the first words of a name; the first that fits counts
     "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),  # corrupted here, on first use
     "cifar10-c-bar": ("ttabench.data.published.cifar_bar", "ttabench.corruptions.engine"),
     "cifar10.1": ("ttabench.data.published.natural_shifts",),
     "cifar": ("ttabench.data.published.cifar",),
-    "own": ("ttabench.data.own.own_dataset",),
+    "own": ("ttabench.data.own.own_arrays", "ttabench.data.own.own_image_folders"),
     "imagenet-c": ("ttabench.data.published.imagenet",),
     "imagenet-": ("ttabench.data.published.natural_shifts",),
     "folders": ("ttabench.data.published.imagenet",),
 }
 NETWORKS = "ttabench.models.architectures.build"
+EXTERNAL = {  # networks of other packages, by the prefix of their names: what makes them, distributions
+    "hf": ("ttabench.models.external.huggingface", ("transformers",)),
+    "official": ("ttabench.models.external.official", ()),
+    "robustbench": ("ttabench.models.external.robustbench", ("robustbench", "timm")),
+    "timm": ("ttabench.models.external.timm", ("timm",)),
+    "torchvision": ("ttabench.models.external.torchvision", ("torchvision",)),
+}
 STREAMS = {  # further modules of cells that are more than one corruption, by what stands in its place
     "mixed": ("ttabench.data.mixed",),
     "recurring": ("ttabench.streams.cell",),
@@ -73,29 +91,95 @@ STREAMS = {  # further modules of cells that are more than one corruption, by wh
 }
 
 
-def current_modules(method: str, dataset: str, corruption: str = "") -> Mapping[str, str]:
+def current_modules(method: str, dataset: str, corruption: str = "", arch: str = "") -> Mapping[str, str]:
     """Module → hash of its code, for a method on a dataset; {} if the method is not installed.
 
     corruption   of the cell; it matters where it is one of :data:`STREAMS`.
+    arch         of the cell; it matters where it is a network of the user, ``package.module:callable``, or of
+                 another package.
     """
-    return _current_modules(method, dataset, STREAMS.get(corruption, ()))
+    return _current_modules(method, dataset, STREAMS.get(corruption, ()), _module_of(arch), _prefix(arch))
 
 
 @cache
-def _current_modules(method: str, dataset: str, further: tuple[str, ...]) -> Mapping[str, str]:
+def _current_modules(
+    method: str, dataset: str, further: tuple[str, ...], network: str, prefix: str
+) -> Mapping[str, str]:
     points = entry_points(METHODS)
     if method not in points:
         return {}
-    method_module = points[method].module
-    roots = [method_module, *SCORING, *_readers(dataset), NETWORKS, *further]
-    followed = _follow(roots, (method_module.partition(".")[0], "ttabench"))
-    return {name: module_hash(name) for name in sorted({*followed, *ALONE})}
+    roots = [*SCORING, *_readers(dataset), NETWORKS, *further]
+    followed = {*_follow(roots, OWN), *_code_of(method), *(_network_code(network) if network else ())}
+    alone = (*ALONE, EXTERNAL[prefix][0]) if prefix else ALONE
+    return {name: module_hash(name) for name in sorted({*followed, *alone})}
+
+
+@cache
+def libraries(method: str, arch: str) -> tuple[str, ...]:
+    """Names of the distributions that a result needs besides `env.RECORDED`, sorted.
+
+    They are those of the networks of other packages (``timm/NAME``), and what the modules of another
+    distribution's method and of a network of the user import.
+    """
+    prefix = _prefix(arch)
+    found = set(EXTERNAL[prefix][1]) if prefix else set()
+    modules: set[str] = set()
+    if method in entry_points(METHODS):
+        modules |= _code_of(method)
+    if network := _module_of(arch):
+        modules |= _network_code(network)
+    strange = [name for name in modules if name.partition(".")[0] not in OWN]
+    if not strange:
+        return tuple(sorted(found))
+    from importlib.metadata import packages_distributions
+
+    imported = {each for name in strange if (file := _file(name)) for each in _imports(file, name)}
+    tops = {each.partition(".")[0] for each in imported}
+    known = packages_distributions()
+    here = {name.partition(".")[0] for name in modules}
+    for top in tops - here - {*OWN} - sys.stdlib_module_names:
+        found |= set(known.get(top, ()))
+    return tuple(sorted(found - {*RECORDED}))
+
+
+def _module_of(arch: str) -> str:
+    """The module of ``package.module:callable``; "" for every other name."""
+    module, colon, _ = arch.partition(":")
+    return module if colon and "/" not in module else ""
+
+
+def _prefix(arch: str) -> str:
+    """The prefix of a network of another package, such as ``timm``; "" for every other name."""
+    prefix, slash, _ = arch.partition("/")
+    return prefix if slash and prefix in EXTERNAL else ""
+
+
+@cache
+def _code_of(method: str) -> set[str]:
+    """The modules of a method, with those that they import from its distribution and from ttabench."""
+    point = entry_points(METHODS)[method]
+    packages = _packages(getattr(point, "dist", None))
+    top = point.module.partition(".")[0]
+    return _follow([point.module], (*OWN, top, *packages), beside=top)
+
+
+@cache
+def _network_code(module: str) -> set[str]:
+    """The modules of a network of the user; none where it cannot be found."""
+    top = module.partition(".")[0]
+    return _follow([module], (*OWN, top), beside=top)
+
+
+def _packages(dist: Distribution | None) -> set[str]:
+    """The top packages that a distribution installed; editable installs do not list theirs."""
+    files = dist.files or () if dist is not None else ()
+    return {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
 
 
 @cache
 def shared_code(dataset: str) -> str:
     """SHA-256 (hex) of all code that a number on a dataset depends on, except that of its method."""
-    followed = _follow([*SCORING, *_readers(dataset), NETWORKS], ("ttabench",))
+    followed = _follow([*SCORING, *_readers(dataset), NETWORKS], OWN)
     return combined({name: module_hash(name) for name in followed})
 
 
@@ -108,7 +192,14 @@ def combined(modules: Mapping[str, str]) -> str:
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Differences between stored and current modules, such as ``ttabench/nn/updates.py changed``."""
+    """Differences between stored and current modules, such as ``ttabench/nn/updates.py changed``.
+
+    Nothing imports a further module of ttabench unless another one changed. One that is new by itself is
+    one that earlier versions did not record, and no difference.
+    """
+    new = now.keys() - then.keys()
+    if all(name.partition(".")[0] in OWN for name in new) and then.items() <= now.items():
+        return []
     texts = []
     for name in sorted({*then, *now}):
         if name not in now:
@@ -153,8 +244,11 @@ def imported_modules(module: str) -> dict[str, frozenset[str]]:
     return {name: _imports(file, name) for name in _follow([module], (top,)) if (file := _file(name))}
 
 
-def _follow(roots: Iterable[str], tops: tuple[str, ...]) -> set[str]:
-    """The roots and all modules of the packages `tops` that they import, directly or not; no neutral ones."""
+def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> set[str]:
+    """The roots and all modules of the packages `tops` that they import, directly or not; no neutral ones.
+
+    beside   a top package: what stands in one project folder with it counts like `tops`.
+    """
     seen: set[str] = set()
     queue = list(roots)
     while queue:
@@ -162,16 +256,37 @@ def _follow(roots: Iterable[str], tops: tuple[str, ...]) -> set[str]:
         if name in seen or _is_neutral(name) or (file := _file(name)) is None:
             continue
         seen.add(name)
-        queue += [module for module in _imports(file, name) if module.partition(".")[0] in tops]
+        parent = name.rpartition(".")[0]
+        if parent and name.partition(".")[0] not in OWN:  # its `__init__` runs too; those of OWN do nothing
+            queue.append(parent)
+        for module in _imports(file, name):
+            top = module.partition(".")[0]
+            if top in tops or (beside and _in_one_project(top, beside)):
+                queue.append(module)
     return seen
+
+
+@cache
+def _in_one_project(one: str, other: str) -> bool:
+    """Whether two top packages stand in one folder, and it is none that packages are installed into."""
+    folder = _folder(one)
+    return folder is not None and folder == _folder(other) and not any(folder.glob("*.dist-info"))
+
+
+def _folder(top: str) -> Path | None:
+    """Where a top package or module stands."""
+    if top in sys.stdlib_module_names or (spec := _spec(top)) is None:
+        return None
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
+    if not places and spec.origin is not None:
+        places = [Path(spec.origin)]
+    return places[0].resolve().parent if places else None
 
 
 def _is_neutral(name: str) -> bool:
     top, dot, _ = name.partition(".")
-    if not dot:  # the top package of a distribution contains no code that changes results
+    if not dot:  # the top package contains no code that changes results
         return top == "ttabench"
-    if top != "ttabench":
-        return name.endswith(".references")
     return any(name == neutral or name.startswith(f"{neutral}.") for neutral in NEUTRAL)
 
 
@@ -201,20 +316,25 @@ def _imports(file: Path, module: str) -> frozenset[str]:
 def _file(name: str) -> Path | None:
     """The Python file of a module. Only its top package is imported."""
     top, *rest = name.split(".")
-    try:
-        spec = find_spec(top)
-    except (ImportError, ValueError):
+    spec = _spec(top)
+    if spec is None:
         return None
-    if spec is None or spec.origin is None:
-        return None
-    if not rest:
-        return Path(spec.origin)
+    if not rest:  # a folder without `__init__.py` has no file of its own
+        return Path(spec.origin) if spec.origin is not None and spec.has_location else None
     for folder in spec.submodule_search_locations or ():
         path = Path(folder).joinpath(*rest)
         for file in (path / "__init__.py", path.with_suffix(".py")):
             if file.is_file():
                 return file
     return None
+
+
+def _spec(top: str) -> ModuleSpec | None:
+    """Where Python finds a top package or module; in the last place in the current folder, as models are."""
+    try:
+        return find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
+    except (ImportError, ValueError):
+        return None
 
 
 def _path(name: str) -> str:

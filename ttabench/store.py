@@ -17,7 +17,7 @@ import sys
 import time
 import typing
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -29,8 +29,8 @@ from ttabench.env import machine, processor, versions
 from ttabench.errors import UserError, shortened
 from ttabench.files import replace_file
 from ttabench.protocol import Protocol
-from ttabench.provenance import STREAMS, changes, combined, current_modules
-from ttabench.records import Damaged, decode, encode, is_first_format
+from ttabench.provenance import STREAMS, changes, combined, current_modules, libraries
+from ttabench.records import MARK, Damaged, decode, encode, is_first_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,13 +104,7 @@ class Record:
     @property
     def changes(self) -> tuple[str, ...]:
         """Changes in this code since then, e.g. ``ttabench/nn/updates.py changed``; () if there are none."""
-        if self.data["status"] == "n/a":
-            return ()
-        if not self.modules:
-            return ("it was stored by a version that did not record its code",)
-        cell = self.data["cell"]
-        what = cell["corruption"] if cell["corruption"] in STREAMS else ""
-        return _changes(self.source, cell["method"], cell["dataset"], what, self.modules)
+        return code_changes(self.data, self.modules)
 
     @property
     def stale(self) -> bool:
@@ -124,9 +118,28 @@ class Modules(dict[str, str]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
+def code_changes(data: Mapping[str, Any], modules: Modules) -> tuple[str, ...]:
+    """:attr:`Record.changes` of stored data, made with the code in `modules`."""
+    if data["status"] == "n/a":
+        return ()
+    if not modules:
+        return ("it was stored by a version that did not record its code",)
+    cell = data["cell"]
+    what = cell["corruption"] if cell["corruption"] in STREAMS else ""
+    network = cell["arch"] if ":" in cell["arch"] or "/" in cell["arch"] else ""
+    return _changes(cell["method"], cell["dataset"], what, network, modules)
+
+
 @lru_cache(maxsize=4096)
-def _changes(source: str, method: str, dataset: str, corruption: str, modules: Modules) -> tuple[str, ...]:
-    return tuple(changes(modules, current_modules(method, dataset, corruption)))
+def _changes(method: str, dataset: str, corruption: str, arch: str, modules: Modules) -> tuple[str, ...]:
+    now = current_modules(method, dataset, corruption, arch)
+    return tuple(changes(modules, now)) if now else (f"{method} is not installed",)
+
+
+def brief_changes(texts: Sequence[str], shown: int = 3) -> str:
+    """The first of `changes` in one text, e.g. ``ttabench/nn/updates.py changed and 4 more``."""
+    more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
+    return ", ".join(texts[:shown]) + more
 
 
 class Store:
@@ -332,6 +345,7 @@ class Writer:
         self._device = device
         self._file: int | None = None
         self._known: set[str] = set()
+        self._further: tuple[str, ...] = ()  # libraries in the environment that was written last
 
     def append(self, result: Result) -> None:
         """Append a result; it is on disk when this returns. Raises UserError on a full disk."""
@@ -339,11 +353,14 @@ class Writer:
 
     def extend(self, results: Iterable[Result]) -> None:
         """Append results, all or none of them. Raises UserError on a full disk."""
-        lines, known = [], set(self._known)
+        lines, known, further = [], set(self._known), self._further
         for result in results:
             cell = result.cell
-            modules = current_modules(cell.method, cell.dataset, cell.corruption)
+            modules = current_modules(cell.method, cell.dataset, cell.corruption, cell.arch)
             source = combined(modules)
+            if (needed := libraries(cell.method, cell.arch)) != further:
+                lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
+                further = needed
             if source and source not in known:
                 lines.append(encode({"kind": "code", "source": source, "modules": dict(modules)}))
                 known.add(source)
@@ -353,7 +370,7 @@ class Writer:
             if self._file is None:
                 self._open()
             self._write(b"".join(lines))
-            self._known = known
+            self._known, self._further = known, further
 
     def _open(self) -> None:
         folder = self.path.parent
@@ -411,10 +428,13 @@ def _holds_results_folders(folder: Path) -> bool:
 UNKNOWN = Modules()
 
 
-def environment(device: str) -> dict[str, Any]:
-    """The environment of results of this process: device, threads, versions, machine, processor."""
+def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:
+    """The environment of results of this process: device, threads, versions, machine, processor.
+
+    further   libraries whose versions count too, see `provenance.libraries`.
+    """
     return {
-        "device": device, "threads": _threads(), "versions": versions(), "machine": machine(),
+        "device": device, "threads": _threads(), "versions": versions(further), "machine": machine(),
         "processor": processor(device),
     }  # fmt: skip
 
@@ -453,10 +473,12 @@ def _read_shard(shard: Path, quick: bool = False) -> Iterator[Record]:
             data = decode(line, first_format=old)
             if data["kind"] == "environment":
                 environment = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
-            elif data["kind"] == "code":
+            elif data["kind"] == "code" and not old:  # the first format had none
                 code[data["source"]] = Modules(data["modules"])
             elif data["kind"] == "result":
-                _check(data, quick)
+                if not environment:
+                    raise Damaged("no environment stands before it")
+                check_result(data, quick)
                 modules = code.get(data["source"], UNKNOWN)
                 yield Record(data, str(data["source"]), modules, environment, place)
         except Damaged as problem:
@@ -474,8 +496,16 @@ def _whole_lines(shard: Path) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line without newline) of each line; an incomplete last one is left out."""
     with shard.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if line.endswith(b"\n"):
-                yield number, line[:-1]
+            if line.endswith(b"\n") or _is_whole(line[:-1]):  # the latter where the newline was damaged
+                yield number, line.removesuffix(b"\n")
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is a complete record."""
+    try:
+        return MARK in line and bool(decode(line))
+    except Damaged:
+        return False
 
 
 OPTIONAL = {"history", "baseline"}  # stored where they are not empty
@@ -484,7 +514,7 @@ PROTOCOL = {field.name: field.default for field in fields(Protocol)}
 STATUSES = typing.get_args(Status)
 
 
-def _check(data: dict[str, Any], quick: bool) -> None:
+def check_result(data: dict[str, Any], quick: bool = False) -> None:
     """Raises Damaged or another ValueError where a result is not one, or its id that of another cell."""
     cell = data["cell"]
     if cell.keys() - OPTIONAL != CELL_KEYS or cell["protocol"].keys() - PROTOCOL.keys():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ttabench.cell import Cell, Result
 from ttabench.events import Done, Elsewhere, Emit
+from ttabench.provenance import current_modules
 from ttabench.sharing import Share
 from ttabench.worker_state import WorkerState
 
@@ -41,6 +42,9 @@ class Unit:
         return tuple(cell for chain in self.chains for cell in chain)
 
     def __call__(self, emit: Emit, state: WorkerState) -> Done:
+        # Hashed and remembered before the code is imported, since its files may change during the sweep.
+        for cell in self.cells:
+            current_modules(cell.method, cell.dataset, cell.corruption, cell.arch)
         from ttabench.worker import Worker
 
         def stored(result: Result) -> None:

@@ -24,7 +24,8 @@ from ttabench.events import CellProgress, Emit
 from ttabench.executors import Died, Executor
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
-from ttabench.store import Record, Store, environment
+from ttabench.provenance import libraries
+from ttabench.store import Record, Store, brief_changes, environment
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
 
@@ -37,7 +38,6 @@ Six times the largest share of 48 cells made with AVX-512 and again with AVX2, s
 """
 
 Verdict = Literal["same", "within", "differs", "failed", "other weights"]
-CHANGES = 3  # changed modules that a message names
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def run(
             raise UserError(f"{event.job.cells[-1]}: {event.reason}.")
         for result in event:
             if (stored := waiting.pop(result.cell.cell_id, None)) is not None:
-                yield compare(stored, result, here(device or _stored(stored)))
+                yield compare(stored, result, here(device or _stored(stored), result.cell))
 
 
 def _jobs(records: Sequence[Record], device: str) -> list[Rerun]:
@@ -227,9 +227,9 @@ def allowed(n_images: int) -> int:
     return max(1, int(BOUND * n_images))
 
 
-def here(device: str) -> dict[str, Any]:
-    """The environment of a worker on this machine: executors give each one thread."""
-    return {**environment(device), "threads": 1}
+def here(device: str, cell: Cell) -> dict[str, Any]:
+    """The environment of a worker that runs a cell on this machine: executors give each one thread."""
+    return {**environment(device, libraries(cell.method, cell.arch)), "threads": 1}
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -253,7 +253,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _other_weights(record: Record, other: str, device: str) -> Check:
     """A cell whose weights the recipe does not give here: a failure on the same kind of machine only."""
     stored = record.result
-    other_kind = differences(record.environment, here(device))
+    other_kind = differences(record.environment, here(device, stored.cell))
     was = stored.cell.checkpoint[:12]
     note = (
         f"the recipe trains other weights here: {other[:12]} instead of {was}, so no number can be compared"
@@ -276,10 +276,7 @@ def _check(
 
 def _code(record: Record) -> list[str]:
     changes = record.changes
-    if not changes:
-        return []
-    more = f" and {len(changes) - CHANGES} more" if len(changes) > CHANGES else ""
-    return [f"made with other code: {', '.join(changes[:CHANGES])}{more}"]
+    return [f"made with other code: {brief_changes(changes)}"] if changes else []
 
 
 def _right(result: Result) -> NDArray[np.bool_]:

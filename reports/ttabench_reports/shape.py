@@ -20,7 +20,7 @@ Kind = Literal["source", "method", "increase", "published"]
 OFFLINE, STALE, PUBLISHED = "†", "‡", "§"
 LEGEND = {
     OFFLINE: "offline: sees all unlabelled test images before any is scored",
-    STALE: "stale: measured with another version of the method's code than the one installed",
+    STALE: "stale: measured with other code than is installed",
     PUBLISHED: "published, not measured here; the setting may be another",
 }
 LABEL = ""  # the "column" of a row's label, for footnotes that are about the whole row

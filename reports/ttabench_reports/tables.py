@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.store import ASKED, MISSING
+from ttabench.store import ASKED, MISSING, brief_changes
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import reliabilities, total
 from ttabench_reports.frames import CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
@@ -137,6 +137,11 @@ class _Numbers:
         self.reliabilities = reliabilities(frame)
         self.windows = windows(frame)
         self.orders = orders(frame)
+        self.changed: dict[int, list[str]] = {}  # of the code, for rows with stale cells
+        stale = frame.loc[frame["stale"], ["row", "stale_because"]].drop_duplicates()
+        for row, because in stale.itertuples(index=False):
+            known = self.changed.setdefault(row, [])
+            known += [text for text in filter(None, because.split("; ")) if text not in known]
         self.troubles: dict[int, list[Any]] = {}
         remarkable = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(
             ok=frame["accuracy"].notna()
@@ -241,6 +246,8 @@ def _row(member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra
     )
     offline = member["mode"] == "offline" and member["measured"] and not source
     row.flags = (OFFLINE if offline else "") + (STALE if member["stale"] else "")
+    if changed := numbers.changed.get(number):
+        row.remark(LABEL, f"since then {brief_changes(changed)}")
     for name, over in ((MEAN, main), (MEAN_EXTRA, extra)):
         if over:
             row.values[name], row.sd[name] = numbers.mean(number, over)

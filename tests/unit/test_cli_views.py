@@ -15,7 +15,8 @@ import pytest
 from tests.unit.conftest import Said
 from ttabench import registry
 from ttabench.cell import Result
-from ttabench.store import Store
+from ttabench.provenance import current_modules
+from ttabench.store import Store, _changes
 
 Run = Callable[..., Said]
 
@@ -278,3 +279,20 @@ def test_methods_that_a_report_leaves_out_are_not_called_missing(
         assert said.code == 0, said.err
         assert ("Asked for, but not measured: BNStats" in (out / "tables.md").read_text()) is missing
         assert "not measured: SAR" not in (out / "tables.md").read_text()
+
+
+def test_report_names_what_is_stale_and_why_in_every_table(
+    ttabench: Run, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = dict(current_modules("tent", "digits-c"))
+    then = now | {"ttabench.nn.batch_norm": "0" * 16}
+    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
+    _changes.cache_clear()
+    said = ttabench("report", results, "--out", tmp_path / "out", "--format", "csv,latex,markdown,html")
+    _changes.cache_clear()
+    assert said.code == 0
+    assert "stale cell of tent: ttabench/nn/batch_norm.py changed since" in said.err.replace("cells", "cell")
+    tex = ["per_corruption_digits-c-severity-5.tex", "summary.tex", "statistics.tex"]
+    for name in (*tex, "tables.md", "cells.csv", "summary.csv", "results.html"):
+        text = (tmp_path / "out" / name).read_text().replace("\\_", "_").replace("\\allowbreak ", "")
+        assert "ttabench/nn/batch_norm.py changed" in text, name

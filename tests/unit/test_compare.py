@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,12 @@ from rich.console import Console
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.store import Store
-from ttabench_reports.compare import compare, load, render
+from ttabench.provenance import current_modules
+from ttabench.records import decode, encode
+from ttabench.store import Store, _changes
+from ttabench_reports.compare import as_json, compare, load, render
 from ttabench_reports.csv_files import write_cells
+from ttabench_reports.load import read as load_cells
 
 
 def shifted(frame: pd.DataFrame, points: float, **values: object) -> pd.DataFrame:
@@ -244,3 +248,37 @@ def test_many_falls_are_counted_not_all_listed() -> None:
     assert "and 70 more" in text
     assert "FAILED: 180 the same, 90 fell" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_stale_cells_of_either_side_are_named_with_what_changed(
+    tmp_path: Path, result: Result, other: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (Store.create(tmp_path / name, {"methods": ["tent"]}) for name in ("old", "new"))
+    now = dict(current_modules("tent", "digits-c"))
+    for store, then in ((old, now | {"ttabench.nn.batch_norm": "0" * 16}), (new, now)):
+        monkeypatch.setattr("ttabench.store.current_modules", lambda *_, then=then: then)
+        writer = store.writer()
+        writer.extend([result, other])
+        writer.close()
+    _changes.cache_clear()
+    outcome = compare(old.root, new.root)
+    text = "2 cells of tent in the baseline: ttabench/nn/batch_norm.py changed."
+    assert outcome.stale == (text,)
+    assert text in said(outcome)
+    assert json.loads(as_json(outcome))["stale"] == [text]
+    write_cells(load_cells([old.root]), tmp_path / "cells.csv")
+    assert compare(tmp_path / "cells.csv", new.root).stale == (text,)
+    assert compare(new.root, new.root).stale == ()
+    _changes.cache_clear()
+
+
+def test_a_record_of_another_cell_is_refused(tmp_path: Path, result: Result, other: Result) -> None:
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    writer = store.writer()
+    writer.append(result)
+    writer.close()
+    *head, line = writer.path.read_bytes().splitlines(keepends=True)
+    data = {**decode(line.rstrip()), "cell": other.cell.to_json()}
+    writer.path.write_bytes(b"".join([*head, encode({k: v for k, v in data.items() if k != "sum"})]))
+    with pytest.raises(UserError, match=r"line 3, .* its id is not that of its cell"):
+        compare(store.root, store.root)

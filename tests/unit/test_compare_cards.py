@@ -15,6 +15,7 @@ from tests.unit.conftest import Said
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import folder, losing
 from tests.unit.test_compare_fall_tests import draw
+from ttabench.cell import Cell
 from ttabench.protocol import Protocol
 from ttabench.records import encode
 from ttabench.registry import view
@@ -36,6 +37,8 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "re
         for record in records:
             if record["kind"] == kind:
                 change(record)
+            if record["kind"] == "result":
+                record["id"] = Cell.from_json(record["cell"]).cell_id
         shard.write_bytes(b"".join(map(encode, map(without_sum, records))))
     return path
 

@@ -1,48 +1,75 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 
 import pytest
 
-from ttabench import provenance
-from ttabench.provenance import changes, code_hash, combined, current_modules
+from ttabench import provenance, store
+from ttabench.cell import Cell, Result
+from ttabench.provenance import changes, code_hash, combined, current_modules, libraries
+from ttabench.store import Store
+from ttabench.unit import Unit
+from ttabench.worker import Worker
+from ttabench.worker_state import WorkerState
 
-CACHES = (provenance._current_modules, provenance.module_hash, provenance._imports, provenance._file)
+CACHES = (
+    provenance._current_modules, provenance.module_hash, provenance._imports, provenance._file,
+    provenance._code_of, provenance._network_code, provenance._in_one_project, provenance.libraries,
+    store._changes,
+)  # fmt: skip
 
 
 def forget() -> None:
+    importlib.invalidate_caches()
     for cached in CACHES:
         cached.cache_clear()
 
 
+@dataclass
+class Project:
+    """A stranger's folder: files are written into it, and its method is `some_methods.mine`."""
+
+    root: Path
+
+    def write(self, file: str, code: str) -> None:
+        path = self.root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+        forget()
+
+    def modules(self, dataset: str = "digits-c", arch: str = "") -> dict[str, str]:
+        return dict(current_modules("mine", dataset, "fog", arch))
+
+    def changed(self, file: str, code: str, arch: str = "") -> list[str]:
+        """What is reported when a file gets this code."""
+        before = self.modules(arch=arch)
+        self.write(file, code)
+        return changes(before, self.modules(arch=arch))
+
+
 @pytest.fixture
-def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str, str], dict[str, str]]]:
-    """Write a file of a stranger's package and give the modules of its method."""
-    package = tmp_path / "some_methods"
-    package.mkdir()
-    method = "from some_methods import helper, references\nfrom ttabench.nn import entropy\n"
+def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path)
     for name, code in (
         ("__init__", ""),
-        ("mine", method),
+        ("mine", "from some_methods import helper\nfrom ttabench.nn import entropy\nimport other_package\n"),
         ("helper", "A = 1"),
-        ("unused", ""),
-        ("references", ""),
+        ("unused", "A = 1"),
     ):
-        (package / f"{name}.py").write_text(code)
+        made.write(f"some_methods/{name}.py", code)
+    made.write("other_package/__init__.py", "A = 1")
     monkeypatch.syspath_prepend(tmp_path)
     point = SimpleNamespace(module="some_methods.mine")
     monkeypatch.setattr(provenance, "entry_points", lambda group: {"mine": point})
-
-    def write(file: str, code: str) -> dict[str, str]:
-        (package / f"{file}.py").write_text(code)
-        forget()
-        return dict(current_modules("mine", "digits-c"))
-
-    yield write
+    yield made
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("some_methods", "nets")]:
+        del sys.modules[name]
     forget()
 
 
@@ -54,20 +81,98 @@ def test_comments_docstrings_and_layout_are_not_code() -> None:
     assert code_hash(b'A = "text"') != code_hash(b'A = "other"')
 
 
-def test_what_a_method_imports_from_its_distribution_counts(
-    mine: Callable[[str, str], dict[str, str]],
-) -> None:
-    before = mine("helper", "A = 1")
-    assert "some_methods.helper" in before
-    assert mine("helper", "A = 1  # the same") == before
-    assert changes(before, mine("helper", "A = 2")) == ["some_methods/helper.py changed"]
+def test_what_a_method_imports_from_its_distribution_counts(project: Project) -> None:
+    assert "some_methods.helper" in project.modules()
+    assert project.changed("some_methods/helper.py", "A = 1  # the same") == []
+    assert project.changed("some_methods/helper.py", "A = 2") == ["some_methods/helper.py changed"]
+    assert project.changed("some_methods/unused.py", "A = 2") == []
 
 
-@pytest.mark.parametrize("file", ["references", "unused"])
-def test_papers_and_what_is_not_imported_do_not_count(
-    mine: Callable[[str, str], dict[str, str]], file: str
+def test_another_package_of_the_same_project_counts(project: Project) -> None:
+    assert project.changed("other_package/__init__.py", "A = 2") == ["other_package/__init__.py changed"]
+
+
+def test_another_package_of_the_same_installed_distribution_counts_and_no_other(
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert mine(file, "A = 1") == mine(file, "A = 2")
+    (project.root / "numpy-2.0.dist-info").mkdir()  # many distributions stand here
+    project.write("a_stranger.py", "A = 1")
+    project.write("some_methods/mine.py", "import a_stranger, other_package, torch")
+    files = [PurePosixPath(name) for name in ("some_methods/mine.py", "other_package/__init__.py")]
+    point = SimpleNamespace(module="some_methods.mine", dist=SimpleNamespace(files=files))
+    monkeypatch.setattr(provenance, "entry_points", lambda group: {"mine": point})
+    forget()
+    assert project.changed("other_package/__init__.py", "A = 2") == ["other_package/__init__.py changed"]
+    assert {"a_stranger", "torch"}.isdisjoint(project.modules())
+
+
+def test_a_package_without_an_init_file_counts(project: Project) -> None:
+    (project.root / "some_methods" / "__init__.py").unlink()
+    forget()
+    assert project.changed("some_methods/mine.py", "from some_methods.helper import A") == [
+        "other_package/__init__.py is gone", "some_methods/mine.py changed"
+    ]  # fmt: skip
+    assert project.changed("some_methods/helper.py", "A = 2") == ["some_methods/helper.py changed"]
+
+
+def test_the_package_that_a_module_stands_in_counts(project: Project) -> None:
+    project.write("some_methods/inner/__init__.py", "")
+    project.write("some_methods/inner/deep.py", "")
+    project.write("some_methods/mine.py", "import some_methods.inner.deep")
+    assert project.changed("some_methods/inner/__init__.py", "import torch") == [
+        "some_methods/inner/__init__.py changed"
+    ]
+
+
+def test_a_method_of_ttabench_that_a_stranger_builds_on_counts(project: Project) -> None:
+    project.write("some_methods/mine.py", "from ttabench_methods.tent import Tent")
+    assert "ttabench_methods.tent" in project.modules()
+    assert "ttabench_methods.references" not in project.modules()
+
+
+def test_a_network_of_the_user_and_what_it_imports_from_its_folder_count(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("here/nets.py", "from layers import A\n\ndef build(): ...")
+    project.write("here/layers.py", "A = 1")
+    monkeypatch.chdir(project.root / "here")  # not on the path: a model is looked for in the current folder
+    forget()
+    arch = "nets:build"
+    assert {"nets", "layers"} <= project.modules(arch=arch).keys()
+    assert project.changed("here/layers.py", "A = 2", arch) == ["layers.py changed"]
+    assert project.changed("here/nets.py", "from layers import A", arch) == ["nets.py changed"]
+    before = project.modules(arch=arch)
+    monkeypatch.chdir(project.root)
+    forget()
+    assert changes(before, project.modules(arch=arch)) == ["layers.py is gone", "nets.py is gone"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "module", "needed"),
+    [
+        ("resnet18", "", ()),
+        ("timm/resnet50", "timm", ("timm",)),
+        ("torchvision/resnet50:IMAGENET1K_V2", "torchvision", ("torchvision",)),
+        ("hf/a/b", "huggingface", ("transformers",)),
+        ("robustbench/Standard", "robustbench", ("robustbench", "timm")),
+        ("official/cct_7", "official", ()),
+    ],
+)
+def test_a_network_of_another_package_counts_with_its_version(
+    arch: str, module: str, needed: tuple[str, ...]
+) -> None:
+    modules = current_modules("tent", "digits-c", "fog", arch)
+    external = {name for name in modules if name.startswith("ttabench.models.external.")}
+    assert external == ({f"ttabench.models.external.{module}"} if module else set())
+    assert libraries("tent", arch) == needed
+
+
+def test_the_libraries_of_a_strangers_code_count(project: Project) -> None:
+    assert libraries("mine", "resnet18") == ()
+    project.write("some_methods/helper.py", "import os, torch, pytest")
+    assert libraries("mine", "resnet18") == ("pytest",)
+    project.write("nets.py", "from rich import box")
+    assert libraries("mine", "nets:build") == ("pytest", "rich")
 
 
 def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> None:
@@ -86,7 +191,8 @@ def test_corruptions_count_only_where_they_are_applied() -> None:
     assert "ttabench.corruptions.noise" not in current_modules("tent", "cifar10-c")
     assert "ttabench.data.published.cifar" in current_modules("tent", "cifar10-c")
     assert "ttabench.data.published.imagenet" in current_modules("tent", "imagenet-c")
-    assert "ttabench.data.own.own_dataset" in current_modules("tent", "cifar10-c-local")
+    for name in ("own_dataset", "own_arrays", "own_image_folders"):
+        assert f"ttabench.data.own.{name}" in current_modules("tent", "cifar10-c-local")
     assert "ttabench.data.mixed" in current_modules("tent", "digits-c", "mixed")
     assert "ttabench.data.mixed" not in current_modules("tent", "digits-c")
 
@@ -103,6 +209,15 @@ def test_changes_are_named() -> None:
     assert changes(then, then) == []
 
 
+def test_a_module_of_ttabench_that_was_not_recorded_before_is_no_change() -> None:
+    then = {"ttabench.nn": "1"}
+    assert changes(then, then | {"ttabench.data.own.own_arrays": "2"}) == []
+    assert changes(then, then | {"my_net": "2"}) == ["my_net.py is new"]
+    assert changes(then, {"ttabench.nn": "2", "ttabench.b": "3"}) == [
+        "ttabench/b.py is new", "ttabench/nn/__init__.py changed"
+    ]  # fmt: skip
+
+
 def test_it_imports_no_torch_and_runs_no_method() -> None:
     code = (
         "import sys; from ttabench.provenance import current_modules; "
@@ -110,3 +225,21 @@ def test_it_imports_no_torch_and_runs_no_method() -> None:
         "sys.exit('torch' in sys.modules or 'ttabench_methods.tent' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_code_that_changes_while_a_sweep_runs_makes_its_results_stale(
+    project: Project, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hash is that of the code that was imported, not of the files at the time a result is stored."""
+    folder = Store.create(project.root / "results", {"methods": ["mine"]})
+    mine = replace(cell, method="mine", label="mine")
+
+    def run(worker: Worker, cells: tuple[Cell, ...], stored: object) -> None:
+        (project.root / "some_methods" / "helper.py").write_text("A = 2")
+        worker.writer().append(Result(cell=mine, status="ok", accuracy=50.0))
+
+    monkeypatch.setattr(Worker, "run", run)
+    Unit(((mine,),), folder.root)(lambda event: None, WorkerState())
+    forget()
+    (record,) = Store.at(folder.root).records()
+    assert record.changes == ("some_methods/helper.py changed",)

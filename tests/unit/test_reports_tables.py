@@ -212,7 +212,8 @@ def test_increase_is_over_the_source_of_the_same_weights() -> None:
 
 def test_offline_stale_and_alarm_are_marked() -> None:
     frame = cells()
-    frame.loc[where(frame, arch="cct", method="tent"), "stale"] = True
+    frame["stale_because"] = ""
+    frame.loc[where(frame, arch="cct", method="tent"), ["stale", "stale_because"]] = True, "a/nn.py changed"
     frame.loc[where(frame, arch="cct", method="tent", corruption="fog"), "alarm"] = "1 class is predicted"
     (built,) = tables.tables(frame)
     rows = {(row.arch, row.method): row for row in built.rows if row.measured}
@@ -221,7 +222,8 @@ def test_offline_stale_and_alarm_are_marked() -> None:
     assert rows["cct", "source"].flags == ""
     assert built.notes.text(rows["cct", "tent"].letters["fog"]) == "alarm: 1 class is predicted"
     assert not np.isnan(rows["cct", "tent"].value("mean"))  # an alarm is a warning, the number stands
-    assert [mark for mark, _ in built.legend(built.columns)] == ["†", "‡", "a"]
+    assert built.notes.text(rows["cct", "tent"].letters[""]) == "since then a/nn.py changed"
+    assert [mark for mark, _ in built.legend(built.columns)] == ["†", "‡", "a", "b"]
 
 
 def test_extra_corruptions_have_a_mean_of_their_own() -> None:

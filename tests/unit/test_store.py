@@ -234,8 +234,51 @@ def test_every_flipped_bit_is_noticed(store: Store, result: Result, other: Resul
         path.write_bytes(bytes(damaged))
         with pytest.raises(UserError, match=rf"{path.name}, line \d+, is not"):
             store.latest()
+    for bit in range(8):  # of the last newline: the line is not taken for one that is being written
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1 << bit]))
+        with pytest.raises(UserError, match=rf"{path.name}, line 4, is not"):
+            store.latest()
     path.write_bytes(whole)
     assert len(store.latest()) == 2
+
+
+def test_a_result_whose_environment_was_deleted_is_refused(store: Store, result: Result) -> None:
+    path = fill(store, result)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+    with pytest.raises(UserError, match=r"line 2, .* no environment stands before it"):
+        store.latest()
+
+
+def test_a_shard_without_checksums_is_of_the_first_format_and_all_of_it_is_stale(
+    store: Store, result: Result
+) -> None:
+    """That format recorded no code, so code that stands in such a file is not believed."""
+    path = fill(store, result)
+    text = re.sub(r',"sum":"\w+"\}', "}", path.read_text()).replace('"generation":1,', "")
+    path.write_text(text)
+    (record,) = store.records()
+    assert record.changes == ("it was stored by a version that did not record its code",)
+
+
+def test_versions_of_further_libraries_are_stored_where_a_result_needs_them(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = {"resnet18": (), "timm/resnet50": ("pytest",)}
+    monkeypatch.setattr("ttabench.store.libraries", lambda method, arch: needed[arch])
+    cells = [replace(result.cell, arch=arch, seed=seed) for seed in (0, 1) for arch in needed]
+    fill(store, *(replace(result, cell=cell) for cell in cells))
+    versions = [record.environment["versions"].get("pytest", "") for record in store.records()]
+    assert versions == ["", pytest.__version__] * 2
+    kept = {key: record.environment for key, record in store.latest().items()}
+    store.merge()
+    assert {key: record.environment for key, record in store.latest().items()} == kept
+
+
+def test_a_method_that_is_not_installed_is_one_reason(store: Store, result: Result) -> None:
+    fill(store, result)
+    (record,) = store.records()
+    data = {**record.data, "cell": {**record.data["cell"], "method": "nobody"}}
+    assert replace(record, data=data).changes == ("nobody is not installed",)
 
 
 def test_a_record_that_was_edited_by_hand_is_refused_with_its_place(store: Store, result: Result) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,6 +106,8 @@ def report(
         warned = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
         for arch, dataset, text in warned.itertuples(index=False):
             warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
+    for text in _stale(cells):
+        warnings.warn(text, stacklevel=1)
     known = view("published").load() if published else None
     options = {"report": view("report")(cells, known), "increase": not no_increase}
     try:
@@ -138,6 +142,19 @@ def report(
             print(f"{use}: {printable(str(folder / name))}", file=sys.stderr)
     if cost:
         screen().print(view("cost")(options["report"]))
+
+
+def _stale(cells: pd.DataFrame) -> Iterator[str]:
+    """Which cells were made with other code than is installed, and what changed, in sentences."""
+    from ttabench.store import brief_changes
+
+    if "stale" not in cells or "stale_because" not in cells:
+        return
+    stale = cells[cells["stale"].astype(str).str.lower() == "true"]
+    found = Counter(zip(stale["base"], stale["stale_because"], strict=True))
+    for (method, because), count in sorted(found.items()):
+        changed = brief_changes(because.split("; "))
+        yield f"{count} stale cell{'s' * (count > 1)} of {method}: {changed} since they were measured."
 
 
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:

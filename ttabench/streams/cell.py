@@ -61,7 +61,7 @@ def checkpoint_of(cell: Cell, results: Path, device: str) -> Checkpoint | None:
     """Where the state of a cell is saved; None outside of a results folder."""
     if not (results / "sweep.json").is_file():
         return None
-    modules = current_modules(cell.method, cell.dataset, cell.corruption)
+    modules = current_modules(cell.method, cell.dataset, cell.corruption, cell.arch)
     identity = {
         "cell": cell.cell_id, "code": combined(modules), "device": device,
         "threads": torch.get_num_threads(), "versions": versions(),
@@ -101,7 +101,7 @@ def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, resul
 
 def path_key(cell: Cell) -> str:
     """16 hex digits: what the accuracies along a path depend on, which is not the method or the seed."""
-    modules = current_modules("source", cell.dataset, cell.corruption)
+    modules = current_modules("source", cell.dataset, cell.corruption, cell.arch)
     network = cell.baseline or baseline_of(cell.arch, cell.checkpoint)
     facts = [network, cell.fingerprint, cell.protocol.spec.accuracy, combined(modules)]
     return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]

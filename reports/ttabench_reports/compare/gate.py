@@ -65,6 +65,8 @@ class Comparison:
               cells with a number in both, every cell weighing the same; `cells` of `of`; p_value; verdict.
     warnings  why the two may not be comparable at all; sentences.
     causes    how the protocol cards of the cells that moved, fell or lost their number differ.
+    stale     which cells of either side were made with other code than is installed, and what changed;
+              sentences.
     """
 
     cells: pd.DataFrame
@@ -72,6 +74,7 @@ class Comparison:
     warnings: tuple[str, ...]
     bounds: Bounds
     causes: tuple[Difference, ...] = ()
+    stale: tuple[str, ...] = ()
     names: tuple[str, str] = ("baseline", "candidate")
 
     @property
@@ -109,7 +112,9 @@ def compare(
     warnings = [*_twins("baseline", twins[0]), *_twins("candidate", twins[1]), *_unlike(both)]
     shown = [*KEY, *(f"{n}_{s}" for n in ("accuracy", "status", "reason") for s in ("before", "after"))]
     cells = both[[*shown, "change", "p_value", "verdict"]]
-    return Comparison(cells, means, tuple(warnings), bounds, tuple(causes), (before.name, after.name))
+    stale = (*_stale("baseline", before), *_stale("candidate", after))
+    names = before.name, after.name
+    return Comparison(cells, means, tuple(warnings), bounds, tuple(causes), stale, names)
 
 
 def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
@@ -187,6 +192,13 @@ def _twins(word: str, count: int) -> list[str]:
         return []
     return [
         f"the {word} has {count} cells more than once (other settings, weights or data); the latest counts."
+    ]
+
+
+def _stale(word: str, of: Side) -> list[str]:
+    return [
+        f"{count} cell{'s' * (count > 1)} of {method} in the {word}: {changed}."
+        for (method, changed), count in sorted(of.stale.items())
     ]
 
 

@@ -27,7 +27,7 @@ def as_json(comparison: Comparison) -> str:
         "format": FORMAT, "version": 1, "failed": comparison.failed,
         "baseline": baseline, "candidate": candidate, "bounds": asdict(comparison.bounds),
         "counts": {verdict: comparison.count(verdict) for verdict in VERDICTS},
-        "warnings": list(comparison.warnings),
+        "warnings": list(comparison.warnings), "stale": list(comparison.stale),
         "means": _rows(comparison.means), "cells": _rows(cells),
         "causes": [asdict(one) for one in comparison.causes],
     }  # fmt: skip

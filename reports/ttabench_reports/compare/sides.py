@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,9 @@ from typing import Any
 import pandas as pd
 
 from ttabench.cell import canonical
-from ttabench.collector import paused
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
-from ttabench.records import Damaged, decode, is_first_format
-from ttabench.store import DETAILS, Store
+from ttabench.store import DETAILS, Record, Store, brief_changes
 from ttabench_reports.frames import PROTOCOL, checked
 from ttabench_reports.load import read_csv
 
@@ -39,6 +38,7 @@ class Side:
     """cells has the columns of :func:`ttabench_reports.frames.checked`; the rest is by its `cell_id`.
 
     bitmaps  per cell which images were right (base64 of ``numpy.packbits``); empty for a CSV file.
+    stale    (method, what changed in the code since) → how many of its cells.
     whole    whether the cards are complete: a key that is absent was not recorded.
     """
 
@@ -46,6 +46,7 @@ class Side:
     cells: pd.DataFrame
     card: Callable[[str], Card]  # what a number was measured with; a CSV file holds only a part of it
     bitmaps: Mapping[str, str] = field(default_factory=dict)
+    stale: Mapping[tuple[str, str], int] = field(default_factory=dict)
     whole: bool = False
 
 
@@ -77,7 +78,10 @@ def _of_table(cells: pd.DataFrame, name: str) -> Side:
             parts["config"] = _parsed(parts["config"])
         return parts | {"protocol": {column: row[column] for column in PROTOCOL}}
 
-    return Side(name, cells, card)
+    stale = cells[cells["stale"]]
+    return Side(
+        name, cells, card, stale=dict(Counter(zip(stale["base"], stale["stale_because"], strict=True)))
+    )
 
 
 def _parsed(text: str) -> Any:
@@ -88,69 +92,37 @@ def _parsed(text: str) -> Any:
 
 
 def _of_folder(path: Path) -> Side:
-    """All in one pass over the shards: a gate is to be quick, so no object is made per record."""
     store = Store.at(path)
-    latest: dict[str, _Stored] = {}
-    with paused():
-        for stored in _stored(store):
-            known = latest.get(stored.data["id"])
-            if known is None or stored.when >= known.when:
-                latest[stored.data["id"]] = stored
+    latest = store.latest()
     if not latest:
         raise UserError(f"{path} has no cells; run 'ttabench sweep' first.")
     defaults = asdict(Protocol())
-    rows = [_row(stored.data, defaults) for stored in latest.values()]
+    rows = [_row(record.data, defaults) for record in latest.values()]
     bitmaps = {
-        cell_id: stored.data["correct"]
-        for cell_id, stored in latest.items()
-        if stored.data.get("correct")
-        and stored.data["status"] == "ok"
-        and not stored.data["cell"]["protocol"].get("stream")  # no sample: the images come again and again
+        cell_id: record.data["correct"]
+        for cell_id, record in latest.items()
+        if record.data.get("correct")
+        and record.data["status"] == "ok"
+        and not record.data["cell"]["protocol"].get("stream")  # no sample: the images come again and again
     }
 
     def card(cell_id: str) -> Card:
         return _card(latest[cell_id], defaults)
 
-    return Side(str(path), checked(pd.DataFrame(rows), str(path)), card, bitmaps, whole=True)
+    cells = checked(pd.DataFrame(rows), str(path))
+    return Side(str(path), cells, card, bitmaps, _stale(latest.values()), whole=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A stored result, and the environment and the code that its shard names before it."""
-
-    data: dict[str, Any]
-    environment: Card
-    modules: dict[str, str]
-    when: tuple[int, float]  # as the store orders records: the writer's generation, then the clock
-
-
-def _stored(store: Store) -> Iterator[_Stored]:
-    """Every record. Raises UserError at one that was damaged."""
-    for shard in sorted(store.cells.glob("*.jsonl")):
-        environment: Card = {}
-        generation, code = 0, dict[str, dict[str, str]]()
-        *lines, _torn = shard.read_bytes().split(b"\n")
-        old = bool(lines) and is_first_format(lines[0])
-        for number, line in enumerate(lines, start=1):
-            try:
-                data = decode(line, first_format=old)
-                if data["kind"] == "environment":
-                    generation = int(data.get("generation", 0))
-                    environment = {key: value for key, value in data.items() if key not in OUTCOME}
-                elif data["kind"] == "code":
-                    code[data["source"]] = dict(data["modules"])
-                elif data["kind"] == "result":
-                    data["id"], data["status"], data["cell"]["protocol"]["mode"]  # must be there
-                    modules = code.get(data["source"], {})
-                    yield _Stored(data, environment, modules, (generation, float(data["written"])))
-            except (Damaged, ValueError, KeyError, TypeError):
-                raise UserError(
-                    f"{shard}, line {number}, is not a record of ttabench; "
-                    "restore the file or move it out of the folder."
-                ) from None
+def _stale(records: Iterable[Record]) -> dict[tuple[str, str], int]:
+    """(method, what changed in the code since) → how many cells."""
+    found: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        if changed := record.changes:
+            found[record.data["cell"]["method"], brief_changes(changed)] += 1
+    return dict(found)
 
 
-def _row(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+def _row(record: Mapping[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     cell, details = record["cell"], record.get("details", {})
     return {
         "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
@@ -163,7 +135,7 @@ def _row(record: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _card(stored: _Stored, defaults: dict[str, Any]) -> Card:
+def _card(stored: Record, defaults: dict[str, Any]) -> Card:
     """The record without its outcome, with its environment, and with the code that it went through.
 
     The parts of `cell` and `details` stand at the top: ``config``, ``checkpoint``, ``adapted`` …
@@ -173,4 +145,4 @@ def _card(stored: _Stored, defaults: dict[str, Any]) -> Card:
     record |= {key: value for key, value in record.pop("cell").items() if key not in MATCHED}
     record |= {key: value for key, value in details.items() if key not in OUTCOME_DETAILS}
     record["protocol"] = {**defaults, **record["protocol"]}
-    return {**stored.environment, **({"modules": stored.modules} if stored.modules else {}), **record}
+    return {**stored.environment, **({"modules": dict(stored.modules)} if stored.modules else {}), **record}

@@ -31,6 +31,11 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(f"warning: {text}", "yellow") for text in comparison.warnings]
+    if comparison.stale:
+        parts.append(Text("Stale, made with other code than is installed", "bold"))
+        parts += [Text(f"  {text}") for text in comparison.stale[:limit]]
+        if len(comparison.stale) > limit:
+            parts.append(Text(f"  … and {len(comparison.stale) - limit} more"))
     bounds, cells = comparison.bounds, comparison.cells
     means = comparison.means[comparison.means["verdict"] != "same"].sort_values("change")
     if len(means):
