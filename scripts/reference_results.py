@@ -83,7 +83,7 @@ def run(*arguments: str | Path) -> int:
 
 
 def costs(results: Path) -> str:
-    """CPU minutes by method and network, the dearest first: adaptation and scoring, one thread each."""
+    """Minutes by method and network, the dearest first: adapting and scoring, by the clock, on one thread."""
     frame = Store.at(results).frame()
     minutes = frame[frame["status"] == "ok"].groupby(["base", "arch"])["seconds"].agg(["sum", "count"])
     lines = [f"{base:<16} {arch:<10} {row['sum'] / 60:8.1f} min {row['count']:5.0f} cells"

@@ -17,6 +17,7 @@ methods and Source alone. Where none of the folders is there, what stands betwee
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -91,7 +92,8 @@ def _means(table: Table) -> str:
     ]
     for name, offline in order:
         held = lines[name, offline]
-        given = dict.fromkeys(words.short(row).text for row in held.values() if MEAN in row.values)
+        able = [row for row in held.values() if not math.isnan(row.value(MEAN))] or held.values()
+        given = dict.fromkeys(words.short(row).text for row in able)
         mark = f"<sup>{OFFLINE}</sup>" if offline else ""
         numbers = (_number(held[arch]) if arch in held else "–" for arch in archs)
         parts.append(table_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))

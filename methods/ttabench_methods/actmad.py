@@ -32,7 +32,9 @@ from ttabench_methods.batch_moments import batch_moments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActMADConfig:
-    """Official defaults. lr: CIFAR-100's; CIFAR-10 and ImageNet have others. source_images: 0 = all."""
+    """Official defaults. lr: CIFAR-100's; CIFAR-10 and ImageNet have others. On digits-c, lr was chosen on
+    the extra corruptions. source_images: 0 = all.
+    """
 
     lr: NonNegative = 1e-3  # learning rate; CIFAR-100's, others have their own
     momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # of Nesterov SGD

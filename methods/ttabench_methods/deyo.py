@@ -41,7 +41,8 @@ from ttabench_methods import references
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeYOConfig(tta.NormSettings):
     """Defaults: the official ImageNet-C configuration (batch size 64); plpd_limit of networks with group or
-    layer norm. With both weights 0, α is 1: plain entropy.
+    layer norm. With fewer than 1,000 classes, lr is EATA's for CIFAR, chosen on the extra corruptions. With
+    both weights 0, α is 1: plain entropy.
     """
 
     norms: Literal["batch", "all"] = "all"

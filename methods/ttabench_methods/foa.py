@@ -41,7 +41,7 @@ from ttabench_methods.prompts import Prompted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FOAConfig:
-    """Defaults: the paper's for ImageNet-C (batch size 64).
+    """Defaults: the paper's for ImageNet-C (batch size 64); weight: chosen on digits-c's extra corruptions.
 
     population  K; 0 = 4 + ⌊3 ln(N_p d)⌋.
     weight      λ; the published 0.4 (0.2 for ImageNet-R) was chosen with squared norms (`official_quirks`).

@@ -31,7 +31,7 @@ def costs(report: Report) -> pd.DataFrame:
                 **{name: row.about[name] for name in MEASURED}, "device": device(row),
                 "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
                 "source_data": had.source, "epochs_seen": had.epochs, "settings": had.settings,
-                "notes": lacks(row),
+                "settings_chosen": had.chosen, "notes": lacks(row),
             })  # fmt: skip
     return pd.DataFrame(lines)
 

@@ -125,7 +125,10 @@ def _had(about: Mapping[str, Any]) -> dict[str, Any]:
     if not about:  # a published row
         return {"source_data": "", "epochs_seen": None, "settings": ""}
     had = given(about)
-    return {"source_data": had.source, "epochs_seen": had.epochs, "settings": had.settings}
+    return {
+        "source_data": had.source, "epochs_seen": had.epochs, "settings": had.settings,
+        "settings_chosen": had.chosen,
+    }  # fmt: skip
 
 
 def notes(row: Row) -> str:

@@ -15,8 +15,10 @@ _COUNTS = ("source_images", "source_features", "fisher_images")
 _KINDS = {"features": "F", "images": "I", "statistics": "S"}
 LEGEND = (
     "Given: what a method sees of the source data (F: features, I: images, S: statistics of features, and of "
-    "how many images), and how many epochs it goes through the test images before they are scored (–: none)"
+    "how many images), how many epochs it goes through the test images before they are scored, and T where "
+    "settings were tuned, on the extra corruptions (–: none)"
 )
+_TUNED = "extra corruption"  # what the docstring of a method's Config says where settings were tuned
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,13 @@ class Given:
     """What one method had.
 
     source      ``nothing``, or e.g. ``features of 2000 source images``.
-    short       ``–``, or e.g. ``F 2000``; offline, with the epochs: ``F 2000, 10 ep.``
+    short       ``–``, or e.g. ``F 2000``; offline, with the epochs: ``F 2000, 10 ep.``; T where tuned.
     mode        online | offline.
     batch_size  images per batch.
     epochs      passes over the test images before they are scored; 0 online.
     settings    ``defaults``, or those that were set.
-    chosen      how the defaults were chosen, where the method says it.
+    chosen      how the defaults were chosen, as the docstring of its Config says.
+    tuned       whether some were chosen on the extra corruptions.
     deviations  where the code differs from the paper or the official code.
     """
 
@@ -40,6 +43,7 @@ class Given:
     epochs: int
     settings: str
     chosen: str
+    tuned: bool
     deviations: str
 
 
@@ -52,16 +56,26 @@ def given(about: Mapping[str, Any]) -> Given:
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
     label = str(about["method"])
     base = str(about["base"])
+    chosen = about.get("chosen") or installed.settings_from(base)
+    tuned = _is_tuned(chosen, str(about.get("dataset", "")))
     return Given(
         source=source,
-        short=", ".join(filter(None, (code, passes))) or "–",
+        short=", ".join(filter(None, (code, passes, "T" if tuned else ""))) or "–",
         mode=str(about["mode"]),
         batch_size=int(about["batch_size"]),
         epochs=epochs,
         settings=label.partition("[")[2].rpartition("]")[0].replace(",", ", ") or "defaults",
-        chosen=about.get("chosen") or installed.class_text(base, "chosen"),
+        chosen=chosen,
+        tuned=tuned,
         deviations=about.get("deviations") or installed.class_text(base, "deviations") or "none",
     )
+
+
+def _is_tuned(chosen: str, dataset: str) -> bool:
+    """Whether a part of the text says so; one that begins ``On digits-c`` is about that dataset alone."""
+    parts = [part.strip() for part in re.split(r"[;.] ", chosen) if _TUNED in part]
+    named = [re.match(r"[Oo]n (\S+-c)\b", part) for part in parts]
+    return any(match is None or match[1] == dataset for match in named)
 
 
 def _source(about: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 GROUP = "ttabench.methods"
+DEPTH = 4  # of base classes and imports that are followed
 
 
 @cache
@@ -16,47 +18,88 @@ def class_text(method: str, name: str) -> str:
     """The text that the class of `method` (a registered name) or one of its bases gives `name`; or ""."""
     for point in metadata.entry_points(group=GROUP, name=method):
         module, _, cls = point.value.partition(":")
-        return _text(module, cls, name, depth=4)
+        return _text(module, cls, name)
     return ""
 
 
-def _text(module: str, cls: str, name: str, depth: int) -> str:
+@cache
+def settings_from(method: str) -> str:
+    """Where the settings of `method` are from: the first paragraph of the docstring of its Config; or ""."""
+    for point in metadata.entry_points(group=GROUP, name=method):
+        module, _, cls = point.value.partition(":")
+        for place, node in _with_bases(module, cls, DEPTH):
+            config = _assigned(node, "Config")
+            if isinstance(config, ast.Name) and config.id != "NoConfig":
+                docstrings = (ast.get_docstring(node) for _, node in _with_bases(place, config.id, DEPTH))
+                text = next(filter(None, docstrings), "")
+                return " ".join(text.partition("\n\n")[0].split())
+    return ""
+
+
+def _text(module: str, cls: str, name: str) -> str:
+    values = (_assigned(node, name) for _, node in _with_bases(module, cls, DEPTH))
+    return next((str(value.value) for value in values if isinstance(value, ast.Constant)), "")
+
+
+def _assigned(cls: ast.ClassDef, name: str) -> ast.expr | None:
+    """What the body of a class gives `name`."""
+    for statement in cls.body:
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            value: ast.expr | None = getattr(statement, "value", None)
+            return value
+    return None
+
+
+def _with_bases(module: str, cls: str, depth: int) -> Iterator[tuple[str, ast.ClassDef]]:
+    """(module, class) of a class and then its bases, also of imported ones."""
     tree = _tree(module)
     if tree is None or not depth:
-        return ""
+        return
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module and node.level < 2:
-            origin = f"{module}.{node.module}" if node.level else node.module  # relative: within a package
+            origin = f"{_package(module)}.{node.module}" if node.level else node.module
             for alias in node.names:
                 if (alias.asname or alias.name) == cls:
-                    return _text(origin, alias.name, name, depth - 1)
+                    yield from _with_bases(origin, alias.name, depth - 1)
         if isinstance(node, ast.ClassDef) and node.name == cls:
-            for statement in node.body:
-                targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-                named = any(isinstance(target, ast.Name) and target.id == name for target in targets)
-                value = getattr(statement, "value", None)
-                if named and isinstance(value, ast.Constant):
-                    return str(value.value)
-            bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
-            texts = (_text(module, b.id, name, depth - 1) for b in bases if isinstance(b, ast.Name))
-            return next(filter(None, texts), "")
-    return ""
+            yield module, node
+            for base in node.bases:
+                named = base.value if isinstance(base, ast.Subscript) else base
+                if isinstance(named, ast.Name):
+                    yield from _with_bases(module, named.id, depth - 1)
+
+
+def _package(module: str) -> str:
+    """The package that relative imports of a module start from."""
+    return module if _is_package(module) else module.rpartition(".")[0]
+
+
+def _is_package(module: str) -> bool:
+    file = _file(module)
+    return file is not None and file.name == "__init__.py"
 
 
 @cache
 def _tree(module: str) -> ast.Module | None:
     """The syntax tree of a module's file; None where there is none."""
+    file = _file(module)
+    try:
+        return None if file is None else ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return None
+
+
+@cache
+def _file(module: str) -> Path | None:
     top, *parts = module.split(".")
     try:
         spec = find_spec(top)  # of a package at the top, this imports nothing
-        folders = list(spec.submodule_search_locations or []) if spec else []
-        for folder in folders:
-            path = Path(folder, *parts)
-            for file in (path / "__init__.py", path.with_suffix(".py")):
-                if file.is_file():
-                    return ast.parse(file.read_text(encoding="utf-8"))
-        if spec and not parts and spec.origin:
-            return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    except (ImportError, OSError, ValueError, SyntaxError):
+    except (ImportError, ValueError):
         return None
-    return None
+    for folder in list(spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder, *parts)
+        for file in (path / "__init__.py", path.with_suffix(".py")):
+            if file.is_file():
+                return file
+    return Path(spec.origin) if spec and not parts and spec.origin else None

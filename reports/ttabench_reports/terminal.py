@@ -50,14 +50,18 @@ def _parts(table: Table) -> Iterator[RenderableType]:
 def _had(table: Table) -> str:
     """What methods were given of the source data, and offline ones of the test images."""
     names_by_text: dict[str, list[str]] = {}
+    tuned: dict[str, None] = {}
     for row in table.rows:
         if row.kind == "method" and row.about["measured"]:
             facts = given(row.about)
             epochs = f"{facts.epochs} epoch{'s' * (facts.epochs != 1)}" if facts.epochs else ""
             text = ", ".join(filter(None, (facts.source if facts.source != "nothing" else "", epochs)))
             names_by_text.setdefault(text, []).append(row.name)
+            if facts.tuned:
+                tuned[row.name] = None
     texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
-    return f"Besides one pass over the test images, methods were given: {'; '.join(texts) or 'nothing'}."
+    had = f"Besides one pass over the test images, methods were given: {'; '.join(texts) or 'nothing'}."
+    return f"{had} Settings were tuned on the extra corruptions: {', '.join(tuned) or 'none'}."
 
 
 @dataclass(frozen=True)

@@ -111,9 +111,15 @@ def _cells(row: Row, table: Table, finding: Finding) -> tuple[str, ...]:
         words.signed(rise),
         finding.record,
         f"{cost(row):.1f}" if cost(row) > 0 else "",
-        escape(given(row.about).source if row.kind == "method" else ""),
+        escape(_given(row) if row.kind == "method" else ""),
         escape(", ".join(map(naming.title, fallen))),
     )
+
+
+def _given(row: Row) -> str:
+    facts = given(row.about)
+    passes = f"{facts.epochs} epoch{'s' * (facts.epochs > 1)}" if facts.epochs else ""
+    return "; ".join(filter(None, (facts.source, passes, "tuned" if facts.tuned else "")))
 
 
 def _named(rows: Sequence[Row]) -> str:

@@ -56,6 +56,8 @@ def test_missing_costs_show(frame: pd.DataFrame) -> None:
     assert "its cells were stored without their cost" in text
     assert "some of its cells were stored without their cost" in text
     assert "| CoTTA<sup>" in text
+    assert "| Model | Method | Given |" in text
+    assert "Given: what a method sees of the source data" in text
     assert "n/a" in text
     assert "nan" not in text.lower()
 

@@ -336,7 +336,8 @@ def test_twenty_methods_compile_and_no_footnote_leaves_its_page(
     count = sum((tmp_path / name).read_text().count(each) for name in names for each in floats)
     # The last sentence of each footer is on paper as often as there are floats.
     assert (
-        len(re.findall(r"are scored\s*\(–:\s+none\)|each\s+batch\s+is\s+seen\s+once", _flat(text))) == count
+        len(re.findall(r"extra\s+corruptions\s+\(–:\s+none\)|each\s+batch\s+is\s+seen\s+once", _flat(text)))
+        == count
     )
     assert source.count(f"per_corruption_cifar10-c-severity-5{form}") >= 1
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import io
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.store import MISSING
-from ttabench_reports import csv_files, naming, notes, published, tables
+from ttabench_reports import csv_files, installed, naming, notes, published, tables, terminal
 from ttabench_reports import given as given_
 from ttabench_reports.missing import Missing
 
@@ -503,6 +507,13 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         ({"source_data": "features", "mode": "offline", "config": '{"epochs": 6}'},
          "features of source images", "F, 6 ep."),
         ({"source_data": "", "mode": "offline", "epochs": 3, "config": '{"epochs": 6}'}, "nothing", "3 ep."),
+        ({"source_data": "", "chosen": "lr: chosen on the extra corruptions."}, "nothing", "T"),
+        ({"source_data": "images", "chosen": "The paper's; lr tuned on an extra corruption"},
+         "source images", "I, T"),
+        ({"source_data": "", "dataset": "digits-c", "chosen": "Old. On digits-c, the extra corruptions."},
+         "nothing", "T"),
+        ({"source_data": "", "dataset": "cifar10-c", "chosen": "Old. On digits-c, the extra corruptions."},
+         "nothing", "–"),
     ],
 )  # fmt: skip
 def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
@@ -527,6 +538,32 @@ def test_what_results_say_of_a_method_comes_before_what_its_file_says() -> None:
     methods = csv_files.methods_given(tables.tables(frame)).set_index("method")
     assert methods.loc["tent", "deviations"] == "as it was then"
     assert methods.loc["tent", "settings_chosen"] == "on the extra corruptions"
+
+
+def test_how_settings_were_chosen_is_known_of_every_method_that_has_settings() -> None:
+    """It is the first paragraph of the docstring of its Config, as `ttabench list settings` shows it."""
+    from ttabench.registry import methods
+
+    for name, cls in methods().items():
+        if fields(cls.Config):
+            text = " ".join(inspect.cleandoc(cls.Config.__doc__ or "").partition("\n\n")[0].split())
+            assert text
+            assert installed.settings_from(name) == text, name
+    assert installed.settings_from("source") == installed.settings_from("nosuch") == ""
+
+
+def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
+    frame = cells(("source", "tent", "quantile"))
+    methods = csv_files.methods_given(tables.tables(frame)).set_index("method")
+    assert "chosen on the four extra corruptions" in methods.loc["quantile", "settings_chosen"]
+    assert "CIFAR-10-C configuration" in methods.loc["tent", "settings_chosen"]
+    given = {row.method: given_.given(row.about) for row in tables.tables(frame)[0].rows if row.measured}
+    assert given["quantile"].tuned
+    assert not given["tent"].tuned
+    console = Console(width=120, file=io.StringIO())
+    console.print(terminal.render(frame))
+    text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "Settings were tuned on the extra corruptions: Quantile." in text
 
 
 def test_reading_what_a_method_declares_imports_nothing() -> None:

@@ -502,6 +502,8 @@ def test_seeds_are_averaged_and_a_short_last_window_counts_less() -> None:
     (sheet,) = sheets.sheets(report)
     assert "in windows of 100 images" in sheet.caption
     assert "Mean over 2 seeds" in sheet.caption
+    assert sheet.heads[1].text == "Given"
+    assert "Given: what a method sees of the source data" in sheet.footer
 
 
 def test_cells_without_windows_have_no_figures() -> None:

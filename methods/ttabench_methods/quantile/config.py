@@ -12,7 +12,7 @@ __all__ = ["QuantileConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantileConfig:
-    """Settings, each with where its value is from: the paper, or "chosen" on the four extra corruptions.
+    """Defaults: the paper's, or chosen on the four extra corruptions, as each says.
 
     Raises ValueError on values that do not go together.
     """

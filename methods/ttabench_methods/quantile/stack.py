@@ -50,7 +50,9 @@ SECOND: dict[str, type[Method[Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackConfig:
-    """Which two methods."""
+    """Which two methods; the settings of both are their own, and the first's were chosen on the extra
+    corruptions.
+    """
 
     first: Literal["quantile", "quantile_paper"] = "quantile"
     second: Literal["bn_stats", "cotta", "deyo", "lame", "roid", "rotta", "sar", "shot", "t3a", "tent"] = (

@@ -47,25 +47,26 @@ def cost(report: Report) -> Sheet | None:
                 name, lacking = notes.label(row), costs.lacks(row)
                 marks = name.marks + (notes.mark(lacking) if lacking else "")
                 block.append([
-                    Cell(arch if not block else ""), Cell(name.text, marks=marks),
+                    Cell(arch if not block else ""), Cell(name.text, marks=marks), words.short(row),
                     Cell(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),
                     *_numbers(row, on_device),
                 ])  # fmt: skip
             blocks.append(block)
         parts.append(Group(table.heading, blocks))
-    heads = [Head("Model", "l"), Head("Method", "l"), Head("Batch"), Head("Accuracy"), Head("C"),
-             Head("ms/image"), Head("Forward"), Head("Backward"), Head("Parameters"),
+    heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l"), Head("Batch"), Head("Accuracy"),
+             Head("C"), Head("ms/image"), Head("Forward"), Head("Backward"), Head("Parameters"),
              Head("Host"), *([Head("Device")] if on_device else [])]  # fmt: skip
     devices = sorted({name for row in rows for name in costs.device(row).split(", ") if name})
     footer = FOOTER.format(
         device="Device: peak of the memory that was allocated on the GPU, in MB. " if on_device else "",
         where=f"the device used ({', '.join(devices)})",
     )
+    footer = words.join(footer, words.GIVEN)
     caption = words.join(
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",
         words.measured(report.tables),
     )
-    return Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(2, 5))
+    return Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(3, 6))
 
 
 def _numbers(row: Row, on_device: bool) -> list[Cell]:

@@ -12,8 +12,8 @@ from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
 from ttabench_reports.stability import COLLAPSED, Stability, stabilities
 
 HEADS = (
-    Head("", "l"), Head("Accuracy"), Head("Below Source"), Head("Last tenth \N{MINUS SIGN} Source"),
-    Head("First collapse"),
+    Head("", "l"), Head("Given", "l"), Head("Accuracy"), Head("Below Source"),
+    Head("Last tenth \N{MINUS SIGN} Source"), Head("First collapse"),
 )  # fmt: skip
 FOOTER = (
     "Below Source: share of the windows of the stream in which the method is below Source (%). Last tenth: "
@@ -40,13 +40,14 @@ def sheets(report: Report) -> Iterator[Sheet]:
         )
         name = f"stability_{naming.slug(table.title)}"
         notes = dict(table.legend((), [one.row for one in listed]))
-        yield Sheet(name, caption, FOOTER, HEADS, groups, notes=notes)
+        yield Sheet(name, caption, words.join(FOOTER, words.GIVEN), HEADS, groups, labels=2, notes=notes)
 
 
 def _line(one: Stability) -> list[Cell]:
     collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}"
     return [
         words.label(one.row),
+        words.short(one.row),
         Cell(words.number(one.row.value(one.column))),
         Cell(words.number(one.below)),
         Cell(words.signed(round(one.tail, 1))),
