@@ -247,11 +247,16 @@ class Store:
             lines = path.read_bytes().splitlines()
         except FileNotFoundError:
             return []
+        rows: list[dict[str, Any]] = []
         try:
-            return [{key: row[key] for key in PLAN} for row in map(decode, lines)]
+            for line in lines:
+                row = decode(line)
+                rows.append({key: row[key] for key in PLAN})
+            return rows
         except (Damaged, KeyError) as problem:
             raise UserError(
-                f"{path} is not what ttabench wrote ({problem}); delete it and run the sweep again."
+                f"{path}, line {len(rows) + 1}, is not what ttabench wrote: {problem}; delete the file and "
+                "run the sweep again."
             ) from None
 
     def writer(self, device: str = "cpu") -> Writer:

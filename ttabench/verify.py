@@ -64,9 +64,9 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "cell": str(self.cell), "id": self.cell.cell_id, "verdict": self.verdict, "stored": self.stored,
-            "now": self.now, "n_images": self.n_images, "differing": self.differing, "exact": self.exact,
-            "notes": list(self.notes),
+            "cell": str(self.cell), "mode": self.cell.protocol.mode, "id": self.cell.cell_id,
+            "verdict": self.verdict, "stored": self.stored, "now": self.now, "n_images": self.n_images,
+            "differing": self.differing, "exact": self.exact, "notes": list(self.notes),
         }  # fmt: skip
 
 

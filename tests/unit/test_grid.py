@@ -12,6 +12,7 @@ from ttabench.method_settings import make_config, parse_settings
 from ttabench.parse_methods import parse_method, split_list
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import Source
 
 RESNET = Source("resnet18", "digits-c", 10, "f", Architecture(norm_layers=("batch",), num_classes=10), "c")
@@ -152,3 +153,12 @@ def test_settings_of_a_name_and_of_an_option_are_joined() -> None:
 def test_settings_are_of_the_method_they_name() -> None:
     found = labels(RESNET, methods=("tent", "eata"), settings=("eata.lr=0.1",))
     assert {label for label, _ in found} == {"source", "tent", "eata[lr=0.1]"}
+
+
+@pytest.mark.parametrize("option", ["order", "contamination"])
+def test_two_spellings_of_a_number_are_the_same_sweep(option: str) -> None:
+    name = {"order": "dirichlet", "contamination": "noise"}[option]
+    spellings = [f"{name}({number})" for number in ("0.1", "0.10", "1e-1", "00.1")]
+    assert {getattr(make_grid({**DEFAULTS, option: text}), option) for text in spellings} == {spellings[0]}
+    rules = [{"per_dataset": {"digits-c": {option: text}}} for text in spellings]
+    assert len({str(make_grid({**DEFAULTS, **rule}).per_dataset) for rule in rules}) == 1

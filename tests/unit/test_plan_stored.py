@@ -57,8 +57,9 @@ def test_another_plan_replaces_it_and_an_extension_adds_to_it(store: Store, ttab
 
 def test_a_damaged_plan_is_named(store: Store, ttabench: Run) -> None:
     path = store.root / "plan.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"fog", b"fig", 1))
-    with pytest.raises(UserError, match=r"plan\.jsonl is not what ttabench wrote"):
+    path.write_bytes(path.read_bytes().replace(b"snow", b"know", 1))
+    line = next(n for n, text in enumerate(path.read_bytes().splitlines(), 1) if b"know" in text)
+    with pytest.raises(UserError, match=rf"plan\.jsonl, line {line}, is not what .* checksum is not"):
         store.plan()
     assert ttabench("status", store.root).code == 2
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.unit.conftest import Output
+from tests.unit.stored_results import CELL
 from ttabench import verify
 from ttabench.cell import Result
 from ttabench.models.checkpoints.cache import folder as weights_folder
@@ -139,6 +140,31 @@ def test_json_says_the_same(ttabench: Run, out: Path) -> None:
     assert check["differing"] == 1
     assert check["n_images"] == 50
     assert check["now"] == pytest.approx(check["stored"] - 2)
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_an_offline_cell_is_told_from_the_online_one_of_the_same_name(ttabench: Run, tmp_path: Path) -> None:
+    out = tmp_path / "both"
+    options = (*SMALL[:4], "--corruptions", "fog", "--limit", "50", *HERE, "--out", out)
+    assert ttabench("sweep", *options).code == 0
+    assert ttabench("sweep", *options, "--mode", "offline", "--epochs", "2", "--extend").code == 0
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 0
+    assert output.out.count("tent · resnet18 · digits-c · fog-5 · seed 0: ") == 1
+    assert output.out.count("tent · resnet18 · digits-c · fog-5 · seed 0 · offline: ") == 1
+    report = json.loads(ttabench("verify", out, *HERE, "--json").out)
+    assert {check["mode"] for check in report["checks"]} == {"online", "offline"}
+
+
+def test_a_store_without_numbers_is_one_sentence(ttabench: Run, tmp_path: Path, classifiers: None) -> None:
+    out = tmp_path / "none"
+    writer = Store.create(out, {"methods": ["foa"]}).writer()
+    writer.append(Result(cell=CELL, status="n/a", reason="not a transformer"))
+    writer.close()
+    for more in ((), ("--at-most", "1")):
+        output = ttabench("verify", out, *HERE, *more)
+        assert output.code == 2
+        assert "has no cell that has a number; there is nothing to verify." in output.err
 
 
 def test_a_method_that_fails_now_is_told(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,8 @@ def _print(checks: list[Check]) -> None:
         text = f"{check.stored:.2f} % stored{now}"
         if check.differing:
             text += f", the correctness of {check.differing} of {check.n_images} images differs"
-        print(f"{check.verdict:<13} {check.cell}: {text}")
+        offline = " · offline" if check.cell.protocol.mode == "offline" else ""
+        print(f"{check.verdict:<13} {check.cell}{offline}: {text}")
         for note in check.notes:
             print(f"{'':<13}   {note}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}

@@ -11,6 +11,7 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Limits, Setup
 from ttabench.parse_methods import split_list
+from ttabench.protocol import parse_call
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE
@@ -124,6 +125,12 @@ def pace_ratios(text: str) -> tuple[tuple[str, float], ...]:
     return tuple(ratios.items())
 
 
+def one_spelling(value: Any) -> str:
+    """``dirichlet(0.10)`` → ``dirichlet(0.1)``, as `Protocol` spells it; any other text as it is."""
+    call = parse_call(str(value))
+    return f"{call[0]}({call[1]:.12g})" if call else str(value)
+
+
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "methods": lambda value: tuple(in_groups(split_list(str(value)))),
     "archs": lambda value: split_list(str(value)),
@@ -134,6 +141,8 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
     "held_out": lambda value: share(value, "--held-out"),
     "batch_size": lambda value: count(value, "--batch-size"),
     "epochs": lambda value: count(value, "--epochs"),
+    "order": one_spelling,
+    "contamination": one_spelling,
     "limit": lambda value: count(value, "--limit"),
     "stream": lambda value: str(value).strip(),
     "pace": lambda value: share(value, "--pace"),
