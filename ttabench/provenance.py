@@ -66,7 +66,8 @@ NEUTRAL = (
     "ttabench_methods.references",
 )
 READERS = {  # by the first words of a name; the first that fits counts
-    "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),  # corrupted here, on first use
+    # Corrupted here, on first use; `ttabench.data.made_here` only says where the images are kept.
+    "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),
     "cifar10-c-bar": ("ttabench.data.published.cifar_bar", "ttabench.corruptions.engine"),
     "cifar10.1": ("ttabench.data.published.natural_shifts",),
     "cifar": ("ttabench.data.published.cifar",),
@@ -181,6 +182,12 @@ def shared_code(dataset: str) -> str:
     """SHA-256 (hex) of all code that a number on a dataset depends on, except that of its method."""
     followed = _follow([*SCORING, *_readers(dataset), NETWORKS], OWN)
     return combined({name: module_hash(name) for name in followed})
+
+
+@cache
+def code_from(module: str) -> str:
+    """SHA-256 (hex) of the code of a module of ttabench and of all that it imports from ttabench."""
+    return combined({name: module_hash(name) for name in _follow([module], OWN)})
 
 
 def combined(modules: Mapping[str, str]) -> str:

@@ -41,9 +41,9 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
     Raises UnknownName where there is no such name or folder, and UserError where files are missing or wrong.
     """
     if name == EMBEDDED:
-        from ttabench.data.digits import Digits
+        from ttabench.data.made_here import CurrentDigits
 
-        return Digits()
+        return CurrentDigits()
     if name in PUBLISHED:
         return _open_published(PUBLISHED[name], data_root(root))
     if os.sep not in name and (folder := _folder_by_name(name, root)):
@@ -84,9 +84,9 @@ def _open_published(facts: PublishedDataset, root: Path) -> Dataset:
 
         return CifarC(facts, root)
     if facts.layout == "cifar-bar":
-        from ttabench.data.published.cifar_bar import CifarBar
+        from ttabench.data.made_here import CurrentCifarBar
 
-        return CifarBar(facts, root)
+        return CurrentCifarBar(facts, root)
     if facts.shifted:
         from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet
 

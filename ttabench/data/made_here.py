@@ -1,0 +1,57 @@
+"""Datasets whose corrupted images are made here on first use, kept apart for each version of the code.
+
+The images depend on the code of the corruptions and on the versions of some libraries, which the fingerprint
+does not contain. So a sweep after a change of this code never reads images that the code before it made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.corruptions.engine import corrupt
+from ttabench.data.dataset import Labelled
+from ttabench.data.digits import SEED, Digits
+from ttabench.data.files.generated_cache import cached_array
+from ttabench.data.published import cifar_bar
+from ttabench.env import cache_dir, versions
+from ttabench.provenance import code_from
+
+LIBRARIES = ("numpy", "opencv-python-headless", "pillow", "scipy")
+
+
+class CurrentDigits(Digits):
+    """digits-c, with the images that the installed code makes."""
+
+    def _corrupted_images(self, corruption: str, severity: int) -> NDArray[np.uint8]:
+        file = folder(self.name, self.fingerprint()) / f"{corruption}-{severity}.npy"
+        return cached_array(file, lambda: corrupt(self.test().images, corruption, severity, seed=SEED))
+
+
+class CurrentCifarBar(cifar_bar.CifarBar):
+    """cifar10-c-bar, with the images that the installed code makes."""
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        self.check_request(corruption, severity)
+        file = folder(self.name, self.fingerprint()) / f"{corruption}-{severity}.npy"
+        images = cached_array(
+            file, lambda: corrupt(self.test().images, corruption, severity, seed=cifar_bar.SEED)
+        )
+        return Labelled(images, self.test().labels)
+
+
+def folder(name: str, fingerprint: str) -> Path:
+    """Where the corrupted images of a dataset are kept."""
+    return cache_dir() / "data" / name / f"{fingerprint[:16]}-{made_with()}"
+
+
+@cache
+def made_with() -> str:
+    """8 hex digits for the code of the corruptions and the libraries that it calls."""
+    facts = [code_from("ttabench.corruptions.engine"), {name: versions()[name] for name in LIBRARIES}]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
