@@ -95,7 +95,6 @@ def test_native_mode_is_resolved_so_that_equal_numbers_are_equal_cells() -> None
         ({"methods": ("tent", "tent")}, "twice"),
         ({"mode": "offline", "reset": "episodic"}, "cannot be episodic"),
     ],
-    ids=str,
 )
 def test_mistakes_are_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):

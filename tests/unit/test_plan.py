@@ -95,7 +95,6 @@ def test_a_long_stream_is_continual_unless_another_reset_is_asked_for() -> None:
         ),
         ({"methods": ("a", "b", "b")}, "methods names 'b' twice; name each once."),
     ],
-    ids=str,
 )  # fmt: skip
 def test_a_wrong_grid_is_one_sentence(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as problem:

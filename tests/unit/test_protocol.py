@@ -18,7 +18,6 @@ from ttabench.protocol import MODES, RESETS, Protocol, parse_call
         {"held_out": 0.5, "contamination": "noise(0.2)"},
         {"mode": "offline", "reset": "episodic"}, {"mode": "online", "epochs": 3},
     ],
-    ids=str,
 )  # fmt: skip
 def test_values_outside_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"expected|cannot|belong|neither"):
@@ -110,7 +109,6 @@ def test_a_method_is_frozen_where_it_is_scored_after_adapting(
     "least",
     [{"batch_size": 1}, {"limit": 1}, {"mode": "offline", "epochs": 1}, {"order": "dirichlet(1e-3)"},
      {"contamination": "noise(0.999)"}, {"held_out": 0.999}],
-    ids=str,
 )  # fmt: skip
 def test_values_at_the_border_are_taken(least: dict[str, object]) -> None:
     assert Protocol(**least)  # type: ignore[arg-type]

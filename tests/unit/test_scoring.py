@@ -168,7 +168,6 @@ def test_interleaving_keeps_the_order_and_loses_nothing(n: int, foreign: int, se
         (torch.zeros(10), r"shape \(10,\)"),
         (None, "NoneType"),
     ],
-    ids=str,
 )
 def test_unusable_logits_are_named(logits: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Toy, "adapt", lambda self, x: logits)

@@ -492,7 +492,6 @@ def test_after_a_failure_the_rest_of_a_continual_run_fails_and_the_next_run_does
         ),
         (torch.OutOfMemoryError("gone"), "out of memory: OutOfMemoryError: gone"),
     ],
-    ids=str,
 )
 def test_the_reason_of_a_failure(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, problem: Exception, reason: str
