@@ -146,8 +146,8 @@ def main() -> None:
         work: Path = (options.work or Path(scratch)).resolve()
         copy_repository(work)
         configure(work, groups()[options.group])
-        # With names, mutmut first runs the tests by their ids, and stops where one is not found again. Such an
-        # id would count as a mutation that was noticed.
+        # With names, mutmut first runs the tests by their ids, and stops where one is not found again. Such
+        # an id would count as a mutation that was noticed.
         names = ["*"]
         if options.again:
             names = [name for name, state in states(work).items() if state in UNNOTICED]
