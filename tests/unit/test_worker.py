@@ -255,6 +255,8 @@ def test_costs_count_the_stream_and_compare_with_source(setting: Setting) -> Non
     cost = setting.one().details["cost"]
     assert (cost["images"], cost["forward"], cost["backward"], cost["adapted_parameters"]) == (12, 12, 0, 4)
     assert setting.timed[0][2:] == (5, "cpu", "float32")
+    assert isinstance(setting.timed[0][0], Classifier)
+    assert len(setting.timed[0][1]) == 12
     foreign = replace(CELL, protocol=Protocol(batch_size=5, contamination="noise(0.25)"))
     assert setting.one(foreign).details["cost"]["images"] == 16
     offline = replace(CELL, protocol=Protocol(mode="offline", batch_size=5, epochs=3))
@@ -356,6 +358,7 @@ def test_all_scores_need_labelled_source_images_and_are_none_without_them(
     assert (scores["consistency"], scores["source_accuracy"]) == (100.0, 100.0)
     assert scores["entropy"] is not None
     assert setting.events[-1].doing == "computing label-free scores"
+    assert list(setting.worker.state._kinds["labelled source"]) == ["pixels"]
 
     def gone(self: Pixels) -> Labelled:
         raise UserError("no training images here")
@@ -441,7 +444,11 @@ def test_the_classifier_is_in_eval_mode(setting: Setting) -> None:
 def test_freeing_memory_lets_go_of_all_that_can_be_made_again(setting: Setting) -> None:
     setting.run(CELL)
     writer = setting.worker.writer()
+    kinds = setting.worker.state._kinds
+    let_go = {"prepared method", "source data", "classifier", "dataset"}
+    assert let_go < set(kinds)
     setting.worker.free_memory()
+    assert not let_go & set(kinds)
     setting.run(CELL)
     assert len(Toy.made) == len(setting.opened) == len(setting.recalled) == 2
     assert setting.worker.writer() is writer
@@ -542,6 +549,7 @@ def streamed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Cell:
         cell: Cell, dataset: Dataset, classifier: Classifier, results: Path, device: str
     ) -> LongStream:
         assert (dataset, results, device) == (setting.data, setting.worker.results, "cpu")
+        assert cell.protocol.stream == "gradual"
         assert isinstance(classifier, Classifier)
         return Ten()
 
@@ -588,9 +596,22 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
         asked.append(given)
         return State()
 
+    scored: list[tuple[Any, ...]] = []
+    original = worker.evaluate_stream
+
+    def evaluate_stream(*given: Any) -> Any:
+        scored.append(given)
+        return original(*given)
+
     monkeypatch.setattr(worker, "checkpoint_of", checkpoint_of)
+    monkeypatch.setattr(worker, "evaluate_stream", evaluate_stream)
     setting.one(streamed)
     assert State.removed == 1
+    ((_, _, protocol, seed, device, _, classes, collected, meter, state),) = scored
+    assert (protocol, seed, device, classes) == (streamed.protocol, 0, "cpu", ())
+    assert isinstance(collected, worker.Collected)
+    assert isinstance(meter, worker.Meter)
+    assert isinstance(state, State)
     assert asked == [(streamed, setting.worker.results, "cpu")]
 
 
