@@ -214,6 +214,15 @@ def peaks(device: str) -> dict[str, float]:
     return found
 
 
+def free_gb() -> float:
+    """Free memory of the host: a cell is to fail before the machine runs out of it. inf where unknown."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024 / 1e9
+    except (OSError, StopIteration):
+        return float("inf")
+
+
 def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """The same in a process of its own, which memory and time may end."""
     given = [f"--{key}={getattr(options, key)}" for key in ("batch", "images", "source", "device")]
@@ -221,7 +230,7 @@ def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any
 
     def confine() -> None:
         if options.device == "cpu":  # a GPU's driver reserves addresses without end
-            most = int((options.host_gb + 4) * 1e9)
+            most = int((min(options.host_gb, 0.8 * free_gb()) + 3) * 1e9)  # 3: addresses without memory
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
     try:
