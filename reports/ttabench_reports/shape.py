@@ -137,6 +137,11 @@ class Table:
         return naming.dataset(self.key["dataset"]) + self._in_brackets
 
     @property
+    def file_name(self) -> str:
+        """:attr:`title` without the severity, for files about several severities."""
+        return str(self.key["dataset"]) + self._in_brackets
+
+    @property
     def _in_brackets(self) -> str:
         return f" ({self.difference})" if self.difference else ""
 

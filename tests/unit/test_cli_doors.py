@@ -123,6 +123,8 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--checkpoint", "x" * 5000, "--archs", "resnet18"), "is too long for this system"),
         (("sweep", "--corruptions", "frg"), "did you mean 'fog' or 'frost'? See `ttabench list corruptions`"),
         (("sweep", "--datasets", "/data/CIFAR-10-C"), "published datasets are opened by name: cifar10-c"),
+        (("sweep", "--archs", "resnet18", "--log", "tensorbord"), "did you mean 'tensorboard'?"),
+        (("sweep", "--archs", "resnet18", "--log", "tensorbord", "--dry-run"), "did you mean 'tensorboard'?"),
         (("train", "--precision", "half"), "precision is 'half'; expected auto, float32 or bfloat16."),
         (("train", "--workers", "many"), "--workers many: expected auto or a whole number"),
     ],

@@ -120,7 +120,7 @@ def test_every_kind_is_drawn_where_its_numbers_are_stored(few: Report, tmp_path:
 
 def test_a_kind_can_be_drawn_alone_and_a_format_is_checked(few: Report, tmp_path: Path) -> None:
     (one,) = plots.draw_all(few, tmp_path, formats=("png",), kinds=("severity",))
-    assert one.paths == (tmp_path / "severity_CIFAR10-C.png",)
+    assert one.paths == (tmp_path / "severity_cifar10-c.png",)
     with pytest.raises(ValueError, match="expected one of png, pdf, svg"):
         plots.draw_all(few, tmp_path, formats=("gif",), kinds=("severity",))
     (tmp_path / "file").write_text("")

@@ -21,7 +21,7 @@ from ttabench.errors import UserError, printable
 from ttabench.events import CellProgress, Waiting
 from ttabench.executors import NO_LIMITS, open_engine
 from ttabench.executors.workers import own_gpu
-from ttabench.loggers import Loggers, open_loggers
+from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
 from ttabench.parse_methods import split_list
 from ttabench.registry import view
@@ -54,6 +54,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     Raises UserError for what the sweep would refuse, such as a results folder of another sweep.
     """
     sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
+    check_loggers(split_list(str(options["log"])))
     overwrite, out = str(options["overwrite"]), Path(options["out"])
     # Another executor than local may have GPUs that this machine does not have.
     local = options["executor"] == "local"
@@ -104,6 +105,8 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     out = Path(options["out"])
     console = _console()
     sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
+    log = split_list(str(options["log"]))
+    check_loggers(log)
     shard = pick_shard(str(options["shard"]))
     missing = untrained(sweep)
     if missing and shard != WHOLE:  # trained on several machines, they would be different classifiers
@@ -120,7 +123,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     keep(grid, out)
-    with Claims(store.root, "sweep") as claims:
+    with Claims(store.root, "sweep") as claims, open_loggers(log, store.root) as loggers:
         _greet(claims, console)
         start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
         if agenda.todo and missing:
@@ -149,20 +152,17 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             begun=start,
         )  # fmt: skip
         try:
-            with (
-                open_loggers(split_list(str(options["log"])), store.root) as loggers,
-                closing(
-                    run(
-                        units,
-                        store,
-                        engine.run,
-                        engine.workers,
-                        claims=claims,
-                        start=start,
-                        fail_fast=fail_fast,
-                    )
-                ) as events,
-            ):
+            with closing(
+                run(
+                    units,
+                    store,
+                    engine.run,
+                    engine.workers,
+                    claims=claims,
+                    start=start,
+                    fail_fast=fail_fast,
+                )
+            ) as events:
                 failed = agenda.failed + _follow(events, units, engine.workers, loggers)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
             console.print(

@@ -44,6 +44,12 @@ class Loggers:
             logger.log({"sweep/done": float(self._done), "sweep/failed": float(self._failed)}, self._done)
 
 
+def check_loggers(names: Iterable[str]) -> None:
+    """Raises UserError for an unknown logger. Nothing is opened."""
+    for name in names:
+        load(LOGGERS, name, "logger")
+
+
 @contextmanager
 def open_loggers(names: Iterable[str], folder: Path) -> Iterator[Loggers]:
     """The loggers registered under these names. Raises UserError for one that is unknown or not installed."""

@@ -58,7 +58,7 @@ def _severity_curves(family: Sequence[Table], severities: Sequence[int], panels:
         f"Mean accuracy (%) over the corruptions of {table.family} by severity. "
         f"{others(panels, chosen)}{flags(rows)}{protocol(table)}"
     )
-    return Drawing("severity", table.family, f"Accuracy by severity: {table.family}", caption, figure)
+    return Drawing("severity", table.file_name, f"Accuracy by severity: {table.family}", caption, figure)
 
 
 def _mean(panels: Panels, row: Row) -> float:
