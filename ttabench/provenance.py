@@ -161,7 +161,7 @@ def _code_of(method: str) -> set[str]:
     point = entry_points(METHODS)[method]
     packages = _packages(getattr(point, "dist", None))
     top = point.module.partition(".")[0]
-    return _follow([point.module], (*OWN, top, *packages), beside=top)
+    return _follow([point.module], (*OWN, top, *packages), beside="" if top in OWN else top)
 
 
 @cache
