@@ -32,6 +32,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         seeds=(0, 1),
     )
     made = with_correctness(made, 200, {"tent": 0.3, "quantile": 0.6, "memo": 0.1})
+    made = made.assign(compute_ratio=2.84, ms_per_image=1.5, adapted_parameters=4800)
     made = spoil(made, "n/a", "no batch norm", arch="cct", method="tent")
     (path,) = page.write(made, tmp_path_factory.mktemp("page"), report=Report(made))
     return path
@@ -158,6 +159,7 @@ def test_pointing_at_a_number_shows_what_stands_behind_it(open_page: Any) -> Non
         "Seed 0",
         "Seed 1",
         "over seeds",
+        "2.84 times Source's forward pass; 1.50 ms per image; 4,800 adapted parameters",
     ):
         assert text in panel.text
     exact = float(cell.get_attribute("data-v"))
@@ -239,6 +241,30 @@ def test_numbers_turn_into_increases_and_back(open_page: Any) -> None:
     assert script(open_page, texts) == rises != before
     open_page.find_element(By.CSS_SELECTOR, "input[value=accuracy]").click()
     assert script(open_page, texts) == before
+
+
+def test_what_stands_behind_a_mean_is_seen_whole_and_the_table_too(open_page: Any) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.by import By
+
+    sizes = "const box = {}; return [box.scrollWidth, box.clientWidth]"
+    wide, room = script(open_page, sizes.format("document.querySelector('table.means').parentNode"))
+    assert wide <= room
+    cell = open_page.find_element(By.CSS_SELECTOR, "table.means tbody tr:nth-child(2) td.n")
+    ActionChains(open_page).move_to_element(cell).perform()
+    panel = "document.getElementById('detail')"
+    high, shown = script(open_page, f"return [{panel}.scrollHeight, {panel}.clientHeight]")
+    assert shown > 0
+    assert high <= shown
+
+
+def test_on_a_phone_the_means_are_seen_without_scrolling(open_page: Any) -> None:
+    resize(open_page, 390, 800)
+    first = "document.querySelector('table.means tbody tr:nth-child(2)')"
+    right = script(open_page, f"return {first}.querySelector('td.n').getBoundingClientRect().right")
+    assert right < 390
+    where = script(open_page, f"return getComputedStyle({first}.cells[0], '::after').content")
+    assert where == '"ResNet18, Digits-C, severity 3"'
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])

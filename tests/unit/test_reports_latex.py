@@ -342,6 +342,20 @@ def test_twenty_methods_compile_and_no_footnote_leaves_its_page(
     assert source.count(f"per_corruption_cifar10-c-severity-5{form}") >= 1
 
 
+@pytest.mark.parametrize(("options", "form"), [("", ""), ("[twocolumn]", "_column")])
+def test_fragments_fit_into_a_paper_with_nothing_but_two_packages(
+    many: pd.DataFrame, tmp_path: Path, options: str, form: str
+) -> None:
+    latex.write(many, tmp_path)
+    names = re.findall(r"\\input{(.*?)}", (tmp_path / f"all{form}.tex").read_text())
+    inputs = "\n".join(f"\\input{{{name}}}\\clearpage" for name in names)
+    (tmp_path / "paper.tex").write_text(
+        f"\\documentclass{options}{{article}}\\usepackage{{booktabs,graphicx}}\n"
+        f"\\begin{{document}}\n{inputs}\n\\end{{document}}\n"
+    )
+    assert "Increase" in compiled(tmp_path, "paper")
+
+
 def _flat(text: str) -> str:
     """Text of a page with columns: words may stand in any line, so lines are joined."""
     return " ".join(text.split())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.conftest import Output
+from tests.unit.tex import compiled
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 
@@ -22,7 +24,12 @@ def test_the_tutorial_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     names: dict[str, object] = {}
-    for language, block in re.findall(r"```(python|console)\n(.*?)```", PAGE.read_text(), re.DOTALL):
+    for language, block in re.findall(r"```(python|console|latex)\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        if language == "latex":
+            Path("paper.tex").write_text(block)
+            if shutil.which("pdflatex") and shutil.which("pdftotext"):
+                assert "Figure 1" in compiled(tmp_path, "paper")
+            continue
         if language == "python":
             exec(compile(block, PAGE.name, "exec"), names)
             continue

@@ -114,6 +114,7 @@ def _cell(cell: Cell, head: Head, label: int) -> str:
     if cell.span > 1:
         return f"\\multicolumn{{{cell.span}}}{{{'l' if cell.left else 'r'}}}{{{text}}}"
     if head.align == "p" and cell.text:
+        text = text.replace(r"\_", r"\_\allowbreak ").replace("=", r"=\allowbreak ")  # long settings
         return f"\\parbox[t]{{{head.width:.2f}\\linewidth}}{{\\raggedright {text}\\strut}}"
     if head.align == "l" and len(cell.text) > label:
         longest = max(map(len, cell.text.split())) + len(cell.marks)

@@ -17,6 +17,7 @@ from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.protocols import kept_by
 from ttabench_reports.shape import Row, Table
+from ttabench_reports.sheets import costs
 
 FINDING = tuple(f.name for f in fields(Finding))
 
@@ -95,7 +96,7 @@ def _row(
         "protocol": cards.protocol(table, row).caption() + kept_by(str(table.key["baseline"])),
         "config": about["config"], "source": had.source,
         "weights": about["checkpoint"], "data": table.key["fingerprint"],
-        "images": f"{about['n_images']:,}",
+        "images": f"{about['n_images']:,}", "cost": costs.in_words(row),
     }  # fmt: skip
     return {
         "name": texts.number(row.name),

@@ -13,8 +13,8 @@ from ttabench_reports.plots.fonts import families, width_of_one_point
 
 WIDTH = 3.3
 """Inches: a column of a two-column paper."""
-TALLEST = 7.6
-"""Inches: a picture and its caption fit on a page."""
+TALLEST = 7.0
+"""Inches: a picture and its caption fit on a page of LaTeX's article."""
 SIZE = 6.0
 """Points: labels, ticks and legends. Headings have one more, numbers in cells half a point less."""
 STYLE = {

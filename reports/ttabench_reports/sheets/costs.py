@@ -69,6 +69,21 @@ def cost(report: Report) -> Sheet | None:
     return Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(3, 6))
 
 
+def in_words(row: Row) -> str:
+    """The cost of a row in one line, as far as it is known: ``2.8 times Source's forward pass; …``."""
+    about = row.about
+    known = (
+        (_decimals(about["compute_ratio"]), "{} times Source's forward pass"),
+        (_decimals(about["ms_per_image"]), "{} ms per image"),
+        (_decimals(about["forward_passes"], whole=True), "{} forward passes per image"),
+        (_decimals(about["backward_passes"], whole=True), "{} backward passes per image"),
+        (_count(about["adapted_parameters"]), "{} adapted parameters"),
+        (_count(about["host_mb"]), "{} MB more of host memory"),
+        (_count(about["device_mb"]), "{} MB of device memory"),
+    )
+    return "; ".join(said.format(text) for text, said in known if text)
+
+
 def _numbers(row: Row, on_device: bool) -> list[Cell]:
     about = row.about
     texts = [

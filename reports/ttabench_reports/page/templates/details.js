@@ -52,6 +52,7 @@ function describe({ cell, row, column }) {
     ["Protocol", fact("protocol")],
     ["Settings", settings(fact("config"))],
     ["Source data", fact("source")],
+    ["Cost (medians)", fact("cost")],
     ["Images", fact("images")],
     ["Weights", fact("weights"), "hash"],
     ["Data", fact("data"), "hash"],
@@ -174,7 +175,7 @@ addEventListener("scroll", () => !panel.hidden && kept && place(kept), { passive
 
 // ---- keyboard: one number of each table can be reached with Tab; arrow keys, Home and End move on from it
 
-const cellsOf = (row) => [...row.cells].filter((cell) => cell.tagName === "TD" && target(cell));
+const cellsOf = (row) => [...row.cells].filter((cell) => cell.tagName === "TD" && cell.offsetParent && target(cell));
 
 function enter(cell) {
   const table = cell.closest("table");
