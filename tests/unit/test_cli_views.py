@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,11 +35,18 @@ def results(tmp_path: Path, result: Result, other: Result) -> Path:
 def test_report_writes_the_table_of_cells_and_the_formats(
     ttabench: Run, results: Path, tmp_path: Path
 ) -> None:
-    to = tmp_path / "tables"
+    to = tmp_path / "tables of mine"
     said = ttabench("report", results, "--format", "csv,latex,plots", "--out", to)
     assert said.code == 0, said.err
-    written = [Path(line) for line in said.out.split()]
+    written = [Path(line) for line in said.out.splitlines()]
     assert all(path.is_file() for path in written)
+    (command,) = re.findall(r"^PDF of the tables: (.*)$", said.err, re.MULTILINE)
+    if shutil.which("pdflatex"):  # as it stands, from another folder
+        done = subprocess.run(
+            f"{command} </dev/null", shell=True, cwd=tmp_path.parent, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+        assert (to / "all.pdf").is_file()
     assert {path.suffix for path in written} >= {".csv", ".tex", ".png", ".pdf"}
     cells = pd.read_csv(to / "cells.csv")
     assert {"method", "arch", "dataset", "corruption", "severity", "seed", "mode", "n_images",

@@ -76,6 +76,7 @@ def report(
     classifiers whose clean accuracy is close to chance, or far from the accuracy that their authors state.
     """
     import inspect
+    from shlex import quote
 
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -137,9 +138,10 @@ def report(
         print(printable(str(path)))
     for shown in tables:
         screen().print(shown)
-    for name, use in (("results.html", "Open in a browser"), ("all.tex", "Compile with LaTeX")):
-        if folder / name in written:
-            print(f"{use}: {printable(str(folder / name))}", file=sys.stderr)
+    if folder / "results.html" in written:
+        print(f"Open in a browser: {printable(str(folder / 'results.html'))}", file=sys.stderr)
+    if folder / "all.tex" in written:  # it reads its tables from the folder that LaTeX runs in
+        print(f"PDF of the tables: cd {quote(printable(str(folder)))} && pdflatex all.tex", file=sys.stderr)
     if cost:
         screen().print(view("cost")(options["report"]))
 
