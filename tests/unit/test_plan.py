@@ -287,6 +287,22 @@ def test_an_offline_method_has_neither_a_pace_nor_a_stream(changed: dict[str, An
     assert set(plain.values()) == {""}
 
 
+@pytest.mark.parametrize(
+    ("reset", "mode", "expected"),
+    [
+        ("episodic", "native", ("online", OFFLINE)), ("every(3)", "native", ("online", OFFLINE)),
+        ("per_corruption", "native", ("offline", "")), ("continual", "native", ("offline", "")),
+        ("episodic", "online", ("online", "")),
+    ],
+)  # fmt: skip
+def test_a_method_that_is_offline_in_its_paper_is_not_reset_between_batches(
+    reset: str, mode: str, expected: tuple[str, str]
+) -> None:
+    planned = plan(grid(methods=("quantile",), reset=reset, mode=mode), [RESNET])
+    found = {p.cell.method: (p.cell.protocol.mode, p.unmet) for p in planned}
+    assert found == {"source": ("online", ""), "quantile": expected}
+
+
 def test_what_an_offline_method_lacks_otherwise_is_told_first() -> None:
     layers = replace(RESNET, architecture=Architecture(norm_layers=(), num_classes=10))
     asked = grid(methods=("bn_stats",), mode="offline", pace=1.0)
