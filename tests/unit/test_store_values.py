@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import socket
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ttabench.errors import UserError, shortened
 from ttabench.protocol import Protocol
 from ttabench.provenance import combined, current_modules
 from ttabench.records import Damaged, decode, encode, is_first_format
-from ttabench.store import COLUMNS, COST, PLAN, SCORES, Store, Writer, _is_free, load_frame
+from ttabench.store import COLUMNS, COST, PLAN, SCORES, Store, Writer, _is_free, environment, load_frame
 
 
 @pytest.fixture
@@ -313,6 +314,12 @@ def test_a_writer_is_one_generation_after_the_shards_that_it_can_read(
 ) -> None:
     (store.cells / "earlier.jsonl").write_bytes(shard)
     assert lines(fill(store, result))[0]["generation"] == generation
+
+
+def test_a_process_without_torch_has_no_threads_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment("cpu")["threads"] == torch.get_num_threads() > 0
+    monkeypatch.delitem(sys.modules, "torch")
+    assert environment("cpu")["threads"] == 0
 
 
 def test_code_is_written_once_for_each_set_of_modules(store: Store, result: Result) -> None:

@@ -437,6 +437,31 @@ def test_preparing_draws_from_the_seed_of_the_cell(setting: Setting) -> None:
     assert [method.drawn for method in Toy.made] == [expected, float(torch.rand(()))]
 
 
+def test_source_data_are_kept_for_the_next_method_and_on_disk(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches: list[tuple[Any, ...]] = []
+    given: list[tuple[Any, ...]] = []
+    original = worker.SourceImages
+
+    def source_images(*asked: Any) -> Any:
+        given.append(asked)
+        return original(*asked)
+
+    def source_cache(*asked: Any) -> str:
+        caches.append(asked)
+        return "cache"
+
+    monkeypatch.setattr(worker, "SourceImages", source_images)
+    monkeypatch.setattr(worker, "SourceCache", source_cache)
+    setting.run(CELL)
+    setting.run(replace(CELL, seed=1))
+    assert caches == [(worker.cache_dir() / "source", ("f" * 64, "c" * 64, "code"))] * 2
+    (_, needs, device, memo, cache), (*_, second_memo, _) = given
+    assert (needs, device, cache) == (Toy.needs, "cpu", "cache")
+    assert memo is second_memo
+
+
 def test_the_classifier_is_in_eval_mode(setting: Setting) -> None:
     assert not setting.worker.classifier(CELL).classifier.training
 
