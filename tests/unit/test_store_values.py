@@ -80,7 +80,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
 def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) -> None:
     shard = store.cells / "made.jsonl"
     said = {"id": result.cell.cell_id, "cell": result.cell.to_json(), "status": "n/a"}
-    head = {"kind": "environment", "generation": 1}
+    head = {"kind": "environment", "generation": 1, "machine": "m"}
     shard.write_bytes(encode(head) + encode({"kind": "result", "written": 5, "source": "", **said}))
     (row,) = store.frame().astype(object).to_dict("records")
     missing = ("clean_accuracy", "accuracy", *COST, *SCORES)
@@ -140,10 +140,8 @@ def test_a_damaged_plan_is_one_sentence(store: Store, text: bytes) -> None:
     path.write_bytes(text)
     with pytest.raises(UserError) as problem:
         store.plan()
-    assert re.fullmatch(
-        rf"{re.escape(str(path))} is not what ttabench wrote \(.+\); delete it and run the sweep again\.",
-        str(problem.value),
-    )
+    assert str(problem.value).startswith(f"{path}, line 1, is not what ttabench wrote: ")
+    assert str(problem.value).endswith("; delete the file and run the sweep again.")
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -434,12 +432,17 @@ def test_a_record_knows_the_environment_above_it_and_its_place(store: Store, res
     (record,) = store.records()
     assert set(record.environment) == {"device", "threads", "versions", "machine", "processor"}
     assert record.place == f"{path}, line 3"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
-    (record,) = store.records()
-    assert (record.environment, len(record.modules) > 5) == ({}, True)
-    path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
+    head, code, row = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(head + row)
     (record,) = store.records()
     assert record.modules == {}
+    path.write_bytes(code + row)
+    with pytest.raises(UserError) as problem:
+        store.latest()
+    assert str(problem.value) == (
+        f"{path}, line 2, is not what ttabench wrote: no environment stands before it; restore the file or "
+        "move it out of the folder."
+    )
 
 
 # ---- lines
