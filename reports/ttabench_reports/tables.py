@@ -16,11 +16,11 @@ import pandas as pd
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.store import ASKED, MISSING, brief_changes
 from ttabench_reports import naming, protocols
-from ttabench_reports.calibration import reliabilities, total
-from ttabench_reports.frames import CORRECT, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.calibration import total
+from ttabench_reports.frames import PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
-from ttabench_reports.over_stream import orders, windows
+from ttabench_reports.row_numbers import Numbers
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
@@ -61,7 +61,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     keys = rows[list(TABLE)].drop_duplicates()
     keys["difference"] = differences(keys, ["dataset", "severity"], TABLE[2:])
 
-    numbers = _Numbers(frame)
+    numbers = Numbers(frame)
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
     for record in sorted(
@@ -118,68 +118,8 @@ def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame
     return f"Asked for, but not measured: {names}."
 
 
-class _Numbers:
-    """Means over seeds, and what went wrong, by row number; made once for all tables."""
-
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.by_seed = frame.set_index(["row", "seed", "corruption"])["accuracy"].unstack("corruption")
-        grouped = frame.groupby(["row", "corruption"], sort=False)["accuracy"]
-        seeds = frame.groupby("row")["seed"].nunique()
-        self.values = _nested(grouped.mean())
-        self.sd = _nested(grouped.std())
-        self.measured = _nested(grouped.count())
-        self.seeds: dict[Any, int] = seeds.to_dict()
-        self.seed_names = {row: tuple(sorted(set(seeds))) for row, seeds in frame.groupby("row")["seed"]}
-        self.correct: dict[int, dict[str, dict[int, bytes]]] = {}
-        bits = frame.loc[frame[CORRECT].map(len) > 0, ["row", "corruption", "seed", CORRECT]]
-        for row, corruption, seed, packed in bits.itertuples(index=False, name=None):
-            self.correct.setdefault(row, {}).setdefault(corruption, {})[seed] = packed
-        self.reliabilities = reliabilities(frame)
-        self.windows = windows(frame)
-        self.orders = orders(frame)
-        self.changed: dict[int, list[str]] = {}  # of the code, for rows with stale cells
-        stale = frame.loc[frame["stale"], ["row", "stale_because"]].drop_duplicates()
-        for row, because in stale.itertuples(index=False):
-            known = self.changed.setdefault(row, [])
-            known += [text for text in filter(None, because.split("; ")) if text not in known]
-        self.troubles: dict[int, list[Any]] = {}
-        remarkable = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(
-            ok=frame["accuracy"].notna()
-        )
-        for cell in remarkable[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]].itertuples(
-            index=False
-        ):
-            self.troubles.setdefault(cell.row, []).append(cell)  # type: ignore[arg-type]
-        self._over: dict[tuple[str, ...], tuple[dict[Any, float], dict[Any, float]]] = {}
-
-    def complete(self, row: int, column: str) -> bool:
-        """Whether every seed of the row has a number."""
-        return self.measured[row].get(column, 0) == self.seeds[row]
-
-    def mean(self, row: int, over: tuple[str, ...]) -> tuple[float, float]:
-        """Mean and sd, over seeds, of the mean over corruptions."""
-        if over not in self._over:
-            by_seed = self.by_seed[list(over)].mean(axis=1, skipna=False).groupby(level="row")
-            whole = by_seed.count() == by_seed.size()
-            self._over[over] = (
-                by_seed.mean().where(whole).to_dict(),
-                by_seed.std().where(whole).to_dict(),
-            )
-        means, sds = self._over[over]
-        return means[row], sds[row]
-
-
-def _nested(series: pd.Series[Any]) -> dict[int, dict[str, float]]:
-    """A series over (row, column) as row → column → value."""
-    nested: dict[int, dict[str, float]] = {}
-    pairs: dict[Any, float] = series.to_dict()
-    for (row, column), value in pairs.items():
-        nested.setdefault(row, {})[column] = value
-    return nested
-
-
 def _build(
-    key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: _Numbers,
+    key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: Numbers,
     twins: int, absent: str, published: pd.DataFrame | None,
 ) -> Table:  # fmt: skip
     swept = {c for member in members for c in numbers.measured[member["row"]]}
@@ -230,7 +170,7 @@ def _place(member: dict[str, Any]) -> tuple[object, ...]:
     return member["checkpoint"], offline, *naming.method_key(base, label), difference
 
 
-def _row(member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> Row:
+def _row(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> Row:
     number, source = member["row"], member["base"] == "source"
     row = Row(
         member["arch"],
@@ -257,7 +197,7 @@ def _row(member: dict[str, Any], numbers: _Numbers, main: tuple[str, ...], extra
     return row
 
 
-def _explain(row: Row, numbers: _Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> None:
+def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> None:
     """Words in place of numbers, and what footnotes say."""
     number = row.about["row"]
     gaps = [c for c in (*main, *extra) if not numbers.complete(number, c)]

@@ -22,7 +22,7 @@ from ttabench_reports.latex import pages
 from ttabench_reports.latex.escape import SPECIAL
 from ttabench_reports.latex.floats import printed
 from ttabench_reports.report import Report
-from ttabench_reports.sheets import every, means, methods, per_corruption
+from ttabench_reports.sheets import drops, every, means, methods, per_corruption, severities
 from ttabench_reports.sheets.sheet import Sheet
 
 NASTY = r"50% of batch_5 & {δ} \ ~^#$ <a> [b] “ü” → ∞ 中 x̂ ½ 10⁻⁵ Αλέξης ‖θ₀‖"
@@ -249,7 +249,7 @@ def test_a_group_that_goes_on_says_so(many: pd.DataFrame) -> None:
 def test_the_drop_table_has_datasets_side_by_side() -> None:
     values = {"cifar10-c": 80.04, "cifar100-c": 60.0}
     frame = cells(datasets=tuple(values), accuracy=lambda row: values[row["dataset"]])
-    (sheet,) = means.drops(Report(frame))
+    (sheet,) = drops.drops(Report(frame))
     heads = [head.text for head in sheet.heads]
     assert heads[3:] == ["CIFAR10", "CIFAR10-C", "Drop", "CIFAR100", "CIFAR100-C", "Drop"]
     for line in sheet.groups[0].lines:
@@ -260,7 +260,7 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
 def test_drops_of_datasets_without_a_common_architecture_are_tables_of_their_own() -> None:
     frame = cells(datasets=("cifar10-c", "cifar100-c", "digits-c"))
     frame = frame[(frame["dataset"] == "digits-c") == (frame["arch"] == "cct")]
-    sheets_of = list(means.drops(Report(frame)))
+    sheets_of = list(drops.drops(Report(frame)))
     assert [[head.text for head in sheet.heads[3::3]] for sheet in sheets_of] == [
         ["CIFAR10", "CIFAR100"],
         ["Digits"],
@@ -272,11 +272,11 @@ def test_drops_of_datasets_without_a_common_architecture_are_tables_of_their_own
 
 def test_the_severity_table_has_a_column_for_each() -> None:
     frame = cells(severities=(1, 3, 5), accuracy=lambda row: 90.0 - 10 * row["severity"])
-    (sheet,) = means.severities(Report(frame))
+    (sheet,) = severities.severities(Report(frame))
     assert [head.text for head in sheet.heads[3:]] == ["Severity 1", "Severity 3", "Severity 5"]
     for line in sheet.groups[0].lines:
         assert [cell.text for cell in line[3:]] == ["80.0", "60.0", "40.0"]
-    assert list(means.severities(Report(cells()))) == []
+    assert list(severities.severities(Report(cells()))) == []
 
 
 def test_summary_has_the_best_published_number_beside_ours() -> None:

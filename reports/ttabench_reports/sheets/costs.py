@@ -12,8 +12,8 @@ from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row
 from ttabench_reports.sheets import terminal, words
-from ttabench_reports.sheets.means import TableNotes, measured_rows
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
 
 FOOTER = (
     "Medians over the cells. C: time of adapting and scoring over that of Source's forward pass on the same "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttabench_reports.report import Report
-from ttabench_reports.sheets import costs, means, methods, per_corruption, stability
+from ttabench_reports.sheets import costs, drops, means, methods, per_corruption, severities, stability
 from ttabench_reports.sheets.sheet import Sheet
 
 
@@ -22,8 +22,8 @@ def sheets(report: Report, *, increase: bool = True) -> Iterator[Sheet]:
 
 def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
     yield means.summary(report)
-    yield from means.drops(report)
-    yield from means.severities(report)
+    yield from drops.drops(report)
+    yield from severities.severities(report)
     yield means.statistics(report)
     if cost := costs.cost(report):
         yield cost

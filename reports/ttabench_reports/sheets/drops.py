@@ -1,0 +1,116 @@
+"""How far accuracy drops from clean images to corrupted ones, datasets side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ttabench_reports import naming
+from ttabench_reports.evidence import groups
+from ttabench_reports.naming import MEAN
+from ttabench_reports.report import Report
+from ttabench_reports.shape import Row, Table
+from ttabench_reports.sheets import words
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
+from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
+
+WHOLE = "On clean images predictions are chosen from all classes."
+
+
+def drops(report: Report) -> Iterator[Sheet]:
+    """From clean to corrupted, datasets with a common architecture side by side; three of them in a sheet."""
+    tables = [table for table in report.tables if any(_known_clean(row) for row in measured_rows(table))]
+    similar: dict[object, list[Table]] = {}
+    for table in tables:
+        similar.setdefault((table.key["severity"], table.difference), []).append(table)
+    families = list(similar.values()) if any(len(family) > 1 for family in similar.values()) else [tables]
+    shared = [group for family in families for group in _with_common_archs(family)]
+    parts = [group[k : k + 3] for group in shared for k in range(0, len(group), 3)]
+    for number, part in enumerate(parts, 1):
+        yield _drop(part, "drop" if number == 1 else f"drop_{number}")
+
+
+def _with_common_archs(tables: Sequence[Table]) -> list[list[Table]]:
+    """Each table in the first group that has one of its architectures: others would share no row."""
+    groups: list[tuple[set[str], list[Table]]] = []
+    for table in tables:
+        archs = {row.arch for row in measured_rows(table)}
+        for known, group in groups:
+            if known & archs:
+                known |= archs
+                group.append(table)
+                break
+        else:
+            groups.append((archs, [table]))
+    return [group for _, group in groups]
+
+
+def _drop(tables: Sequence[Table], name: str) -> Sheet:
+    notes = TableNotes()
+    names = [{(row.arch, row.method): row for row in measured_rows(table)} for table in tables]
+    keys = list(dict.fromkeys(key for rows in names for key in rows))
+    smallest = [_smallest(table) for table in tables]
+    blocks: dict[str, list[Line]] = {}
+    for arch, method in sorted(keys, key=lambda key: naming.arch_key(key[0])):
+        block = blocks.setdefault(arch, [])
+        rows = [rows.get((arch, method)) for rows in names]
+        first = next(row for row in rows if row)
+        line = [
+            Cell(naming.arch(arch) if not block else ""),
+            notes.label(*filter(None, rows)),
+            words.short(first),
+        ]
+        for row, table, least in zip(rows, tables, smallest, strict=True):
+            if row is None:
+                line += [Cell("–"), Cell("–"), Cell("–")]
+                continue
+            clean = row.about["clean_accuracy"]
+            fall = float(f"{clean:.1f}") - row.printed(MEAN) if _known_clean(row) else math.nan
+            place: Place = "best" if id(row) in least else ""
+            line += [
+                Cell(words.number(clean) or "–"), notes.accuracy(row, table, ranked=False),
+                Cell(words.number(fall) or "–", place=place),
+            ]  # fmt: skip
+        block.append(line)
+    severities = {table.key["severity"] for table in tables}
+    several = len({(table.key["dataset"], table.difference) for table in tables}) > len(
+        {table.key["dataset"] for table in tables}
+    )
+    over: list[tuple[str, int]] = [("", 3)] if len(severities) > 1 or several else []
+    heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l")]
+    for table in tables:
+        dataset = str(table.key["dataset"])
+        heads += [Head(naming.clean(dataset)), Head(naming.dataset(dataset)), Head("Drop")]
+        if over:
+            over.append((table.heading, 3))
+    severity = "" if over else severities.pop()
+    where = f" (severity {severity})" if severity else ""
+    caption = words.join(
+        "Drop in accuracy (%) from the source classifier on clean images to the mean "
+        f"{words.over(tables)}{where}.",
+        words.measured(tables),
+    )
+    footer = words.join(
+        "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
+        "online and offline rows (†) separately.",
+        WHOLE if any(row.about["scored_classes"] for rows in names for row in rows.values()) else "",
+        words.GIVEN,
+    )
+    cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
+    return Sheet(name, caption, footer, heads, [Group("", list(blocks.values()))], over, 3, notes.texts, cuts)
+
+
+def _known_clean(row: Row) -> bool:
+    return not math.isnan(row.about["clean_accuracy"])
+
+
+def _smallest(table: Table) -> set[int]:
+    """Ids of the rows with the smallest drop of each architecture and mode: the best printed means."""
+    ids: set[int] = set()
+    for rows in table.archs().values():
+        for group in groups(rows):
+            able = [row for row in group if not math.isnan(row.value(MEAN)) and _known_clean(row)]
+            falls = [round(row.about["clean_accuracy"] - row.printed(MEAN), 1) for row in able]
+            if len(able) > 1:
+                ids |= {id(row) for row, fall in zip(able, falls, strict=True) if fall == min(falls)}
+    return ids
