@@ -22,7 +22,7 @@ from ttabench.errors import UnusableModel, UserError
 from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate
+from ttabench.scoring import Order, evaluate, score
 from ttabench.source import SourceImages
 from ttabench.stream import Stream, arrange, to_tensor
 
@@ -395,3 +395,38 @@ def test_a_collapse_within_the_scored_classes_raises_an_alarm(monkeypatch: pytes
     found = evaluate(toy(), there, Protocol(), 0, scored_classes=(1, 3))
     assert "1.0 effective classes and labels have 2.0" in found.alarm
     assert found.accuracy == 50  # class 1, the first of those that tie
+
+
+def test_images_that_are_not_scored_have_no_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+
+    def stream(images: Any, positions: Any, batch_size: int, device: str) -> Stream:
+        devices.append(device)
+        return Stream(images, positions, batch_size)
+
+    monkeypatch.setattr("ttabench.scoring.Stream", stream)
+    given, scored = data(), np.array([7, 2, 5])
+    order = Order(given.images, np.arange(0), scored, given.labels)
+    classes, sure = score(toy(), order, Protocol(batch_size=2), "cuda:3", lambda seen, done, right: None)
+    assert devices == ["cuda:3"]
+    others = np.setdiff1d(np.arange(10), scored)
+    assert classes[others].tolist() == [-1] * 7
+    assert sure[others].tolist() == [0.0] * 7
+    assert classes[scored].tolist() == given.labels[scored].tolist()
+    assert (sure[scored] > 1 / CLASSES).all()
+
+
+def test_logits_are_handed_on_as_far_as_they_are_scored() -> None:
+    handed: list[Tensor] = []
+    evaluate(toy(), data(), Protocol(batch_size=4), 0, scored_classes=(2, 0), on_logits=handed.append)
+    assert [tuple(logits.shape) for logits in handed] == [(4, 2), (4, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(("value", "kind"), [("nan", "NaN"), ("inf", "infinite")])
+def test_logits_that_are_no_numbers_are_named_with_their_batch(
+    monkeypatch: pytest.MonkeyPatch, value: str, kind: str
+) -> None:
+    monkeypatch.setattr(Toy, "adapt", lambda self, x: torch.full((len(x), CLASSES), float(value)))
+    with pytest.raises(UnusableModel) as problem:
+        evaluate(toy(), data(), Protocol(), 0)
+    assert str(problem.value) == f"batch 1: the model returned {kind} logits"
