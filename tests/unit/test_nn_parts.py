@@ -39,6 +39,12 @@ def test_moments_of_parts_are_those_of_all_rows(sizes: tuple[int, ...]) -> None:
     torch.testing.assert_close(covariance.second(1), torch.cov(rows.T, correction=1))
 
 
+def test_two_rows_have_one_degree_of_freedom() -> None:
+    moments = tta.RunningMoments("variance")
+    moments.add(torch.tensor([[0.0], [2.0]]))
+    assert (moments.second(1).item(), moments.second().item()) == (2.0, 1.0)
+
+
 def test_the_moments_of_one_row_have_no_spread_and_those_of_images_keep_their_shape() -> None:
     moments = tta.RunningMoments("variance")
     moments.add(torch.ones(1, 2))

@@ -189,6 +189,17 @@ def test_a_part_is_planned_on_its_own_models_and_a_cell_once() -> None:
     assert len({c.cell_id for c in cells}) == len(cells)
 
 
+def test_a_baseline_is_named_with_its_weights_and_others_have_none() -> None:
+    """The second model is the baseline of the first part; the second part has none."""
+    other = replace(RESNET, name="cct", checkpoint="d")
+    both = sweep((grid(), (0, 1), {}), (grid(seeds=(1,)), (0,), {}))
+    first, second = both.parts
+    planned = planning.plan(
+        replace(both, parts=(replace(first, baseline=both.models[1]), second)), [RESNET, other]
+    )
+    assert {(p.cell.seed, p.cell.baseline) for p in planned} == {(0, "cct@d"), (1, "")}
+
+
 def test_excluded_cells_are_left_out_and_the_rest_stays() -> None:
     rule = {"corruptions": ("fog",), "methods": ("tent[lr=0.1]",)}
     parts = sweep((grid(settings=("tent.lr=0.1,0.2",)), (0,), {"exclude": (rule,)}))
