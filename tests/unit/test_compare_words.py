@@ -22,6 +22,7 @@ from scipy import stats
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import CELL, folder, measured
 from ttabench.errors import UserError
+from ttabench.protocol import Protocol
 from ttabench.records import encode
 from ttabench.store import Store
 from ttabench_reports.compare import (
@@ -463,7 +464,26 @@ def test_of_two_records_of_a_cell_the_later_generation_counts_whatever_the_clock
     assert load(path)["accuracy"].tolist() == [0.0]
 
 
+def test_the_cells_of_a_folder_have_alarms_warnings_and_histories(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "one", {})
+    cell = replace(CELL, history=("snow-5", "frost-5"), protocol=Protocol(reset="continual"))
+    details = {"alarm": "it collapsed", "source_warning": "it is low"}
+    writer = store.writer()
+    writer.append(replace(measured(cell, np.ones(8, bool)), details=details))
+    writer.close()
+    (row,) = load(store.root).to_dict("records")
+    assert (row["alarm"], row["warning"], row["history"]) == ("it collapsed", "it is low", "snow-5 frost-5")
+
+
 # ---- the tests
+
+
+def test_one_cell_is_a_mean_too_and_other_numbers_of_images_are_not_paired(tmp_path: Path) -> None:
+    whole = folder(tmp_path / "whole", {("fog", 0): np.ones(40, bool)})
+    half = folder(tmp_path / "half", {("fog", 0): np.arange(40) % 2 > 0})
+    assert compare(whole, half).means["p_value"].max() < 0.001
+    more = folder(tmp_path / "more", {("fog", 0): np.arange(48) % 2 > 0})
+    assert compare(whole, more).cells["p_value"].isna().all()
 
 
 def packed(*rows: list[int]) -> Any:
