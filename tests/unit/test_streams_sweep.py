@@ -103,7 +103,6 @@ def test_a_stream_has_one_spelling(text: str, stored: str) -> None:
         ({"pace_ratio": 3.0}, "belongs to a pace"),
         ({"pace": 1.0, "held_out": 0.5}, "pace cannot be combined with held_out"),
     ],
-    ids=str,
 )
 def test_bad_protocols_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -287,7 +286,6 @@ def test_a_dirichlet_stream_is_the_order() -> None:
         ({"pace_ratio": "source=3"}, "belongs to --pace"),
         ({"pace": 1.0, "pace_ratio": "sorce=3"}, "did you mean 'source'"),
     ],
-    ids=str,
 )
 def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
