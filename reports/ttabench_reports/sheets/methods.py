@@ -14,7 +14,8 @@ def given(report: Report) -> Sheet:
             if not row.measured:
                 continue
             facts = had.given(row.about)
-            settings = facts.settings + (f" ({facts.chosen})" if facts.chosen else "")
+            origin = facts.chosen.removeprefix("Defaults: ").rstrip(".")
+            settings = "; ".join(filter(None, (facts.settings, origin)))
             epochs = str(facts.epochs) if facts.epochs else "–"
             texts = (
                 row.name.partition(" [")[0], facts.mode, str(facts.batch_size), epochs, facts.source,
@@ -23,8 +24,8 @@ def given(report: Report) -> Sheet:
             lines.setdefault(texts, [Cell(text) for text in texts])
     heads = [
         Head("Method", "l"), Head("Mode", "l"), Head("Batch"), Head("Epochs"),
-        Head("Source data", "p", width=0.14), Head("Settings", "p", width=0.14),
-        Head("Differs from paper or official code", "p", width=0.4),
+        Head("Source data", "p", width=0.14), Head("Settings and their origin", "p", width=0.2),
+        Head("Differs from paper or official code", "p", width=0.34),
     ]  # fmt: skip
     caption = (
         "What each method was given: how it sees the test images, how much of the source data, its settings "
