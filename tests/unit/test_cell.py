@@ -59,6 +59,23 @@ def test_settings_that_are_equal_and_not_the_same_are_different_cells(cell: Cell
     assert len({replace(cell, config=(("steps", value),)).cell_id for value in values}) == len(values)
 
 
+def test_a_truth_value_in_place_of_a_number_is_written_as_json_writes_it(cell: Cell) -> None:
+    odd = replace(cell, seed=True)
+    identity = {name: value for name, value in odd.to_json().items() if name != "label"}
+    assert '"seed":true' in canonical(identity)
+    assert odd.cell_id == hashlib.sha256(canonical(identity).encode()).hexdigest()
+    assert odd.cell_id != replace(cell, seed=1).cell_id
+
+
+def test_cells_that_share_a_protocol_write_its_json_once(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    to_json = Protocol.to_json
+    monkeypatch.setattr(Protocol, "to_json", lambda self: written.append(self) or to_json(self))
+    protocol = Protocol(batch_size=17)
+    assert len({replace(cell, seed=seed, protocol=protocol).cell_id for seed in range(5)}) == 5
+    assert written == [protocol]
+
+
 def test_identity_does_not_depend_on_the_order_of_settings(cell: Cell) -> None:
     assert replace(cell, config=cell.config[::-1]).cell_id == cell.cell_id
 
@@ -114,3 +131,8 @@ def test_a_damaged_bitmap_is_refused(result: Result) -> None:
 
 def test_a_cell_is_spoken_of_by_its_label(cell: Cell) -> None:
     assert str(cell) == "tent · resnet18 · digits-c · fog-5 · seed 0"
+
+
+def test_a_natural_shift_has_a_name_and_no_severity(cell: Cell) -> None:
+    natural = replace(cell, corruption="natural", severity=0)
+    assert str(natural) == "tent · resnet18 · digits-c · natural · seed 0"

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttabench.protocol import MODES, RESETS, Protocol, parse_call
+from ttabench.protocol import LARGEST, MODES, RESETS, STREAM_FORMS, Protocol, StreamSpec, parse_call
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"mode": "native"}, {"reset": "never"}, {"precision": "float16"}, {"batch_size": 0}, {"limit": -1},
-        {"order": "sorted"}, {"order": "dirichlet(0)"}, {"order": "dirichlet"}, {"contamination": "noise(1)"},
+        {"order": "sorted"}, {"order": "dirichlet(0)"}, {"order": "dirichlet"}, {"order": "dirichlet(1e999)"},
+        {"contamination": "noise(1)"}, {"contamination": "noise(0)"},
         {"held_out": 1.0}, {"held_out": -0.1}, {"held_out": 0.5, "reset": "episodic"},
         {"held_out": 0.5, "contamination": "noise(0.2)"},
         {"mode": "offline", "reset": "episodic"}, {"mode": "online", "epochs": 3},
@@ -62,6 +65,7 @@ def test_unknown_fields_are_refused() -> None:
 
 def test_parse_call() -> None:
     assert parse_call("dirichlet(0.1)") == ("dirichlet", 0.1)
+    assert parse_call("dirichlet(1e-3)") == parse_call("dirichlet(1E-3)") == ("dirichlet", 0.001)
     assert parse_call("dirichlet 0.1") is None
     assert parse_call("dirichlet(x)") is None
 
@@ -108,7 +112,100 @@ def test_a_method_is_frozen_where_it_is_scored_after_adapting(
 @pytest.mark.parametrize(
     "least",
     [{"batch_size": 1}, {"limit": 1}, {"mode": "offline", "epochs": 1}, {"order": "dirichlet(1e-3)"},
-     {"contamination": "noise(0.999)"}, {"held_out": 0.999}],
+     {"contamination": "noise(0.999)"}, {"held_out": 0.999}, {"reset": "every(1)"}],
 )  # fmt: skip
 def test_values_at_the_border_are_taken(least: dict[str, object]) -> None:
     assert Protocol(**least)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "most",
+    [{"batch_size": LARGEST}, {"limit": LARGEST}, {"mode": "offline", "epochs": LARGEST}, {"pace": LARGEST},
+     {"pace": 1.0, "pace_ratio": LARGEST}, {"reset": f"every({LARGEST})"}],
+)  # fmt: skip
+def test_the_largest_number_is_taken_and_one_more_is_refused(most: dict[str, Any]) -> None:
+    assert Protocol(**most)
+    name = list(most)[-1]
+    more = f"every({LARGEST + 1})" if name == "reset" else LARGEST + 1
+    with pytest.raises(ValueError, match=rf"^{name} is "):
+        Protocol(**{**most, name: more})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"mode": "native"}, "mode is 'native'; expected one of online, offline"),
+        (
+            {"reset": "never"},
+            "reset is 'never'; "
+            "expected one of per_corruption, continual, episodic, or every(N) with N batches",
+        ),
+        (
+            {"held_out": 0.5, "reset": "episodic"},
+            "held_out cannot be combined with episodic reset or contamination",
+        ),
+        (
+            {"held_out": 0.5, "contamination": "noise(0.2)"},
+            "held_out cannot be combined with episodic reset or contamination",
+        ),
+        (
+            {"mode": "offline", "reset": "episodic"},
+            "offline mode sees all images at once, so it cannot be episodic",
+        ),
+        (
+            {"mode": "offline", "reset": "every(5)"},
+            "offline mode sees all images at once, so it is not reset during a stream",
+        ),
+        (
+            {"held_out": 0.5, "reset": "every(5)"},
+            "held_out cannot be combined with a reset during the stream",
+        ),
+        ({"epochs": 3}, "epochs belong to offline mode; online mode sees every image once"),
+        (
+            {"stream": "gradual", "held_out": 0.5},
+            "held_out cannot be combined with a stream, which has no last part",
+        ),
+        (
+            {"stream": "ccc", "contamination": "noise(0.1)"},
+            "contamination cannot be combined with a ccc stream",
+        ),
+        ({"pace_ratio": 3.0}, "pace_ratio belongs to a pace; expected a pace above 0"),
+        (
+            {"pace": 1.0, "held_out": 0.5},
+            "pace cannot be combined with held_out, which scores a frozen method",
+        ),
+        ({"stream": "steady"}, f"stream is 'steady'; expected {STREAM_FORMS}"),
+        ({"stream": "ccc(40"}, f"stream is 'ccc(40'; expected {STREAM_FORMS}"),
+        ({"stream": "gradual(3)"}, f"stream is 'gradual(3)'; expected {STREAM_FORMS}"),
+        ({"stream": "recurring(2,3)"}, f"stream is 'recurring(2,3)'; expected {STREAM_FORMS}"),
+        (
+            {"stream": "ccc(0)"},
+            "stream is 'ccc(0)': accuracy is 0; expected percent above 0 and below 100",
+        ),
+        (
+            {"stream": "ccc(length=x)"},
+            "stream is 'ccc(length=x)': length is x; expected a whole number from 1 to 2,147,483,647",
+        ),
+        (
+            {"stream": "ccc(length=3=4)"},
+            "stream is 'ccc(length=3=4)': length is 3=4; expected a whole number from 1 to 2,147,483,647",
+        ),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_what_is_expected(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Protocol(**{"reset": "continual" if "stream" in wrong else "per_corruption", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("recurring(1)", StreamSpec(kind="recurring", rounds=1)),
+        (f"recurring({LARGEST})", StreamSpec(kind="recurring", rounds=LARGEST)),
+        ("gradual(corruptions=fog+snow)", StreamSpec(kind="gradual", corruptions=("fog", "snow"))),
+        ("ccc(0.5,length=1)", StreamSpec(kind="ccc", accuracy=0.5, length=1, speed=1000)),
+    ],
+)
+def test_a_stream_is_read_into_its_values(text: str, spec: StreamSpec) -> None:
+    assert StreamSpec.parse(text) == spec
+    assert StreamSpec.parse(str(spec)) == spec

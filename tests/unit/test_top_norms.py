@@ -125,6 +125,10 @@ def below(net: nn.Module, *prefixes: str) -> set[str]:
     return {name for name, _ in tta.norm_modules(net) if name.startswith(prefixes)}
 
 
+def row_of(depth: int) -> nn.Module:
+    return nn.Sequential(*(Plain() for _ in range(depth)))
+
+
 def stages(*depths: int) -> dict[str, nn.Module]:
     return {f"s{i}": Stage([Bottleneck() for _ in range(depth)]) for i, depth in enumerate(depths, 1)}
 
@@ -141,6 +145,8 @@ def stages(*depths: int) -> dict[str, nn.Module]:
         (Net({"all": Row(Plain() for _ in range(8))}, norm_first=True), ["all.6.", "all.7.", "norm"]),
         (Net(stages(2, 2, 2), idle=True), ["s3.", "norm", "aux"]),
         (Net({"a": Stage([Layer()]), "b": Bottleneck(), "c": Plain()}), ["c.", "norm"]),  # no two alike
+        (Net({"a": Plain(), "b": nn.BatchNorm2d(WIDTH), "c": nn.BatchNorm2d(WIDTH)}), ["norm"]),  # half alone
+        (Net({"a": row_of(4), "b": row_of(4), "c": Dict([Plain(), Plain()])}), ["c.", "norm"]),
         (Net({"stages": Row(stages(2, 2, 2).values()), "last": Layer()}), ["stages.2.", "last.", "norm"]),
         (Net({"row": Row([Row(stages(2, 2, 2).values()), Layer()])}), ["row.0.2.", "row.1.", "norm"]),
     ],
@@ -234,3 +240,12 @@ def test_what_a_network_is_wrapped_in_does_not_matter(made: tuple[Net, list[str]
 def test_a_whole_network_can_be_one_norm_layer_or_none() -> None:
     assert tta.top_norms(nn.BatchNorm2d(2)) == {""}
     assert tta.top_norms(nn.Linear(2, 2)) == set()
+
+
+def test_by_name_the_top_is_what_the_official_code_of_sar_names() -> None:
+    net = nn.ModuleDict({"layer3": row_of(1), "layer4": row_of(1), "blocks": row_of(12), "norm": row_of(1)})
+    top = below(net, "layer4.", "blocks.9.", "blocks.10.", "blocks.11.", "norm.")
+    assert tta.top_norms(net, by_name=True) == tta.top_norms_by_name(net) == top
+    assert tta.top_norms_by_name(Net({"blocks": row_of(2)})) == {"norm"}
+    wrapped = Classifier.wrap(Net({"blocks": row_of(2)}), 4)
+    assert tta.top_norms_by_name(wrapped) == {"net.norm"}
