@@ -154,6 +154,9 @@ def test_what_had_no_number_may_stay_so_or_gain_one() -> None:
     assert not gained.failed
     assert gained.count("gained") == 15
     assert not np.isinf(gained.means["change"]).any()
+    for mean in gained.means.to_dict("records"):
+        none = (mean["arch"], mean["method"]) == ("cct", "tent")
+        assert (mean["cells"], mean["of"]) == (0 if none else 15, 15)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,15 @@ def test_a_csv_is_compared_by_what_it_holds(runs: tuple[Path, Path], tmp_path: P
     assert keys(diff(csv, other).differences) == {"checkpoint": ("c" * 64, "d" * 64)}
 
 
+def test_an_alarm_in_a_table_is_an_outcome_and_no_cause(runs: tuple[Path, Path]) -> None:
+    frame = load_frame(runs[0])
+    before, after = (frame.assign(alarm=alarm, adapted="2 BatchNorm2d") for alarm in ("collapse", "slow"))
+    assert diff(before, after).differences == ()
+    assert keys(diff(before, after.assign(adapted="none")).differences) == {
+        "adapted": ("2 BatchNorm2d", "none")
+    }
+
+
 def test_cells_of_one_side_are_counted(tmp_path: Path) -> None:
     right = draw()
     fewer = {key: bits for key, bits in right.items() if key[0] != "fog"}
