@@ -110,6 +110,7 @@ def test_a_reader_that_never_reads_does_not_hold_a_sweep_up(out: Path) -> None:
     os.close(reader)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_nobody_reads_ends_after_sigterm(out: Path) -> None:
     reader, writer = full_pipe()
     process = start(out, pipe=writer, pause=0.5)
@@ -173,6 +174,7 @@ crashes, hangs, grows, nan = map(bad, ("crashes", "hangs", "grows", "nan"))
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_cells_that_crash_hang_or_grow_are_recorded_and_cost_no_other(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(BAD)
