@@ -126,8 +126,7 @@ def code_changes(data: Mapping[str, Any], modules: Modules) -> tuple[str, ...]:
         return ("it was stored by a version that did not record its code",)
     cell = data["cell"]
     what = cell["corruption"] if cell["corruption"] in STREAMS else ""
-    network = cell["arch"] if ":" in cell["arch"] or "/" in cell["arch"] else ""
-    return _changes(cell["method"], cell["dataset"], what, network, modules)
+    return _changes(cell["method"], cell["dataset"], what, cell["arch"], modules)
 
 
 @lru_cache(maxsize=4096)

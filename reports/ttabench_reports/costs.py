@@ -22,7 +22,7 @@ def costs(report: Report) -> pd.DataFrame:
     lines = []
     for table in report.tables:
         for row in filter(lambda row: row.measured, table.rows):
-            mean, source, had = row.value(MEAN), row.baseline, given(row.about)
+            mean, source = row.value(MEAN), row.baseline
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
                 "arch": row.arch, "method": row.method, "mode": row.about["mode"],
@@ -30,8 +30,7 @@ def costs(report: Report) -> pd.DataFrame:
                 "increase": math.nan if source is None else mean - source.value(MEAN),
                 **{name: row.about[name] for name in MEASURED}, "device": device(row),
                 "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
-                "source_data": had.source, "epochs_seen": had.epochs, "settings": had.settings,
-                "settings_chosen": had.chosen, "notes": lacks(row),
+                **given(row.about).columns(), "notes": lacks(row),
             })  # fmt: skip
     return pd.DataFrame(lines)
 

@@ -121,14 +121,8 @@ def per_corruption_of(built: Sequence[Table], *, words: bool = False) -> pd.Data
 
 
 def _had(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What the method of a row was given, as columns."""
-    if not about:  # a published row
-        return {"source_data": "", "epochs_seen": None, "settings": ""}
-    had = given(about)
-    return {
-        "source_data": had.source, "epochs_seen": had.epochs, "settings": had.settings,
-        "settings_chosen": had.chosen,
-    }  # fmt: skip
+    """What the method of a row was given, as columns; a published row has no `about`."""
+    return given(about).columns() if about else {"source_data": "", "epochs_seen": None, "settings": ""}
 
 
 def notes(row: Row) -> str:

@@ -14,9 +14,9 @@ _COUNTS = ("source_images", "source_features", "fisher_images")
 """Settings that say how much of the source data a method takes; 0 = all there is."""
 _KINDS = {"features": "F", "images": "I", "statistics": "S"}
 LEGEND = (
-    "Given: what a method sees of the source data (F: features, I: images, S: statistics of features, and of "
-    "how many images), how many epochs it goes through the test images before they are scored, and T where "
-    "settings were tuned, on the extra corruptions (–: none)"
+    "Given: what a method sees of the source data: features (F), images (I) or statistics of features (S), "
+    "with the number of images. ep.: passes over the test images before they are scored. T: settings were "
+    "tuned on the extra corruptions (–: none)"
 )
 _TUNED = "extra corruption"  # what the docstring of a method's Config says where settings were tuned
 
@@ -45,6 +45,13 @@ class Given:
     chosen: str
     tuned: bool
     deviations: str
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of CSV files that say it."""
+        return {
+            "source_data": self.source, "epochs_seen": self.epochs, "settings": self.settings,
+            "settings_chosen": self.chosen,
+        }  # fmt: skip
 
 
 def given(about: Mapping[str, Any]) -> Given:

@@ -41,18 +41,11 @@ def test_mcnemar_is_the_binomial_test(lost: int, won: int) -> None:
     assert p == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_mean_of_one_seed_is_tested_by_images() -> None:
-    rng = np.random.default_rng(1)
-    before, after = rng.random((2, 4, 203)) < 0.7
-    p = mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), 203, np.zeros(4, np.int64))
-    difference = after.mean(0) - before.mean(0)
-    assert p == pytest.approx(stats.ttest_1samp(difference, 0, alternative="less").pvalue, rel=1e-9)
-
-
-def test_the_mean_does_not_depend_on_how_many_cells_fit_in_memory() -> None:
-    rng = np.random.default_rng(2)
-    before, after = rng.random((2, 700, 40)) < 0.7
-    p = mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), 40, np.zeros(700, np.int64))
+@pytest.mark.parametrize(("cells", "images"), [(4, 203), (700, 40)])  # the latter in several parts
+def test_the_mean_of_one_seed_is_tested_by_images(cells: int, images: int) -> None:
+    before, after = np.random.default_rng(1).random((2, cells, images)) < 0.7
+    seeds = np.zeros(cells, np.int64)
+    p = mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), images, seeds)
     difference = after.mean(0) - before.mean(0)
     assert p == pytest.approx(stats.ttest_1samp(difference, 0, alternative="less").pvalue, rel=1e-9)
 

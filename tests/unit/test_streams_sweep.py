@@ -265,6 +265,8 @@ def test_a_mixed_stream_is_the_mixed_cell_of_before() -> None:
 def test_a_dirichlet_stream_is_the_order() -> None:
     same = asked(stream="dirichlet(0.1)", order="dirichlet(0.1)")
     assert asked(stream="dirichlet(0.1)") == asked(order="dirichlet(0.1)") == same
+    assert asked(stream="dirichlet(0.10)") == same
+    assert asked(stream="dirichlet(0.10)", order="dirichlet(0.1)") == same
     with pytest.raises(UserError, match=r"--stream dirichlet\(1\) and --order dirichlet\(2\) differ"):
         asked(stream="dirichlet(1)", order="dirichlet(2)")
     with pytest.raises(UserError, match="expected iid or dirichlet"):

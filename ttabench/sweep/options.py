@@ -165,7 +165,7 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         if fields.get("corruptions", CORRUPTIONS) not in (CORRUPTIONS, ("mixed",)):
             raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
         fields |= {"corruptions": ("mixed",), "stream": ""}
-    stream = str(fields.get("stream", ""))
+    stream = one_spelling(fields.get("stream", ""))
     if stream.startswith("dirichlet("):
         if fields.get("order", "iid") not in ("iid", stream):
             raise UserError(f"--stream {stream} and --order {fields['order']} differ; keep one.")

@@ -81,7 +81,7 @@ def in_words(row: Row) -> str:
         (_count(about["host_mb"]), "{} MB more of host memory"),
         (_count(about["device_mb"]), "{} MB of device memory"),
     )
-    return "; ".join(said.format(text) for text, said in known if text)
+    return "; ".join(meaning.format(text) for text, meaning in known if text)
 
 
 def _numbers(row: Row, on_device: bool) -> list[Cell]:

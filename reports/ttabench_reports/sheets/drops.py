@@ -12,7 +12,7 @@ from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
-from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, measured_rows, side_by_side
 
 WHOLE = "On clean images predictions are chosen from all classes."
 
@@ -47,19 +47,11 @@ def _with_common_archs(tables: Sequence[Table]) -> list[list[Table]]:
 
 def _drop(tables: Sequence[Table], name: str) -> Sheet:
     notes = TableNotes()
-    names = [{(row.arch, row.method): row for row in measured_rows(table)} for table in tables]
-    keys = list(dict.fromkeys(key for rows in names for key in rows))
     smallest = [_smallest(table) for table in tables]
     blocks: dict[str, list[Line]] = {}
-    for arch, method in sorted(keys, key=lambda key: naming.arch_key(key[0])):
+    for arch, rows in side_by_side(tables):
         block = blocks.setdefault(arch, [])
-        rows = [rows.get((arch, method)) for rows in names]
-        first = next(row for row in rows if row)
-        line = [
-            Cell(naming.arch(arch) if not block else ""),
-            notes.label(*filter(None, rows)),
-            words.short(first),
-        ]
+        line = notes.names([row for row in rows if row], model=not block)
         for row, table, least in zip(rows, tables, smallest, strict=True):
             if row is None:
                 line += [Cell("–"), Cell("–"), Cell("–")]
@@ -77,7 +69,7 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         {table.key["dataset"] for table in tables}
     )
     over: list[tuple[str, int]] = [("", 3)] if len(severities) > 1 or several else []
-    heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l")]
+    heads = [*NAMES]
     for table in tables:
         dataset = str(table.key["dataset"])
         heads += [Head(naming.clean(dataset)), Head(naming.dataset(dataset)), Head("Drop")]
@@ -93,7 +85,7 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
     footer = words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",
-        WHOLE if any(row.about["scored_classes"] for rows in names for row in rows.values()) else "",
+        WHOLE if any(row.about["scored_classes"] for table in tables for row in measured_rows(table)) else "",
         words.GIVEN,
     )
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))

@@ -9,7 +9,7 @@ from ttabench_reports.report import Report
 from ttabench_reports.shape import Table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
 
 
 def severities(report: Report) -> Iterator[Sheet]:
@@ -24,19 +24,14 @@ def severities(report: Report) -> Iterator[Sheet]:
 
 def _severity(dataset: str, difference: str, tables: Sequence[Table]) -> Sheet:
     notes = TableNotes()
-    names = [{(row.arch, row.method): row for row in measured_rows(table)} for table in tables]
-    keys = list(dict.fromkeys(key for rows in names for key in rows))
     blocks: dict[str, list[Line]] = {}
-    for arch, method in sorted(keys, key=lambda key: naming.arch_key(key[0])):
+    for arch, rows in side_by_side(tables):
         block = blocks.setdefault(arch, [])
-        rows = [rows.get((arch, method)) for rows in names]
-        first = next(row for row in rows if row)
         cells = [
             notes.accuracy(row, table) if row else Cell("–") for row, table in zip(rows, tables, strict=True)
         ]
-        head = Cell(naming.arch(arch) if not block else "")
-        block.append([head, notes.label(*filter(None, rows)), words.short(first), *cells])
-    heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l")]
+        block.append([*notes.names([row for row in rows if row], model=not block), *cells])
+    heads = [*NAMES]
     heads += [Head(f"Severity {table.key['severity']}") for table in tables]
     in_brackets = f" ({difference})" if difference else ""
     caption = words.join(

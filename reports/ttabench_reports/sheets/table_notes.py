@@ -1,14 +1,19 @@
-"""Footnotes that the tables in a sheet share."""
+"""What the tables in a sheet share: footnotes, and lines with a row of each table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ttabench_reports import naming
 from ttabench_reports.naming import MEAN
 from ttabench_reports.notes import Notes
 from ttabench_reports.shape import LABEL, LEGEND, Row, Table
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell
+from ttabench_reports.sheets.sheet import Cell, Head
+
+NAMES = (Head("Model", "l"), Head("Method", "l"), Head("Given", "l"))
+"""The headings of :meth:`TableNotes.names`."""
 
 
 class TableNotes:
@@ -33,6 +38,10 @@ class TableNotes:
         letters = {letter for row in rows for letter in self._raised(row, LABEL)}
         return Cell(rows[0].name, marks="".join([*flags, *sorted(letters)]))
 
+    def names(self, rows: Sequence[Row], *, model: bool) -> list[Cell]:
+        """Architecture (if `model`), method, and what it was given, for the rows of a line."""
+        return [Cell(naming.arch(rows[0].arch) if model else ""), self.label(*rows), words.short(rows[0])]
+
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Cell:
         cell = words.accuracy(row, MEAN, table.places if ranked else {}, spread=True)
         return replace(cell, marks=self._raised(row, MEAN))
@@ -43,3 +52,11 @@ class TableNotes:
 
 def measured_rows(table: Table) -> list[Row]:
     return [row for row in table.rows if row.measured]
+
+
+def side_by_side(tables: Sequence[Table]) -> Iterator[tuple[str, list[Row | None]]]:
+    """(architecture, measured rows) of each method on each architecture: a row per table, or None."""
+    by_name = [{(row.arch, row.method): row for row in measured_rows(table)} for table in tables]
+    keys = dict.fromkeys(key for rows in by_name for key in rows)
+    for arch, method in sorted(keys, key=lambda key: naming.arch_key(key[0])):
+        yield arch, [rows.get((arch, method)) for rows in by_name]

@@ -79,7 +79,9 @@ def _opened(path: Path) -> Iterator[Image]:
     except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning):
         raise _too_large(path, "too many") from None
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error) as problem:
-        raise UserError(f"{path} cannot be decoded ({problem}); is the file complete?") from None
+        # Of a file that is no image, Pillow repeats the path.
+        why = "" if isinstance(problem, PIL.UnidentifiedImageError) else f" ({problem})"
+        raise UserError(f"{path} cannot be decoded{why}; replace the file, or delete it.") from None
 
 
 def _too_large(path: Path, pixels: str) -> UserError:

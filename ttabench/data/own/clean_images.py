@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,25 +43,13 @@ def _read_folders(source: Path, size: int) -> Labelled:
     files, labels = labelled_files(source, classes)
     if not files:
         raise UserError(f"{source} has no images in class folders; expected {source}/<class>/<image>.")
-    try:
-        width, height = image_size(files[0])
-    except UserError as problem:
-        raise UserError(_without_library_text(str(problem))) from None
+    width, height = image_size(files[0])
     if not size:
         _check_size(source, width, height)
     side = size or width
     images = np.empty((len(files), side, side, 3), np.uint8)
-    try:
-        decode(files, images, side, "cover" if size else "exact")
-    except UserError as problem:
-        raise UserError(_without_library_text(str(problem))) from None
+    decode(files, images, side, "cover" if size else "exact")
     return Labelled(images, np.asarray(labels, np.int64))
-
-
-def _without_library_text(message: str) -> str:
-    """A message about an image file, with what to do instead of what the library says."""
-    text = re.sub(r" \(cannot identify image file .*?\)", "", message, flags=re.DOTALL)
-    return text.replace("; is the file complete?", "; replace the file, or delete it.")
 
 
 def check_level(source: Path, classes: Sequence[str]) -> None:
