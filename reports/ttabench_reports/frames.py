@@ -99,7 +99,22 @@ def one_per_cell(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     frame = _borrow(_borrow(frame, "fingerprint", ["dataset"]), "checkpoint", ["dataset", "arch"])
     key = [*TABLE, *ROW, "corruption", "seed"]
     later = frame.sort_values("written", kind="stable").duplicated(key, keep="last").reindex(frame.index)
-    return frame[~later], int((later & frame["accuracy"].notna()).sum())
+    twins = int((later & frame["accuracy"].notna()).sum())
+    return _one_source(frame[~later]), twins
+
+
+def _one_source(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with one Source row per weights: those of online mode before those of offline mode.
+
+    Source does not adapt: mode, epochs and batch size change none of its numbers.
+    """
+    how = ["mode", "epochs", "batch_size"]
+    row = [*TABLE, "arch", "checkpoint"]
+    sources = frame[frame["base"] == "source"].sort_values(how, ascending=[False, True, True], kind="stable")
+    again = sources.duplicated([*row, "corruption", "seed"])
+    kept = frame.drop(index=sources.index[again])
+    first = sources.groupby(row)[how].transform("first").reindex(kept.index)
+    return kept.assign(**{name: first[name].fillna(kept[name]).astype(kept[name].dtype) for name in how})
 
 
 def _borrow(frame: pd.DataFrame, column: str, same: list[str]) -> pd.DataFrame:

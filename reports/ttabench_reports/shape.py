@@ -74,6 +74,11 @@ class Row:
         return naming.method(self.method)
 
     @property
+    def plain_name(self) -> str:
+        """:attr:`name` without ``(offline)``, where a mark, a colour or a heading says it."""
+        return self.name.removesuffix(" (offline)") if OFFLINE in self.flags else self.name
+
+    @property
     def offline(self) -> bool:
         return self.about.get("mode") == "offline"
 

@@ -51,13 +51,12 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         costs=("compute_ratio", "count"), first_device=("device_code", "min"),
         last_device=("device_code", "max"), **{name: (name, "median") for name in MEASURED},
     ).reset_index()  # fmt: skip
-    varying = ("checkpoint", "mode", "batch_size", "epochs", "config")
     rows["row"] = range(len(rows))
     for name in ("first_device", "last_device"):
         rows[name] = devices.take(rows[name].to_numpy())
     for name in SAID:
         rows[name] = _texts_of_rows(frame, name, len(rows))
-    rows["difference"] = differences(rows, [*TABLE, "arch", "method"], varying)
+    rows["difference"] = _variants(rows)
     keys = rows[list(TABLE)].drop_duplicates()
     keys["difference"] = differences(keys, ["dataset", "severity"], TABLE[2:])
 
@@ -75,6 +74,25 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         absent = _absent(key, cells.attrs, rows)
         built.append(_build(key, difference, members, numbers, twins, absent, published))
     return built
+
+
+def _variants(rows: pd.DataFrame) -> pd.Series[str]:
+    """What tells the rows of one method apart, such as ``offline, 10 epochs``.
+
+    Online rows do not say that they are online, and settings that differ between the modes are not named.
+    """
+    method = [*TABLE, "arch", "method"]
+    offline = (rows["mode"] == "offline") & (rows.groupby(method)["mode"].transform("nunique") > 1)
+    parts = [
+        differences(rows, method, ["checkpoint"]),
+        offline.map({True: "offline", False: ""}),
+        differences(rows, [*method, "mode"], ["batch_size", "epochs", "config"]),
+    ]
+    return parts[0].combine(parts[1], _joined).combine(parts[2], _joined)
+
+
+def _joined(one: str, other: str) -> str:
+    return ", ".join(filter(None, (one, other)))
 
 
 def _texts_of_rows(frame: pd.DataFrame, name: str, rows: int) -> list[str]:

@@ -99,7 +99,7 @@ class Fitted:
             grid.add_row(Text(naming.arch(arch), style="bold"), *[""] * len(columns))
             for row in rows:
                 rise = row.kind == "increase"
-                label = "  Increase" if rise else f" {row.name}{row.flags}{row.raised(LABEL)}"
+                label = "  Increase" if rise else f" {row.plain_name}{row.flags}{row.raised(LABEL)}"
                 places = [self.table.places.get((id(row), c), "") for c in columns]
                 texts = [
                     Text(_text(row, c, accuracy, increase), styles.get(place, ""))

@@ -105,7 +105,7 @@ def _cells(row: Row, table: Table, finding: Finding) -> tuple[str, ...]:
     number = words.number(row.value(MEAN))
     fallen = collapses(row, table)
     return (
-        escape(row.name),
+        escape(row.plain_name),
         f"**{number}**" if (id(row), MEAN) in table.best() else number,
         words.interval(*finding.interval),
         words.signed(rise),
@@ -124,5 +124,5 @@ def _given(row: Row) -> str:
 
 def _named(rows: Sequence[Row]) -> str:
     """``A, B and C``"""
-    names = [escape(row.name) for row in rows]
+    names = [escape(row.plain_name) for row in rows]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

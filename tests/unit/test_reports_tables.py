@@ -199,6 +199,30 @@ def test_another_setting_is_another_row_that_names_the_difference(
     assert sorted(rows.values())[1] == pytest.approx(first[first["method"] == "tent"]["accuracy"].mean())
 
 
+def test_both_modes_of_a_method_share_the_source_row_and_only_the_offline_one_is_named() -> None:
+    asked = {"archs": ("cct",), "accuracy": lambda row: 50.0 + 10 * (row["base"] == "tent")}
+    online = cells(methods=("source", "tent"), written=2.0, **asked)
+    offline = cells(methods=("source", "tent"), mode="offline", epochs=3, batch_size=64, written=3.0, **asked)
+    offline.loc[where(offline, method="source"), "compute_ratio"] = 4.0
+    for order in ([online, offline], [offline, online]):
+        (built,) = tables.tables(pd.concat(order))
+        rows = [row for row in built.rows if row.measured]
+        assert [row.method for row in rows] == ["source", "tent", "tent (offline)"]
+        assert [row.plain_name for row in rows] == ["Source", "TENT", "TENT"]
+        assert [row.flags for row in rows] == ["", "", "†"]
+        assert rows[0].about["mode"] == "online"
+        assert np.isnan(rows[0].about["compute_ratio"])  # the cells of online mode are those shown
+        assert rows[1].baseline is rows[0]
+        assert rows[2].baseline is rows[0]
+        assert built.protocol.endswith("offline, batch size 64, 3 epochs: TENT")
+    more = cells(methods=("tent",), mode="offline", epochs=10, batch_size=64, **asked)
+    (built,) = tables.tables(pd.concat([online, offline, more]))
+    names = [row.name for row in built.rows if row.measured]
+    assert names == ["Source", "TENT", "TENT (offline, 3 epochs)", "TENT (offline, 10 epochs)"]
+    (built,) = tables.tables(offline)
+    assert [row.name for row in built.rows if row.measured] == ["Source", "TENT"]
+
+
 def test_increase_is_over_the_source_of_the_same_weights() -> None:
     old = cells(
         methods=("source", "tent"), archs=("cct",), accuracy=lambda r: 50.0 + 5 * (r["base"] == "tent")

@@ -102,7 +102,7 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
 def _labels(rows: Sequence[Row]) -> list[str]:
     """Names, with settings only where a method is there in several."""
     bases = Counter(row.about["base"] for row in rows)
-    names = [row.name if bases[row.about["base"]] > 1 else row.name.partition(" [")[0] for row in rows]
+    names = [row.plain_name if bases[row.about["base"]] > 1 else row.name.partition(" [")[0] for row in rows]
     return [shortened(name, 0.85, LABEL_SIZE) for name in names]
 
 

@@ -29,7 +29,7 @@ class Line:
     @property
     def label(self) -> list[str]:
         """Its name and marks, folded."""
-        return folded(self.row.name + self.row.flags, LABELS)
+        return folded(self.row.plain_name + self.row.flags, LABELS)
 
     @property
     def height(self) -> float:

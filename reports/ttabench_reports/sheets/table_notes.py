@@ -36,7 +36,7 @@ class TableNotes:
         """The name of a method, with the marks of its rows."""
         flags = [mark for mark in self._legend if any(mark in row.flags for row in rows)]
         letters = {letter for row in rows for letter in self._raised(row, LABEL)}
-        return Cell(rows[0].name, marks="".join([*flags, *sorted(letters)]))
+        return Cell(rows[0].plain_name, marks="".join([*flags, *sorted(letters)]))
 
     def names(self, rows: Sequence[Row], *, model: bool) -> list[Cell]:
         """Architecture (if `model`), method, and what it was given, for the rows of a line."""

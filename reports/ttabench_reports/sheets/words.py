@@ -49,7 +49,7 @@ def interval(low: float, high: float, *, sign: bool = False) -> str:
 
 def label(row: Row) -> Cell:
     """A method's name with its marks."""
-    return Cell(row.name, marks=row.flags + row.letters.get(LABEL, ""))
+    return Cell(row.plain_name, marks=row.flags + row.letters.get(LABEL, ""))
 
 
 def short(row: Row) -> Cell:
@@ -97,7 +97,7 @@ def over(tables: Sequence[Table]) -> str:
 def measured(tables: Sequence[Table]) -> str:
     """Protocol, seeds and remarks of several tables: what is common once, the exceptions after it."""
     items: list[protocols.Item] = [
-        (row.name, {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL})
+        (row.plain_name, {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL})
         for table in tables
         for row in table.rows
         if row.kind == "method" and row.about["measured"]
