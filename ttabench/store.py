@@ -17,11 +17,11 @@ import sys
 import time
 import typing
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttabench.cell import Cell, Result, Status, canonical
 from ttabench.collector import paused
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 FORMAT = "ttabench-results"
 VERSION = 2
@@ -275,16 +277,22 @@ class Store:
         Within a shard, later lines are later records. Between shards, the generation decides: a writer's is
         one higher than all that existed when it started. For writers that ran in parallel, the clock decides.
         """
-        last: dict[str, Record] = {}
-        order: dict[str, tuple[int, float]] = {}
+        return self.latest_as(lambda record: record, quick=quick)
+
+    def latest_as(self, made: Callable[[Record], T], *, quick: bool = False) -> dict[str, T]:
+        """Like :meth:`latest`, with what `made` makes of each record; only that is kept in memory."""
+        last: dict[str, tuple[int, float, T]] = {}
         with paused():
             for shard in self._shards():
                 generation = _generation(shard)
-                in_shard = {record.cell_id: record for record in _read_shard(shard, quick)}
-                for key, record in in_shard.items():
-                    if key not in last or (generation, record.written) >= order[key]:
-                        last[key], order[key] = record, (generation, record.written)
-        return last
+                in_shard = {
+                    record.cell_id: (generation, record.written, made(record))
+                    for record in _read_shard(shard, quick)
+                }
+                for key, value in in_shard.items():
+                    if key not in last or value[:2] >= last[key][:2]:
+                        last[key] = value
+        return {key: value for key, (_, _, value) in last.items()}
 
     def merge(self) -> Path | None:
         """Replace all shards by one with the last record of each cell; its path, None for an empty store.

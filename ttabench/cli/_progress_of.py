@@ -67,7 +67,7 @@ class Progress:
     def _load(self) -> None:
         self._tail = Tail(self.store.root, sizes(self.store.root))
         self._planned = self._plan_size()
-        self._cells = {key: of_record(record) for key, record in self.store.latest(quick=True).items()}
+        self._cells = self.store.latest_as(of_record, quick=True)
         for row in self.store.plan():
             if row["id"] not in self._cells:
                 self._cells[row["id"]] = of_plan(row)
