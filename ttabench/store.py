@@ -165,7 +165,7 @@ class Store:
         """
         store = cls(Path(root))
         try:
-            before = store.check(sweep, extend=extend)
+            before = store.sweep_before(sweep, extend=extend)
             if before == sweep:
                 return store
             joined = sweep if before is None else _union(before, sweep)
@@ -179,7 +179,7 @@ class Store:
             ) from None
         return store
 
-    def check(self, sweep: dict[str, Any], *, extend: bool = False) -> dict[str, Any] | None:
+    def sweep_before(self, sweep: dict[str, Any], *, extend: bool = False) -> dict[str, Any] | None:
         """The options of the sweep that the folder holds, None for a new folder. Writes nothing.
 
         Raises UserError if it holds another sweep (unless `extend`) or other files, or cannot be read.

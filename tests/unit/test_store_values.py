@@ -235,14 +235,14 @@ def test_a_folder_holds_its_options_for_people_to_read(tmp_path: Path) -> None:
 
 
 def test_checking_a_folder_writes_nothing_and_refuses_another_sweep(tmp_path: Path, store: Store) -> None:
-    assert Store(tmp_path / "new").check({}) is None
+    assert Store(tmp_path / "new").sweep_before({}) is None
     assert not (tmp_path / "new").exists()
     with pytest.raises(UserError, match="holds the results of another sweep"):
-        store.check({"limit": 7})
-    assert store.check({"limit": 7}, extend=True) == {"methods": ["tent"], "limit": 0}
+        store.sweep_before({"limit": 7})
+    assert store.sweep_before({"limit": 7}, extend=True) == {"methods": ["tent"], "limit": 0}
     long = tmp_path / ("x" * 300)
     with pytest.raises(UserError) as problem:
-        Store(long).check({})
+        Store(long).sweep_before({})
     assert str(problem.value) == (
         f"{shortened(str(long))} cannot be read (File name too long); choose another folder with --out."
     )

@@ -60,7 +60,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     local = options["executor"] == "local"
     here = own_gpu(pick_device(str(options["device"]) if local else "auto"))
     planned = take_shard(_plan(sweep, here, Ratios(grid, out, here, _console().print)), shard)
-    exists = Store(out).check(grid.to_json(), extend=extend) is not None
+    exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
     store = Store.at(out) if exists else None
     agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))
     done = {cell.cell_id for cell in agenda.done}

@@ -68,23 +68,22 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
     """A plain grid with its names resolved; `known` models are used again, and new ones are added."""
     methods = tuple(choose_methods(grid))
     _check_methods(grid, methods)
-    checkpoint = Path(grid.checkpoint) if grid.checkpoint else None
     parts = []
     for name in grid.datasets:
         data = open_dataset(name)
         shifts = find_shifts(data, grid)
-        keys = [(name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs]
-        for key in keys:
+        wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}
+        if shifts.baseline:
+            wanted.setdefault(shifts.baseline, (name, shifts.baseline, "", ""))
+        for key in wanted.values():
             if key not in known:
-                known[key] = resolve_model(key[1], data, checkpoint=checkpoint, normalize=grid.normalize)
+                _, arch, checkpoint, normalize = key
+                file = Path(checkpoint) if checkpoint else None
+                known[key] = resolve_model(arch, data, checkpoint=file, normalize=normalize)
+        models = {arch: known[key] for arch, key in wanted.items()}
         exclude = tuple(rule for rule in grid.exclude if name in rule.get("datasets", (name,)))
-        baseline = None
-        if shifts.baseline in grid.archs:
-            baseline = known[keys[grid.archs.index(shifts.baseline)]]
-        elif shifts.baseline:
-            key = (name, shifts.baseline, "", "")
-            baseline = known[key] = known.get(key) or resolve_model(shifts.baseline, data)
-        parts.append(Part(methods, tuple(known[key] for key in keys), shifts, exclude, baseline))
+        ours = tuple(models[arch] for arch in grid.archs)
+        parts.append(Part(methods, ours, shifts, exclude, models.get(shifts.baseline)))
     return parts
 
 
