@@ -85,7 +85,8 @@ def _means(table: Table) -> str:
         same_mode = [other for other in rows if other.offline == row.offline]
         lines.setdefault((_line(row, same_mode), row.offline), {})[row.arch] = row
     order = sorted(lines, key=lambda line: _place(lines[line]))
-    parts = [f"**{escape(table.heading)}**: mean accuracy (%) over the {len(table.main)} corruptions.", ""]
+    what = "accuracy (%)" if table.natural else f"mean accuracy (%) over the {len(table.main)} corruptions"
+    parts = [f"**{escape(table.heading)}**: {what}.", ""]
     parts += [
         table_row(["", "Given", *map(naming.arch, archs)]),
         table_row([":---", ":---", *["---:"] * len(archs)]),

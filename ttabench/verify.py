@@ -145,7 +145,10 @@ def find_weights(records: Iterable[Record], sweep: Mapping[str, Any]) -> dict[st
             brought = " --checkpoint FILE" if sweep.get("checkpoint") else ""
             raise UserError(f"{weights}; fetch them with ttabench sweep {again}{brought} --dry-run.")
         if not model.ready:
-            raise UserError(f"{weights}; train them with ttabench train {again}.")
+            raise UserError(
+                f"{weights}; train them with ttabench train {again}, or bring their file with "
+                f"ttabench sweep {again} --checkpoint FILE --dry-run."
+            )
         others[cell.checkpoint] = model.load().sha256
     return others
 

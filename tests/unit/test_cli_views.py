@@ -184,6 +184,7 @@ def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     assert said.out.count("{") == said.out.count("}")
     assert ttabench("cite", results).out.count("@") == 1
     assert ttabench("cite").code == 2
+    assert "For methods: cite --methods NAMES." in ttabench("cite", "tent").err
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
 
 def methods_of(name: str) -> list[str]:
     """The methods of a folder's sweep files that run each as its paper did, variants by their method."""
-    files = [file for file in script.sweeps([name]) if not file.stem.endswith("+offline")]
+    files = [file for file in script.sweeps([name]) if file.stem.partition("+")[2] in ("", "slow")]
     configs = [read_sweep_file(file) for file in files]
     return [method for config in configs for method in split_list(str(config["methods"]))]
 
@@ -53,6 +53,15 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
     assert len(grid.corruptions) == 15
     assert grid.severities == (5,)
     assert script.title(file).endswith(".")
+
+
+@pytest.mark.parametrize("stream", ["dirichlet", "recurring"])
+def test_every_network_sees_the_same_methods_on_a_stream(stream: str) -> None:
+    files = [file for file in script.sweeps() if file.stem.endswith(f"+{stream}")]
+    assert len(files) > 1
+    assert len({tuple(read_sweep_file(file)["methods"]) for file in files}) == 1
+    grids = [make_grid({**DEFAULTS, **read_sweep_file(file)}) for file in files]
+    assert len({(grid.order, grid.stream) for grid in grids}) == 1
 
 
 OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offline")]

@@ -186,7 +186,7 @@ def test_weights_that_are_gone_are_one_sentence(
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "empty"))
     output = ttabench("verify", out, *HERE)
     assert output.code == 2
-    assert "train them with ttabench train --archs resnet18 --datasets digits-c." in output.err
+    assert "train them with ttabench train --archs resnet18 --datasets digits-c, or bring" in output.err
     assert output.err.count("\n") == 1
 
 

@@ -30,6 +30,10 @@ def cite(
     from ttabench.cli._facts import papers
     from ttabench.errors import UserError
 
+    if results is not None and not results.exists():
+        raise UserError(
+            f"{results} does not exist; expected a results folder. For methods: cite --methods NAMES."
+        )
     used = [*_named(methods), *(_stored(results) if results else ())]
     if not used:
         raise UserError("nothing to cite: name methods with --methods, or a results folder.")

@@ -1,0 +1,81 @@
+"""The trained weights of the reference results, as files of a release.
+
+    python scripts/release_weights.py OUT [--results DIR]
+
+Copies from the cache each classifier that was trained for a results folder in DIR (results/reference):
+OUT/<weights>.safetensors, its recipe (.json) and its model card (.md). Writes OUT/SHA256SUMS. Cells name
+weights by their hash, and only weights with that hash are copied. Weights that were brought with --checkpoint
+are left out. Exit code 1 where weights are not in the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ttabench.data.catalog import dataset
+from ttabench.errors import UserError
+from ttabench.files import replace_file
+from ttabench.models.checkpoints import cache
+from ttabench.models.resolve import resolve_model
+from ttabench.store import Store
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "reference"
+Weights = tuple[str, str, str]
+"""Dataset, architecture, hash."""
+
+
+def used(folders: Sequence[Path]) -> Iterator[Weights]:
+    """The weights of all cells with a number, each once."""
+    seen: dict[Weights, None] = {}
+    for folder in folders:
+        for record in Store.at(folder).records():
+            cell = record.result.cell
+            if record.result.status == "ok":
+                seen[cell.dataset, cell.arch, cell.checkpoint] = None
+    yield from sorted(seen)
+
+
+def copy(weights: Weights, out: Path) -> tuple[str, list[Path]]:
+    """Copy the files of one classifier; what to print, and the copies. Raises UserError if it is not here."""
+    name, arch, sha256 = weights
+    loaded = resolve_model(arch, dataset(name)).recall(sha256)
+    if loaded is None:
+        raise UserError(f"{arch} on {name}: the weights {sha256[:12]} are not in the cache.")
+    if loaded.recipe["name"] == "brought":
+        return f"{arch} on {name}: brought from {loaded.note['origin']}, left out", []
+    described = cache.with_hash(name, (loaded.note["arch"],), sha256)
+    assert described is not None  # it was opened above
+    files = [loaded.path, described.path, described.path.with_suffix(".md")]
+    return f"{arch} on {name}: {loaded.path.name}", [Path(shutil.copy(file, out)) for file in files]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="a folder of results folders")
+    arguments = parser.parse_args()
+    out: Path = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    missing, copies = 0, []
+    for weights in used(sorted(path.parent for path in arguments.results.glob("*/sweep.json"))):
+        try:
+            text, files = copy(weights, out)
+        except UserError as problem:
+            text, files = str(problem), []
+            missing += 1
+        copies += files
+        print(text)
+    sums = (f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(copies))
+    replace_file(out / "SHA256SUMS", "".join(sums).encode())
+    return int(missing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

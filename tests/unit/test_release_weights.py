@@ -1,0 +1,71 @@
+"""The weights of a release: those that cells name, and no others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Output
+from ttabench.models.checkpoints.cache import folder as weights_folder
+from ttabench.store import load_frame
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+import release_weights
+
+Run = Callable[..., Output]
+
+
+@pytest.fixture
+def results(ttabench: Run, tmp_path: Path, classifiers: None) -> Path:
+    sweep = ("--methods", "source", "--archs", "resnet18", "--corruptions", "fog", "--limit", "20")
+    assert ttabench("sweep", *sweep, "--workers", "0", "--out", tmp_path / "all" / "one").code == 0
+    return tmp_path / "all"
+
+
+def release(monkeypatch: pytest.MonkeyPatch, results: Path, out: Path) -> int:
+    monkeypatch.setattr(sys, "argv", ["release_weights.py", str(out), "--results", str(results)])
+    return release_weights.main()
+
+
+def test_weights_are_copied_with_recipe_card_and_sums(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "release"
+    assert release(monkeypatch, results, out) == 0
+    assert sorted(file.suffix for file in out.iterdir()) == ["", ".json", ".md", ".safetensors"]
+    (checkpoint,) = set(load_frame(results / "one")["checkpoint"])
+    described = json.loads(next(out.glob("*.json")).read_text())
+    assert described["sha256"] == checkpoint
+    weights = out / described["weights"]
+    assert weights.read_bytes() == (weights_folder("digits-c") / weights.name).read_bytes()
+    for line in (out / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split("  ")
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+
+
+def test_weights_that_are_gone_are_named(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "empty"))
+    assert release(monkeypatch, results, tmp_path / "release") == 1
+    assert "resnet18 on digits-c: the weights" in capsys.readouterr().out
+
+
+def test_brought_weights_are_left_out(
+    results: Path, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch, results, tmp_path / "first")
+    file = next((tmp_path / "first").glob("*.safetensors"))
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "another"))
+    sweep = ("--methods", "source", "--archs", "resnet18", "--corruptions", "fog", "--limit", "20")
+    brought = ttabench(
+        "sweep", *sweep, "--checkpoint", file, "--workers", "0", "--out", tmp_path / "brought" / "one"
+    )
+    assert brought.code == 0, brought.err
+    assert release(monkeypatch, tmp_path / "brought", tmp_path / "second") == 0
+    assert [each.name for each in (tmp_path / "second").iterdir()] == ["SHA256SUMS"]
