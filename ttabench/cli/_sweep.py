@@ -125,8 +125,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     keep(grid, out)
     with Claims(store.root, "sweep") as claims, open_loggers(log, store.root) as loggers:
         _greet(claims, console)
-        start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
-        if agenda.todo and missing:
+        if missing and not all(item.unmet for item in planned):
             console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
             with claims.alone("training"):  # another sweep in this folder may just have done it
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
@@ -140,7 +139,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                     )
                     raise
             planned = whole = _plan(sweep, here, ratios)
-            start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
+        start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
         ratios.write()
         with claims.alone("plan"):
             store.write_plan(plan_rows(whole), extend=extend)

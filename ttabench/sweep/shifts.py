@@ -58,8 +58,6 @@ def split_baseline(stream: str) -> tuple[str, str]:
 
 def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     """What a grid measures on a dataset. Raises UserError if it lacks corruptions or images for that."""
-    if grid.stream:
-        _check_stream(StreamSpec.parse(split_baseline(grid.stream)[0]), grid)
     shifts = shifts_of(data.corruptions, grid)
     if shifts.stream:
         _check_stream_of(data, shifts.stream, shifts.corruptions)
@@ -80,6 +78,8 @@ def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
 
     The corruptions are those of the grid. If these are the default, the fifteen, and the dataset has none of
     them, all of its corruptions are used. A natural shift has no severities.
+
+    Raises UserError for a long stream that does not go with the rest of the grid.
     """
     corruptions = grid.corruptions
     if corruptions == CORRUPTIONS and not set(has) & set(CORRUPTIONS):
@@ -88,6 +88,7 @@ def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
         return Shifts(corruptions, (NO_SEVERITY,) if corruptions == (NATURAL,) else grid.severities)
     stream, baseline = split_baseline(grid.stream)
     spec = StreamSpec.parse(stream)
+    _check_stream(spec, grid)
     corruptions = spec.corruptions or corruptions
     named = replace(spec, corruptions=() if corruptions == CORRUPTIONS else corruptions)
     severities = grid.severities if spec.kind == "recurring" else (NO_SEVERITY,)
