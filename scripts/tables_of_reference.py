@@ -8,7 +8,9 @@ A table stands between two lines:
 The first names a folder below results/reference (or several, separated by commas) and what is shown:
 `means`, the mean over the corruptions of every method on every network, `corruptions`, every cell, or
 `which_method`, the ranking on each network with what it costs and needs. `means of tent,quantile` shows these
-methods and Source alone. Where none of the folders is there, what stands between the lines is left as it is.
+methods and Source alone. `means on streams` shows what was measured in another order than iid or on long
+streams; the other tables leave it out. Where none of the folders is there, what stands between the lines
+is left as it is.
 
     python scripts/tables_of_reference.py            # write
     python scripts/tables_of_reference.py --check    # exit code 1 where a file would change
@@ -37,7 +39,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("reference-results.md", "which-method.md")))
 BLOCK = re.compile(
-    r"(?P<start><!-- reference (?P<names>[\w,.-]+): (?P<kind>\w+)(?: of (?P<methods>[\w,]+))? -->\n)"
+    r"(?P<start><!-- reference (?P<names>[\w,.-]+): "
+    r"(?P<kind>\w+)(?: of (?P<methods>[\w,]+))?(?P<streams> on streams)? -->\n)"
     r"(?P<old>.*?)"
     r"(?P<end><!-- end of reference -->)",
     re.DOTALL,
@@ -53,7 +56,8 @@ def fill(text: str, results: Path) -> str:
         if not existing:
             return block[0]
         methods = block["methods"].split(",") if block["methods"] else ()
-        return f"{block['start']}\n{KINDS[block['kind']](report(existing, methods))}\n{block['end']}"
+        made = report(existing, methods, streams=block["streams"] is not None)
+        return f"{block['start']}\n{KINDS[block['kind']](made)}\n{block['end']}"
 
     return BLOCK.sub(new, text)
 
@@ -63,12 +67,13 @@ def named(text: str) -> set[str]:
     return {name for block in BLOCK.finditer(text) for name in block["names"].split(",")}
 
 
-def report(folders: Sequence[Path], methods: Sequence[str] = ()) -> Report:
-    """The tables of these folders, of all methods or some; nothing is marked as stale.
+def report(folders: Sequence[Path], methods: Sequence[str] = (), *, streams: bool = False) -> Report:
+    """The tables of these folders, of all methods or some, on `streams` or not; nothing is marked as stale.
 
     `ttabench verify` says whether the numbers hold.
     """
     cells = read(folders).assign(stale=False, stale_because="")
+    cells = cells[((cells["order"] != "iid") | (cells["stream"] != "")) == streams]
     return Report(cells[cells["base"].isin(["source", *methods])] if methods else cells)
 
 
