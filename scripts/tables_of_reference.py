@@ -6,11 +6,15 @@ A table stands between two lines:
     <!-- end of reference -->
 
 The first names a folder below results/reference (or several, separated by commas) and what is shown:
-`means`, the mean over the corruptions of every method on every network, `corruptions`, every cell, or
-`which_method`, the ranking on each network with what it costs and needs. `means of tent,quantile` shows these
-methods and Source alone. `means on streams` shows what was measured in another order than iid or on long
-streams; the other tables leave it out. Where none of the folders is there, what stands between the lines
-is left as it is.
+
+    means         the mean over the corruptions of every method on every network
+    corruptions   every cell
+    which_method  the ranking on each network with what it costs and needs
+    scores        how well label-free scores order the methods
+
+`means of tent,quantile` shows these methods and Source alone. `means on streams` shows what was measured in
+another order than iid or on long streams; the other tables leave it out. Where none of the folders is there,
+what stands between the lines is left as it is.
 
     python scripts/tables_of_reference.py            # write
     python scripts/tables_of_reference.py --check    # exit code 1 where a file would change
@@ -25,7 +29,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from ttabench.store import DEAR_SCORES
+from ttabench.store import SCORES as STORED
 from ttabench_reports import naming
+from ttabench_reports.frames import checked, one_per_cell
 from ttabench_reports.load import read
 from ttabench_reports.markdown import render
 from ttabench_reports.markdown_text import escape, table_row
@@ -33,11 +42,13 @@ from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.sheets import per_corruption, words
+from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
 from ttabench_reports.which_method import which_method
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
-FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("reference-results.md", "which-method.md")))
+PAGES = ("reference-results.md", "which-method.md", "choosing-settings.md")
+FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in PAGES))
 BLOCK = re.compile(
     r"(?P<start><!-- reference (?P<names>[\w,.-]+): "
     r"(?P<kind>\w+)(?: of (?P<methods>[\w,]+))?(?P<streams> on streams)? -->\n)"
@@ -137,7 +148,32 @@ def _corruptions(report: Report) -> Iterator[str]:
             yield render(sheet)
 
 
-KINDS = {"means": means, "corruptions": corruptions, "which_method": which_method}
+def scores(report: Report) -> str:
+    """How well label-free scores order the methods under one corruption: a line per network."""
+    names = [name for name in STORED if name not in DEAR_SCORES]
+    lines = [
+        table_row(["", "Methods", *(heading for name in names for heading in (SCORE_NAMES[name], "Loss"))]),
+        table_row([":---", "---:", *["---:"] * (2 * len(names))]),
+    ]
+    cells, _ = one_per_cell(checked(report.cells))
+    cells = cells[cells[["accuracy", *names]].notna().all(axis=1)]
+    networks = {(str(d), str(a)): here for (d, a), here in cells.groupby(["dataset", "arch"])}
+    for (dataset, arch), here in sorted(
+        networks.items(), key=lambda each: (each[0][0], naming.arch_key(each[0][1]))
+    ):
+        by_cell = [cell for _, cell in here.groupby(["corruption", "severity", "seed"])]
+        numbers = []
+        for name in names:
+            orders = [cell["accuracy"].corr(cell[name], "spearman") for cell in by_cell]
+            losses = [cell["accuracy"].max() - cell["accuracy"].iloc[cell[name].argmax()] for cell in by_cell]
+            numbers += [f"{np.mean(orders):.2f}".replace("-", "−"), f"{np.mean(losses):.1f}"]
+        count = here.groupby(["method", "mode"]).ngroups
+        where = f"{naming.dataset(dataset)}: {naming.arch(arch)}"
+        lines.append(table_row([escape(where), str(count), *numbers]))
+    return "\n".join([*lines, ""])
+
+
+KINDS = {"means": means, "corruptions": corruptions, "which_method": which_method, "scores": scores}
 
 
 def main() -> int:
