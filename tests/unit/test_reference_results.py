@@ -66,6 +66,13 @@ def test_every_network_sees_the_same_methods_on_a_stream(stream: str) -> None:
     assert len({(grid.order, grid.stream) for grid in grids}) == 1
 
 
+def test_networks_that_train_longer_have_sweeps_of_their_own() -> None:
+    named = [read_sweep_file(file)["archs"] for file in script.sweeps()]
+    for arch in script.EPOCHS:
+        assert [arch] in named
+        assert all(archs == [arch] for archs in named if arch in archs)  # its weights are not those of others
+
+
 OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offline")]
 
 
