@@ -85,7 +85,7 @@ def prepare(file: Path, data: Path) -> list[str | Path]:
 
 
 def trained(arch: str, known: Dataset, data: Path) -> Path:
-    """The weights of a network after `EPOCHS`, as a file in `data`; it is trained now if it was not before."""
+    """The weights of a network after `EPOCHS`, as a file in `data`; trained now if it was not before."""
     from ttabench.models.trained_model import TrainedModel
 
     model = TrainedModel(arch, known, epochs=EPOCHS[arch])
