@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 from ttabench.env import machine, processor
 from ttabench.errors import UserError, unknown
 from ttabench.store import Store
+from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.sweep_file import read_sweep_file
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
@@ -34,6 +36,8 @@ RESULTS = ROOT / "results" / "reference"
 SHARED = ROOT.parent / "shared"
 EPOCHS = {"cvt_2": 80}
 """Epochs of networks for which those of the recipe are too few, measured on clean images."""
+WHOLE = "cifar10-test-c-local"
+"""All 10,000 test images of CIFAR-10, corrupted by `ttabench data generate`."""
 TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 
 
@@ -58,10 +62,7 @@ def title(file: Path) -> str:
 
 
 def prepare(file: Path, data: Path) -> list[str | Path]:
-    """Make the dataset of a sweep file in the folder `data`, and train its network where `EPOCHS` has it.
-
-    Returns further options of the sweep.
-    """
+    """Make the dataset of a sweep file in the folder `data`; returns further options of the sweep."""
     text = file.read_text()
     if "-local" not in text:
         return []
@@ -72,25 +73,28 @@ def prepare(file: Path, data: Path) -> list[str | Path]:
         from real_cifar10 import make
 
         make(SHARED, data)
-    opened = real
-    if "cifar10-test-local" in text:
-        opened = data / "cifar10-test-local"
-        run("data", "generate", data / "cifar10-test.npz", "--train", real / "train.npz", "--root", data,
-            "--corruptions", "all", "--severities", "5", "--frost", SHARED / "data" / "frost")  # fmt: skip
     from ttabench.data.catalog import dataset
 
-    known = dataset(str(opened))  # from now on by its name too
-    longer = [arch for arch in EPOCHS if f'archs = ["{arch}"]' in text]
-    return ["--checkpoint", trained(longer[0], known, data)] if longer else []
+    trains = dataset(str(real))  # from now on by its name too
+    whole = f'"{WHOLE}"' in text
+    if whole:
+        run("data", "generate", data / "cifar10-test.npz", "--train", real / "train.npz", "--root", data,
+            "--corruptions", "all", "--severities", "5", "--frost", SHARED / "data" / "frost")  # fmt: skip
+        dataset(str(data / WHOLE))
+    (arch,) = make_grid({**DEFAULTS, **read_sweep_file(file)}).archs
+    # Both datasets have the same training images, and so the same classifiers.
+    brought = "checkpoint" in text or (not whole and arch not in EPOCHS)
+    return [] if brought else ["--checkpoint", trained(arch, trains, data)]
 
 
 def trained(arch: str, known: Dataset, data: Path) -> Path:
-    """The weights of a network after `EPOCHS`, as a file in `data`; trained now if it was not before."""
+    """The weights of a network that `known` trains, as a file in `data`; trained now if it was not before."""
     from ttabench.models.trained_model import TrainedModel
 
-    model = TrainedModel(arch, known, epochs=EPOCHS[arch])
+    model = TrainedModel(arch, known, epochs=EPOCHS.get(arch, 0))
     if not model.ready:
-        run("train", "--archs", arch, "--datasets", known.name, "--epochs", str(EPOCHS[arch]))
+        longer = ("--epochs", str(EPOCHS[arch])) if arch in EPOCHS else ()
+        run("train", "--archs", arch, "--datasets", known.name, *longer)
     weights = model.weights()
     if weights is None:
         raise UserError(f"{arch} was not trained; see above.")
