@@ -27,6 +27,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,16 @@ def report(folders: Sequence[Path], methods: Sequence[str] = (), *, streams: boo
     """
     cells = read(folders).assign(stale=False, stale_because="")
     cells = cells[((cells["order"] != "iid") | (cells["stream"] != "")) == streams]
-    return Report(cells[cells["base"].isin(["source", *methods])] if methods else cells)
+    made = Report(cells[cells["base"].isin(["source", *methods])] if methods else cells)
+    if streams:
+        made.tables = [replace(table, difference=_stream(table)) for table in made.tables]
+    return made
+
+
+def _stream(table: Table) -> str:
+    """The stream of a table, also where it is the only one."""
+    order, stream = str(table.key["order"]), str(table.key["stream"])
+    return ", ".join([f"{order} order"] * (order != "iid") + [f"stream {stream}"] * (stream != ""))
 
 
 def means(report: Report) -> str:
