@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ttabench.data.own.manifest import SUFFIX
 from ttabench.env import machine, processor
 from ttabench.errors import UserError, unknown
 from ttabench.store import Store
@@ -63,8 +64,8 @@ def title(file: Path) -> str:
 
 def prepare(file: Path, data: Path) -> list[str | Path]:
     """Make the dataset of a sweep file in the folder `data`; returns further options of the sweep."""
-    text = file.read_text()
-    if "-local" not in text:
+    grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
+    if not any(name.endswith(SUFFIX) for name in grid.datasets):
         return []
     if not SHARED.is_dir():
         raise UserError(f"{file.name} needs the images in {SHARED}; see scripts/real_cifar10.py.")
@@ -76,15 +77,15 @@ def prepare(file: Path, data: Path) -> list[str | Path]:
     from ttabench.data.catalog import dataset
 
     trains = dataset(str(real))  # from now on by its name too
-    whole = f'"{WHOLE}"' in text
-    if whole:
+    if WHOLE in grid.datasets:
         run("data", "generate", data / "cifar10-test.npz", "--train", real / "train.npz", "--root", data,
             "--corruptions", "all", "--severities", "5", "--frost", SHARED / "data" / "frost")  # fmt: skip
         dataset(str(data / WHOLE))
-    (arch,) = make_grid({**DEFAULTS, **read_sweep_file(file)}).archs
+    (arch,) = grid.archs
     # Both datasets have the same training images, and so the same classifiers.
-    brought = "checkpoint" in text or (not whole and arch not in EPOCHS)
-    return [] if brought else ["--checkpoint", trained(arch, trains, data)]
+    if grid.checkpoint or (WHOLE not in grid.datasets and arch not in EPOCHS):
+        return []
+    return ["--checkpoint", trained(arch, trains, data)]
 
 
 def trained(arch: str, known: Dataset, data: Path) -> Path:

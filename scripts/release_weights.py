@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from ttabench.data.catalog import dataset
@@ -22,36 +22,32 @@ from ttabench.errors import UserError
 from ttabench.files import replace_file
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
-from ttabench.store import Store
+from ttabench.store import load_frame
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "reference"
 Weights = tuple[str, str, str]
 """Dataset, architecture, hash."""
 
 
-def used(folders: Sequence[Path]) -> Iterator[Weights]:
+def used(folders: Iterable[Path]) -> list[Weights]:
     """The weights of all cells with a number, each once."""
-    seen: dict[Weights, None] = {}
-    for folder in folders:
-        for record in Store.at(folder).records():
-            cell = record.result.cell
-            if record.result.status == "ok":
-                seen[cell.dataset, cell.arch, cell.checkpoint] = None
-    yield from sorted(seen)
+    names = ["dataset", "arch", "checkpoint"]
+    measured = (cells[cells["status"] == "ok"] for cells in map(load_frame, folders))
+    return sorted({row for cells in measured for row in cells[names].itertuples(index=False, name=None)})
 
 
 def copy(weights: Weights, out: Path) -> tuple[str, list[Path]]:
     """Copy the files of one classifier; what to print, and the copies. Raises UserError if it is not here."""
     name, arch, sha256 = weights
-    loaded = resolve_model(arch, dataset(name)).recall(sha256)
-    if loaded is None:
+    model = resolve_model(arch, dataset(name))
+    described = cache.with_hash(name, model.aliases, sha256)
+    if described is None:
         raise UserError(f"{arch} on {name}: the weights {sha256[:12]} are not in the cache.")
-    if loaded.recipe["name"] == "brought":
-        return f"{arch} on {name}: brought from {loaded.note['origin']}, left out", []
-    described = cache.with_hash(name, (loaded.note["arch"],), sha256)
-    assert described is not None  # it was opened above
-    files = [loaded.path, described.path, described.path.with_suffix(".md")]
-    return f"{arch} on {name}: {loaded.path.name}", [Path(shutil.copy(file, out)) for file in files]
+    if described.note["recipe"]["name"] == "brought":
+        return f"{arch} on {name}: brought from {described.note['origin']}, left out", []
+    cache.open_described(described, model.build)  # its hash is that of the weights
+    files = [described.weights, described.path, described.path.with_suffix(".md")]
+    return f"{arch} on {name}: {described.weights.name}", [Path(shutil.copy(file, out)) for file in files]
 
 
 def main() -> int:
@@ -64,7 +60,7 @@ def main() -> int:
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     missing, copies = 0, []
-    for weights in used(sorted(path.parent for path in arguments.results.glob("*/sweep.json"))):
+    for weights in used(path.parent for path in arguments.results.glob("*/sweep.json")):
         try:
             text, files = copy(weights, out)
         except UserError as problem:

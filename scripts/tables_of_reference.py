@@ -31,11 +31,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ttabench.store import DEAR_SCORES
 from ttabench.store import SCORES as STORED
 from ttabench_reports import naming
-from ttabench_reports.frames import checked, one_per_cell
+from ttabench_reports.frames import checked, differences_in, one_per_cell
 from ttabench_reports.load import read
 from ttabench_reports.markdown import render
 from ttabench_reports.markdown_text import escape, table_row
@@ -85,17 +86,15 @@ def report(folders: Sequence[Path], methods: Sequence[str] = (), *, streams: boo
     `ttabench verify` says whether the numbers hold.
     """
     cells = read(folders).assign(stale=False, stale_because="")
-    cells = cells[((cells["order"] != "iid") | (cells["stream"] != "")) == streams]
+    usual = {"order": "iid", "stream": ""}
+    cells = cells[cells[[*usual]].ne(pd.Series(usual)).any(axis=1) == streams]
     made = Report(cells[cells["base"].isin(["source", *methods])] if methods else cells)
-    if streams:
-        made.tables = [replace(table, difference=_stream(table)) for table in made.tables]
+    if streams:  # a table says which, also where it is the only one
+        made.tables = [
+            replace(table, difference=differences_in(usual, {name: table.key[name] for name in usual}))
+            for table in made.tables
+        ]
     return made
-
-
-def _stream(table: Table) -> str:
-    """The stream of a table, also where it is the only one."""
-    order, stream = str(table.key["order"]), str(table.key["stream"])
-    return ", ".join([f"{order} order"] * (order != "iid") + [f"stream {stream}"] * (stream != ""))
 
 
 def means(report: Report) -> str:
@@ -176,7 +175,7 @@ def scores(report: Report) -> str:
         for name in names:
             orders = [cell["accuracy"].corr(cell[name], "spearman") for cell in by_cell]
             losses = [cell["accuracy"].max() - cell["accuracy"].iloc[cell[name].argmax()] for cell in by_cell]
-            numbers += [f"{np.mean(orders):.2f}".replace("-", "−"), f"{np.mean(losses):.1f}"]
+            numbers += [words.minus(f"{np.mean(orders):.2f}"), words.number(float(np.mean(losses)))]
         count = here.groupby(["method", "mode"]).ngroups
         where = f"{naming.dataset(dataset)}: {naming.arch(arch)}"
         lines.append(table_row([escape(where), str(count), *numbers]))

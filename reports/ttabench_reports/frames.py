@@ -93,6 +93,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
 def one_per_cell(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The latest of cells that differ in nothing a table shows, and how many measured ones were left out.
 
+    Of Source, one cell for all modes, numbers of epochs and batch sizes; those left out are not counted.
+
     Such twins come from continual runs in another order of corruptions, and from cells that failed
     before their weights or data existed and were run again.
     """

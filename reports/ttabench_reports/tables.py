@@ -88,11 +88,8 @@ def _variants(rows: pd.DataFrame) -> pd.Series[str]:
         offline.map({True: "offline", False: ""}),
         differences(rows, [*method, "mode"], ["batch_size", "epochs", "config"]),
     ]
-    return parts[0].combine(parts[1], _joined).combine(parts[2], _joined)
-
-
-def _joined(one: str, other: str) -> str:
-    return ", ".join(filter(None, (one, other)))
+    texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+    return pd.Series(texts, rows.index, dtype=object)
 
 
 def _texts_of_rows(frame: pd.DataFrame, name: str, rows: int) -> list[str]:

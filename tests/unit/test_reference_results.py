@@ -70,9 +70,8 @@ def test_networks_that_train_longer_have_sweeps_of_their_own() -> None:
     named = [split_list(str(read_sweep_file(file)["archs"])) for file in script.sweeps()]
     for arch in script.EPOCHS:
         assert (arch,) in named
-        assert all(
-            archs == (arch,) for archs in named if arch in archs
-        )  # its weights are not those of others
+        # Its weights are not those of others.
+        assert all(archs == (arch,) for archs in named if arch in archs)
 
 
 OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offline")]

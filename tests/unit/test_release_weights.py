@@ -48,6 +48,18 @@ def test_weights_are_copied_with_recipe_card_and_sums(
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
 
 
+def test_trained_weights_that_are_brought_too_are_copied(
+    results: Path, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch, results, tmp_path / "first")
+    file = next((tmp_path / "first").glob("*.safetensors"))
+    sweep = ("--methods", "source", "--archs", "resnet18", "--corruptions", "fog", "--limit", "20")
+    again = ("--checkpoint", file, "--workers", "0", "--out", tmp_path / "brought" / "one")
+    assert ttabench("sweep", *sweep, *again).code == 0
+    assert release(monkeypatch, tmp_path / "brought", tmp_path / "second") == 0
+    assert (tmp_path / "second" / file.name).read_bytes() == file.read_bytes()
+
+
 def test_weights_that_are_gone_are_named(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

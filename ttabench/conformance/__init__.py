@@ -376,7 +376,7 @@ def bounded_memory(case: Case) -> str:
     """
     method = case.fresh()
     batch = min(32, method.batch_size)
-    count = max(64, 256 // batch)
+    count = max(64, 512 // batch)
     held = []
     for number in range(1, count + 1):
         method.adapt(images(batch, seed=100 + number))

@@ -85,12 +85,18 @@ def read(path: Path) -> Described | None:
 
 
 def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | None:
-    """The checkpoint with this hash, stored under one of `names`; None if there is none."""
-    for path in sorted(folder(dataset).glob("*.json")):
-        described = read(path)
-        if described and described.note["sha256"] == sha256 and described.note["arch"] in names:
-            return described
-    return None
+    """The checkpoint with this hash, stored under one of `names`; None if there is none.
+
+    Weights that were trained here and brought as a file too are described as trained.
+    """
+    found = [
+        described
+        for path in sorted(folder(dataset).glob("*.json"))
+        if (described := read(path))
+        and described.note["sha256"] == sha256
+        and described.note["arch"] in names
+    ]
+    return min(found, key=lambda described: described.note["recipe"]["name"] == "brought", default=None)
 
 
 def open_described(described: Described, build: Callable[[], Classifier]) -> Loaded:
