@@ -65,8 +65,11 @@ def label(method: str, settings: str) -> str:
 
 
 def sweep(out: Path, methods: list[str], options: list[str]) -> None:
-    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--out", str(out)]
-    subprocess.run([*command, "--methods", ",".join(methods), "--corruptions", "extra", *options], check=True)
+    """Run what is missing, beside earlier settings. If it fails, the script ends with its exit code."""
+    command = (sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--out", str(out))
+    grid = ("--methods", ",".join(methods), "--corruptions", "extra", "--extend")
+    if code := subprocess.run([*command, *grid, *options], check=False).returncode:
+        sys.exit(code)
 
 
 def table(cells: pd.DataFrame, default: str) -> pd.DataFrame:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import Phase, settings
+
+from ttabench.cores import available_cores
 
 torch.set_num_threads(1)  # everything here is small: threads would only wait for each other
 # For mutation tests: a failure is enough, the smallest example is not searched.
@@ -29,3 +32,17 @@ def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
     """No test touches the user's cache; one cache per run, so that a model is trained once."""
     base = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("TTABENCH_CACHE", str(base))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """``-n auto``: one more than there are cores, since tests of whole sweeps wait for other processes."""
+    return available_cores() + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The processes share what is left at the end: the last files are slow, and one would have them all."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None

@@ -73,7 +73,7 @@ def test_accuracies_are_those_of_the_host() -> None:
     assert accuracies("cpu") == there
 
 
-@pytest.mark.parametrize("arch", ["resnet18", "cct"])
+@pytest.mark.parametrize("arch", ["resnet18_w8", "cct_2"])
 def test_a_source_classifier_is_trained(
     gpu: Emulated, arch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -55,6 +56,18 @@ def classifiers() -> None:
             "versions": versions(), "curve": [{"epoch": 0, "loss": 0.0, "train_accuracy": 10.0}],
         }  # fmt: skip
         save_trained(wanted, wanted.build(), described)
+
+
+@pytest.fixture(scope="session")
+def few_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``few-c-local``: 40 corrupted images of ten classes, read in less time than digits-c."""
+    from tests.unit.data_fakes import clean_images, labels_for
+    from ttabench.corruptions import CORRUPTIONS
+    from ttabench.data.own.generate_corrupted import generate
+
+    folder = tmp_path_factory.mktemp("few")
+    np.savez(folder / "few.npz", images=clean_images(40), labels=labels_for(40, 10))
+    return generate(folder / "few.npz", root=folder, corruptions=CORRUPTIONS, severities=(5,), workers=0)
 
 
 @dataclass(frozen=True)

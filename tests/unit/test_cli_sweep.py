@@ -439,13 +439,13 @@ def background(out: Path, methods: str = "source") -> subprocess.Popen[str]:
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     start += "from ttabench.cli import main; main()"
     command = [sys.executable, "-c", start, "sweep", "--workers", "2"]
-    command += ["--archs", "resnet18", "--methods", methods, "--severities", "1,2", "--out", str(out)]
+    command += ["--archs", "resnet18", "--methods", methods, "--seeds", "0,1", "--out", str(out)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
 def stored(out: Path) -> int:
-    return len(load_frame(out)) if (out / "sweep.json").exists() else 0
+    return len(Store.at(out).latest()) if (out / "sweep.json").exists() else 0
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:

@@ -442,6 +442,7 @@ def test_a_stopped_cell_goes_on(ttabench: Run, out: Path, monkeypatch: pytest.Mo
             assert results[1][key].details["cost"][count] == expected.details["cost"][count]
 
 
+@pytest.mark.slow
 def test_a_killed_stream_goes_on_bit_for_bit(tmp_path: Path) -> None:
     """The script of the long measurement, on a short stream; the process is killed by SIGKILL."""
     if not Path("/proc/self/statm").exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,12 +34,13 @@ def build(num_classes):
     pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]
     return Net(*pool, torch.nn.Linear(48, num_classes))
 """
-GRID = ("--archs", "net:build", "--methods", "bn_stats", "--limit", "40", "--batch-size", "10")
+GRID = ("--archs", "net:build", "--methods", "bn_stats", "--datasets", "./few-c-local", "--batch-size", "10")
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path: Path, few_images: Path) -> Path:
     (tmp_path / "net.py").write_text(NET)
+    shutil.copytree(few_images, tmp_path / few_images.name)
     return tmp_path / "results"
 
 
@@ -65,7 +67,7 @@ def claimed(out: Path) -> int:
 
 
 def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> None:
-    one = start(out, "--workers", "2")
+    one = start(out, "--workers", "1")
     wait_for(lambda: claimed(out) >= 1)
     two = start(out, "--workers", "1")
     for process in (one, two):
@@ -81,7 +83,7 @@ def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> 
 def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(out: Path) -> None:
     slow = start(out, "--workers", "1", "--corruptions", "fog", pause=30)
     wait_for(lambda: claimed(out) >= 1)
-    quick = start(out, "--workers", "1", "--corruptions", "fog")
+    quick = start(out, "--workers", "0", "--corruptions", "fog")
     assert quick.stderr
     lines: list[str] = []
     while "Waiting for 1 cells" not in (line := quick.stderr.readline()):
@@ -128,7 +130,7 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
     assert "[4/4]" in output.err
 
 
-@pytest.mark.parametrize("reset", ["per_corruption", "continual"])
+@pytest.mark.parametrize("reset", ["per_corruption", pytest.param("continual", marks=pytest.mark.slow)])
 def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
     out: Path, reset: str, tmp_path: Path
 ) -> None:

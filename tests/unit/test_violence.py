@@ -14,16 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cli_sweep import wait_for
-from tests.unit.test_two_sweeps import GRID, NET, records
+from tests.unit.test_two_sweeps import GRID, NET, out, records
 from ttabench.store import load_frame
 
+__all__ = ["out"]  # the fixture
+
 CORRUPTIONS = ("--corruptions", "fog,snow,frost,contrast")
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    (tmp_path / "net.py").write_text(NET)
-    return tmp_path / "results"
 
 
 def start(
@@ -48,7 +44,7 @@ def start(
 
 
 def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later(out: Path) -> None:
-    undisturbed = start(out.parent / "undisturbed")
+    undisturbed = start(out.parent / "undisturbed", workers=0)
     _, err = undisturbed.communicate(timeout=200)
     assert undisturbed.returncode == 0, err  # what it generates and measures is now in the cache
     (shard,) = (out.parent / "undisturbed" / "cells").glob("*.jsonl")
@@ -59,7 +55,7 @@ def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later
     assert "Traceback" not in err
     kept = len(records(out))
     assert 0 < kept < 8
-    again = start(out)
+    again = start(out, workers=0)
     _, err = again.communicate(timeout=200)
     assert again.returncode == 0, err
     assert f"{8 - kept} to run, {kept} done" in err
@@ -78,7 +74,7 @@ def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path) -> 
     process.stdout.close()
     assert process.wait(60) != 0
     assert len(records(out)) >= 1
-    again = start(out)
+    again = start(out, workers=0)
     _, err = again.communicate(timeout=200)
     assert again.returncode == 0, err
     assert set(records(out).values()) == {1}

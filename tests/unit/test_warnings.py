@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -70,16 +68,16 @@ def test_workers_pass_them_on(told: list[UserWarning], capfd: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("classifiers")
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_an_alarm_is_told_once_per_sweep(tmp_path: Path, workers: str) -> None:
-    start = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", "--workers", workers]
-    what = ["--methods", "eta[d_margin=0.05]", "--archs", "resnet18", "--corruptions", "fog,snow,frost"]
-    output = subprocess.run(
-        [*start, *what, "--limit", "20", "--out", tmp_path], capture_output=True, text=True, check=True
-    )
+def test_an_alarm_is_told_once_per_sweep(
+    tmp_path: Path, workers: str, ttabench: Callable[..., Output]
+) -> None:
+    what = ("--methods", "eta[d_margin=0.05]", "--archs", "resnet18", "--corruptions", "fog,snow,frost")
+    output = ttabench("sweep", *what, "--limit", "20", "--workers", workers, "--out", tmp_path)
+    assert output.code == 0, output.err
     alarm = "eta: d_margin 0.05 < 1/√C = 0.316 rejects all confident samples"
-    told = [line for line in output.stderr.splitlines() if alarm in line and not line.startswith("[")]
+    told = [line for line in output.err.splitlines() if alarm in line and not line.startswith("[")]
     assert told == [f"ttabench: warning: {alarm}"]
-    assert ".py:" not in output.stderr
+    assert ".py:" not in output.err
     cells = load_frame(tmp_path)
     assert cells.loc[cells["base"] == "eta", "alarm"].str.contains("d_margin").all()
 

@@ -140,16 +140,16 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                     raise
             planned = whole = _plan(sweep, here, ratios)
         start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
-        ratios.write()
-        with claims.alone("plan"):
-            store.write_plan(plan_rows(whole), extend=extend)
-            record_not_applicable(agenda.not_applicable, store)
-        console.print(_counts(agenda))
+        rows = plan_rows(whole)
         units = make_units(
             agenda.todo, planned, store, engine.device, engine.workers,
-            device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores,
-            begun=start,
+            device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores, begun=start,
         )  # fmt: skip
+        ratios.write()
+        with claims.alone("plan"):
+            store.write_plan(rows, extend=extend)
+            record_not_applicable(agenda.not_applicable, store)
+        console.print(_counts(agenda))
         try:
             with closing(
                 run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,31 +35,29 @@ class Agenda:
 
 
 def make_agenda(
-    planned: Iterable[Planned], store: Store | None, overwrite: str = "stale", scores: str = "cheap"
+    planned: Sequence[Planned], store: Store | None, overwrite: str = "stale", scores: str = "cheap"
 ) -> Agenda:
     """Sort cells by their stored results. `overwrite` is one of `option_table.OVERWRITE`.
 
     With all `scores`, a result without the dear ones is computed again where a stale one would be.
     """
     held = {} if store is None or overwrite == "always" else store.latest(quick=True)
-    agenda = Agenda()
-    for item in planned:
-        record = held.get(item.cell.cell_id) if item.cell.checkpoint else None
-        if item.unmet:
-            agenda.not_applicable.append(item)
-        elif record is None or record.data["status"] == "n/a":
-            agenda.todo.append(item.cell)
+    agenda = Agenda(not_applicable=[item for item in planned if item.unmet])
+    for cell in (item.cell for item in planned if not item.unmet):
+        record = held.get(cell.cell_id) if cell.checkpoint else None
+        if record is None or record.data["status"] == "n/a":
+            agenda.todo += [cell]
         elif overwrite == "stale" and record.changes:
-            agenda.todo.append(item.cell)
-            agenda.stale.setdefault(item.cell.method, set()).update(record.changes)
+            agenda.todo += [cell]
+            agenda.stale.setdefault(cell.method, set()).update(record.changes)
         elif overwrite == "stale" and scores == "all" and lacks_scores(record):
-            agenda.todo.append(item.cell)
+            agenda.todo += [cell]
         elif record.data["status"] == "ok":
-            agenda.done.append(item.cell)
+            agenda.done += [cell]
         elif overwrite in ("failed", "stale"):
-            agenda.todo.append(item.cell)
+            agenda.todo += [cell]
         else:
-            agenda.failed.append(item.cell)
+            agenda.failed += [cell]
     return agenda
 
 
@@ -89,9 +88,9 @@ def make_units(
     `device_memory` in bytes and `cell_seconds` for each of its cells; 0 = no limit. `begun` is the results
     folder before `todo` was made from it, see :func:`ttabench.tail.sizes`.
     """
-    groups: dict[tuple[str, ...], list[Chain]] = {}
+    groups: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
     for chain in make_chains(todo, planned):
-        groups.setdefault((chain[0].arch, chain[0].checkpoint, chain[0].dataset), []).append(chain)
+        groups[chain[0].arch, chain[0].checkpoint, chain[0].dataset] += [chain]
     left = sum(len(chain) for chains in groups.values() for chain in chains)
     results, sizes = store.root.absolute(), tuple((begun or {}).items())
     units: list[Unit] = []
@@ -111,10 +110,10 @@ def make_units(
 def make_chains(todo: Sequence[Cell], planned: Sequence[Planned]) -> list[Chain]:
     """One chain per cell; one per sequence of corruptions if the state continues from one to the next."""
     wanted = {cell.cell_id for cell in todo}
-    chains: dict[Hashable, list[Cell]] = {}
+    chains: defaultdict[Hashable, list[Cell]] = defaultdict(list)
     for cell in (item.cell for item in planned if not item.unmet):
         if cell.protocol.reset == "continual" or cell.cell_id in wanted:
-            chains.setdefault(sequence(cell), []).append(cell)
+            chains[sequence(cell)] += [cell]
     return [tuple(cells) for cells in chains.values() if any(cell.cell_id in wanted for cell in cells)]
 
 

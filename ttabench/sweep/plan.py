@@ -137,7 +137,9 @@ def _of_method(
 
 def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
-    cls = choice.cls
+    cls, protocol = choice.cls, _protocol(choice, source.num_classes, shifts)
+    offline = protocol.mode == "offline" and (shifts.stream or choice.grid.pace)
+    too_late = offline or _cannot_be_reset(choice)
     of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
     of_architecture = dict(cls.for_architecture(source.architecture))
     config = make_config(cls, choice.given, {**of_dataset, **of_architecture})
@@ -146,13 +148,10 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         label=label(cls.name, config, make_config(cls, {}, of_dataset)),
         arch=source.name, checkpoint=source.checkpoint,
         dataset=source.dataset, fingerprint=source.fingerprint,
-        corruption="", severity=1, seed=0, protocol=_protocol(choice, source.num_classes, shifts),
+        corruption="", severity=1, seed=0, protocol=protocol,
     )  # fmt: skip
     unmet = cls.needs_of(config).unmet(source.architecture)
-    offline = cell.protocol.mode == "offline" and (shifts.stream or choice.grid.pace)
-    if offline or _cannot_be_reset(choice):
-        unmet = unmet or OFFLINE
-    return cell, unmet
+    return cell, unmet or (OFFLINE if too_late else "")
 
 
 def _cannot_be_reset(choice: MethodChoice) -> bool:
