@@ -208,10 +208,10 @@ def request(name: str, classifier: Classifier, device: str) -> dict[str, Any]:
 
 def peaks(device: str) -> dict[str, float]:
     """Peaks of memory so far, in GB."""
-    found = {"host": host_peak()}
+    gigabytes = {"host": host_peak()}
     if device.startswith("cuda"):
-        found["device"] = torch.cuda.max_memory_allocated() / 1e9
-    return found
+        gigabytes["device"] = torch.cuda.max_memory_allocated() / 1e9
+    return gigabytes
 
 
 def free_gb() -> float:
@@ -242,8 +242,8 @@ def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"problem": f"exit code {done.returncode}: {last[:160]}"}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 def main() -> int:
@@ -274,20 +274,20 @@ def main() -> int:
     print(f"{'GB':<28}{'host':>7}{'network':>9}{'device':>8}{'backward':>10}{'s':>7}")
     for arch in options.archs.split(","):
         for name in names:
-            found = measured(arch, name, options)
-            if "n/a" in found:
-                print(f"{arch + ' ' + name:<28}  n/a: {found['n/a']}", flush=True)
+            result = measured(arch, name, options)
+            if "n/a" in result:
+                print(f"{arch + ' ' + name:<28}  n/a: {result['n/a']}", flush=True)
                 continue
             cells += 1
-            remark = found["problem"]
+            remark = result["problem"]
             failures += bool(remark)
-            if "host" in found:
-                worst = max(worst, found["host"])
-                too_much = found["host"] > options.host_gb or found.get("device", 0) > options.device_gb
+            if "host" in result:
+                worst = max(worst, result["host"])
+                too_much = result["host"] > options.host_gb or result.get("device", 0) > options.device_gb
                 above += too_much
                 remark = remark or ("above" if too_much else "")
             numbers = "".join(
-                f"{found[key]:{width}{form}}" if key in found else f"{'–':>{width}}"
+                f"{result[key]:{width}{form}}" if key in result else f"{'–':>{width}}"
                 for key, width, form in COLUMNS
             )
             print(f"{arch + ' ' + name:<28}{numbers}  {remark}", flush=True)

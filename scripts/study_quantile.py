@@ -50,11 +50,12 @@ SETTINGS = {
     # What the paper leaves open, and its own mini-batches.
     "quantile_paper": (
         "",
+        "regulariser=0",
+        "regulariser=1",
+        "regulariser=100",
         "lr=0.001",
         "lr=0.01",
         "epochs=20",
-        "regulariser=0",
-        "regulariser=10",
         "minibatch=512",
     ),
 }

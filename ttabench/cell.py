@@ -119,14 +119,14 @@ def _head(cell: Cell) -> tuple[str, str, Any, Any]:
     are kept with it, so that no other object gets their identity.
     """
     key = id(cell.config), id(cell.protocol)
-    if (found := _heads.get(key)) is None:
+    if (head := _heads.get(key)) is None:
         if len(_heads) >= 1024:
             _heads.clear()
-        found = (
+        head = (
             canonical(dict(cell.config)), canonical(cell.protocol.to_json()), cell.config, cell.protocol
         )  # fmt: skip
-        _heads[key] = found
-    return found
+        _heads[key] = head
+    return head
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ def count_passes() -> Iterator[Passes]:
     """Count the passes of all classifiers inside the block. Blocks can be nested; each counts for itself."""
     counter = _Counter()
     before = Classifier.__call__
-    own = "__call__" in vars(Classifier)
+    replaced = "__call__" in vars(Classifier)
 
     def counted(model: Classifier, x: Tensor) -> Any:
         return counter.run(before, model, x)
@@ -86,7 +86,7 @@ def count_passes() -> Iterator[Passes]:
     try:
         yield counter.passes
     finally:
-        if own:
+        if replaced:
             setattr(Classifier, "__call__", before)  # noqa: B010
         else:
             delattr(Classifier, "__call__")

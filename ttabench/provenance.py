@@ -123,7 +123,7 @@ def libraries(method: str, arch: str) -> tuple[str, ...]:
     distribution's method and of a network of the user import.
     """
     prefix = _prefix(arch)
-    found = set(EXTERNAL[prefix][1]) if prefix else set()
+    names = set(EXTERNAL[prefix][1]) if prefix else set()
     modules: set[str] = set()
     if method in entry_points(METHODS):
         modules |= _code_of(method)
@@ -131,7 +131,7 @@ def libraries(method: str, arch: str) -> tuple[str, ...]:
         modules |= _network_code(network)
     strange = [name for name in modules if name.partition(".")[0] not in OWN]
     if not strange:
-        return tuple(sorted(found))
+        return tuple(sorted(names))
     from importlib.metadata import packages_distributions
 
     imported = {each for name in strange if (file := _file(name)) for each in _imports(file, name)}
@@ -139,8 +139,8 @@ def libraries(method: str, arch: str) -> tuple[str, ...]:
     known = packages_distributions()
     here = {name.partition(".")[0] for name in modules}
     for top in tops - here - {*OWN} - sys.stdlib_module_names:
-        found |= set(known.get(top, ()))
-    return tuple(sorted(found - {*RECORDED}))
+        names |= set(known.get(top, ()))
+    return tuple(sorted(names - {*RECORDED}))
 
 
 def _module_of(arch: str) -> str:

@@ -95,10 +95,10 @@ class Paired:
             if able:
                 a, b = places[id(first)], [places[id(others[k])] for k in able]
                 if len(column) == 1 and moments.sums.shape[1] == 1:
-                    found = stats.mcnemar(*moments.discordant(a, b))
+                    values = stats.mcnemar(*moments.discordant(a, b))
                 else:
-                    found = moments.p_values(a, b)
-                for k, value in zip(able, found.tolist(), strict=True):
+                    values = moments.p_values(a, b)
+                for k, value in zip(able, values.tolist(), strict=True):
                     p[k] = value
         return p
 

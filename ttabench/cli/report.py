@@ -153,8 +153,8 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
     if "stale" not in cells or "stale_because" not in cells:
         return
     stale = cells[cells["stale"].astype(str).str.lower() == "true"]
-    found = Counter(zip(stale["base"], stale["stale_because"], strict=True))
-    for (method, because), count in sorted(found.items()):
+    counts = Counter(zip(stale["base"], stale["stale_because"], strict=True))
+    for (method, because), count in sorted(counts.items()):
         changed = brief_changes(because.split("; "))
         yield f"{count} stale cell{'s' * (count > 1)} of {method}: {changed} since they were measured."
 

@@ -141,11 +141,11 @@ def _leave(*_: object) -> None:
 
 @dataclass
 class Submitted:
-    """A task in Slurm's queue; `gone` is when it was first missed there."""
+    """A task in Slurm's queue; `missed_since` is when it was first missed there."""
 
     task: Any  # submitit's job
     attempts: list[Attempt]
-    gone: float | None = None
+    missed_since: float | None = None
 
     @property
     def name(self) -> str:
@@ -200,14 +200,14 @@ class Tasks:
             if task.has_result:
                 reason = ""
             elif names is None or task.name in names:
-                task.gone = None
+                task.missed_since = None
                 continue
             else:
-                task.gone = now if task.gone is None else task.gone
-                if now - task.gone < GONE:
+                task.missed_since = now if task.missed_since is None else task.missed_since
+                if now - task.missed_since < GONE:
                     continue
                 state = accounted(task.name)
-                if state.startswith("COMPLETED") and now - task.gone < LATE:
+                if state.startswith("COMPLETED") and now - task.missed_since < LATE:
                     continue
                 reason = f"its Slurm task {task.name} left the queue{f' as {state}' if state else ''}"
             self.open.remove(task)

@@ -45,15 +45,15 @@ def split_baseline(stream: str) -> tuple[str, str]:
     kind, bracket, rest = stream.partition("(")
     if kind.strip() != "ccc" or not bracket:
         return stream, ""
-    found: list[str] = []
+    baselines: list[str] = []
     others: list[str] = []
     for part in rest.rpartition(")")[0].split(","):
         match = re.fullmatch(r"\s*baseline\s*=\s*(.*?)\s*", part)
-        found += [match[1]] if match else []
+        baselines += [match[1]] if match else []
         others += [] if match else [part]
-    if len(found) > 1 or found == [""]:
+    if len(baselines) > 1 or baselines == [""]:
         raise UserError(f"--stream {stream}: expected one baseline, such as baseline=resnet18.")
-    return f"ccc({','.join(others)})", found[0] if found else ""
+    return f"ccc({','.join(others)})", baselines[0] if baselines else ""
 
 
 def find_shifts(data: Dataset, grid: Grid) -> Shifts:

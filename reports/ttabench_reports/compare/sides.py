@@ -115,11 +115,11 @@ def _of_folder(path: Path) -> Side:
 
 def _stale(records: Iterable[Record]) -> dict[tuple[str, str], int]:
     """(method, what changed in the code since) → how many cells."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for record in records:
         if changed := record.changes:
-            found[record.data["cell"]["method"], brief_changes(changed)] += 1
-    return dict(found)
+            counts[record.data["cell"]["method"], brief_changes(changed)] += 1
+    return dict(counts)
 
 
 def _row(record: Mapping[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

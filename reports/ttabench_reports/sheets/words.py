@@ -79,7 +79,7 @@ def ranking(tables: Sequence[Table]) -> str:
             if row.kind == "method" and row.about["measured"]:
                 key = (table.title, row.arch, row.offline)
                 sizes.setdefault(key, set()).add(row.about["batch_size"])
-    together = any(len(found) > 1 for found in sizes.values())
+    together = any(len(held) > 1 for held in sizes.values())
     return join(
         RANKED if tested else PLAIN, APART if offline else "", TOGETHER if together else "",
         UNRANKED if unranked else "",

@@ -115,10 +115,10 @@ def generate(
 
 
 def _folder_name(source: Path, name: str) -> str:
-    found = source.resolve()
-    if not found.suffix and found.name.lower() in SPLITS:  # birds/test is about birds
-        found = found.parent
-    chosen = name or (found.stem if found.suffix else found.name)
+    path = source.resolve()
+    if not path.suffix and path.name.lower() in SPLITS:  # birds/test is about birds
+        path = path.parent
+    chosen = name or (path.stem if path.suffix else path.name)
     plain = re.sub(r"[^a-z0-9._]+", "-", chosen.lower()).strip("-.")
     if not plain or (name and plain != name.lower()):
         raise UserError(f"'{chosen}' cannot be the name of a dataset; use letters, digits, '.', '_' and '-'.")

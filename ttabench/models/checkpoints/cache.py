@@ -89,14 +89,14 @@ def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | 
 
     Weights that were trained here and brought as a file too are described as trained.
     """
-    found = [
+    matching = [
         described
         for path in sorted(folder(dataset).glob("*.json"))
         if (described := read(path))
         and described.note["sha256"] == sha256
         and described.note["arch"] in names
     ]
-    return min(found, key=lambda described: described.note["recipe"]["name"] == "brought", default=None)
+    return min(matching, key=lambda described: described.note["recipe"]["name"] == "brought", default=None)
 
 
 def open_described(described: Described, build: Callable[[], Classifier]) -> Loaded:

@@ -39,8 +39,8 @@ class Fields:
 
     @property
     def difference(self) -> Array:
-        apart: Array = np.linalg.norm(self.indices - self.indices[0], axis=-1).mean((1, 2))
-        return apart
+        distances: Array = np.linalg.norm(self.indices - self.indices[0], axis=-1).mean((1, 2))
+        return distances
 
 
 def figure(*, epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Figure:
@@ -66,7 +66,7 @@ def draw(fields: Fields) -> Figure:
     *panels, rest = made.subplots(2, 2, sharex=True, sharey=True).ravel()
     some = slice(EVERY // 2, None, EVERY)
     edge = fields.axis[-1] + (fields.axis[-1] - fields.axis[-2]) / 2
-    for axes, title, x, u, apart in zip(
+    for axes, title, x, u, difference in zip(
         panels, TITLES, fields.samples, fields.indices, fields.difference, strict=True
     ):
         length = np.linalg.norm(u, axis=-1)
@@ -81,7 +81,7 @@ def draw(fields: Fields) -> Figure:
             fields.axis[some], fields.axis[some], *np.moveaxis(arrows, -1, 0),
             color=style.BLACK, width=0.008, scale=14, pivot="mid",
         )  # fmt: skip
-        axes.set_title(title if title == "Source" else f"{title}: $\\Delta = {apart:.3f}$", pad=3)
+        axes.set_title(title if title == "Source" else f"{title}: $\\Delta = {difference:.3f}$", pad=3)
     style.plane(panels)
     panels[1].set_xlabel("$x_1$", labelpad=1)  # nothing is below it that would carry them
     panels[1].tick_params(labelbottom=True)

@@ -37,22 +37,22 @@ def compute(point: tuple[float, float] = POINT, samples: tuple[tuple[float, floa
     return Index((x - z).numpy(), units.numpy(), quantile_index(z, x)[0].numpy())
 
 
-def draw(found: Index) -> Figure:
+def draw(shown: Index) -> Figure:
     made = Figure(figsize=(style.COLUMN, 1.95), layout="constrained")
     left, right = made.subplots(1, 2)
-    left.scatter(*found.samples.T, s=22, color=style.BLUE, label="sample $X_i$")
+    left.scatter(*shown.samples.T, s=22, color=style.BLUE, label="sample $X_i$")
     left.scatter(0, 0, s=30, color=style.BLACK, marker="D", label="quantile $z$")
-    for x, unit in zip(found.samples, found.units, strict=True):
+    for x, unit in zip(shown.samples, shown.units, strict=True):
         left.annotate("", (0, 0), x, arrowprops={"arrowstyle": "-", "linestyle": ":", "color": style.GREY})
         style.arrow(left, x, x + unit, style.BLUE)
         style.arrow(right, np.zeros(2), unit, style.BLUE)
-    style.arrow(right, np.zeros(2), found.index, style.VERMILION, width=2.2)
+    style.arrow(right, np.zeros(2), shown.index, style.VERMILION, width=2.2)
     circle = np.linspace(0, 2 * np.pi, 200)
     right.plot(np.cos(circle), np.sin(circle), color=style.GREY, linewidth=0.6)
-    right.text(found.index[0] - 0.3, found.index[1] + 0.12, "$U_F(z)$", color=style.VERMILION)
+    right.text(shown.index[0] - 0.3, shown.index[1] + 0.12, "$U_F(z)$", color=style.VERMILION)
     left.set_title("Data seen from $z$")
     right.set_title("Unit vectors and mean")
-    reach = 1.18 * np.abs(found.samples).max()
+    reach = 1.18 * np.abs(shown.samples).max()
     left.set(xlim=(-reach, reach), ylim=(-reach, reach))
     right.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     left.legend(loc="upper right", handletextpad=0.1, borderaxespad=0)

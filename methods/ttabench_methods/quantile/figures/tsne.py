@@ -22,7 +22,7 @@ from .style import Array, Labels
 
 COLUMNS = ("Raw", "After quantile matching")
 NAMED = 20  # classes, at most, that are named in the panels
-NEIGHBOURS = 10  # of a class's median, of which most must be its own for the place to be its own
+NEIGHBOURS = 10  # of a class's median: most of them must be of the class, or its number is grey
 GAP = 0.08  # of the panel's extent: numbers nearer to each other would overlap
 MIXED = "#5A5A5A"
 
@@ -103,46 +103,49 @@ def embed(features: NDArray[np.float32], seed: int) -> Array:
     return places
 
 
-def draw(found: Embedding) -> Figure:
+def draw(embedding: Embedding) -> Figure:
     """A row for each severity: raw on the left, corrected on the right; under each panel the accuracy."""
-    number = len(found.severities)
+    number = len(embedding.severities)
     made = Figure(figsize=(style.COLUMN, 1.12 * number + 0.4), layout="constrained")
     panels = made.subplots(number, 2, squeeze=False, sharex=True, sharey=True)
     for axes, name in zip(panels[0], COLUMNS, strict=True):
         axes.set_title(name, pad=3)
-    for row, severity in zip(panels, found.severities, strict=True):
+    for row, severity in zip(panels, embedding.severities, strict=True):
         row[0].set_ylabel(f"Severity {severity}")
-    span = np.ptp(found.places.reshape(-1, 2), axis=0) + 1e-12
+    span = np.ptp(embedding.places.reshape(-1, 2), axis=0) + 1e-12
     for axes, x, accuracy in zip(
-        panels.T.flat, found.places.reshape(-1, *found.places.shape[2:]), found.accuracy.flat, strict=True
+        panels.T.flat,
+        embedding.places.reshape(-1, *embedding.places.shape[2:]),
+        embedding.accuracy.flat,
+        strict=True,
     ):
-        axes.scatter(*x.T, s=2, c=style.colours(found.labels), linewidths=0, alpha=0.8)
-        if len(np.unique(found.labels)) <= NAMED:
-            _names(axes, x, found.labels, span)
+        axes.scatter(*x.T, s=2, c=style.colours(embedding.labels), linewidths=0, alpha=0.8)
+        if len(np.unique(embedding.labels)) <= NAMED:
+            _names(axes, x, embedding.labels, span)
         axes.set(xticks=[], yticks=[])
         axes.set_xlabel(f"accuracy {accuracy:.1f} %", size=7, labelpad=2)
         axes.spines[:].set_visible(True)
-    made.suptitle(found.title, fontsize=8)
+    made.suptitle(embedding.title, fontsize=8)
     return made
 
 
 def _names(axes: Axes, x: Array, labels: Labels, span: Array) -> None:
-    """The number of every class, so that colours need not be told apart; grey where classes are mixed."""
+    """The number of every class, so that it can be read without colours; grey where classes are mixed."""
     halo = [patheffects.withStroke(linewidth=1.5, foreground="white")]
-    for label, (at, own) in name_places(x, labels, span).items():
+    for label, (at, pure) in name_places(x, labels, span).items():
         axes.text(
             at[0], at[1], str(label), size=6, weight="bold", ha="center", va="center", path_effects=halo,
-            color=style.BLACK if own else MIXED,
+            color=style.BLACK if pure else MIXED,
         )  # fmt: skip
 
 
 def name_places(x: Array, labels: Labels, span: Array) -> dict[int, tuple[Array, bool]]:
-    """Where each class's number stands among samples x (m, 2), and whether that place is its own.
+    """The place of each class's number among samples x (m, 2); whether most samples there are of the class.
 
     `span` (2,) is the extent of the panel.
 
-    A class has a place of its own if most samples around its median are its own. The number of another one
-    stands at that of its samples which has most of its own kind around it and is not yet taken.
+    It stands at the median of the class if most samples around the median are of the class. Else it stands
+    at the free sample that has most samples of the class around it.
     """
     scaled = x / span
 
@@ -163,4 +166,4 @@ def name_places(x: Array, labels: Labels, span: Array) -> dict[int, tuple[Array,
         ranked = members[np.argsort([-share(at, label) for at in members], kind="stable")]
         free = [at for at in ranked if all(np.linalg.norm(at - taken) > GAP for taken, _ in places.values())]
         places[label] = (free[0] if free else ranked[0], False)
-    return {label: (at * span, own) for label, (at, own) in sorted(places.items())}
+    return {label: (at * span, pure) for label, (at, pure) in sorted(places.items())}
