@@ -79,9 +79,6 @@ class Output:
     err: str
 
 
-Said = Output  # what older tests call it
-
-
 @pytest.fixture
 def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
     """Run the command line in this process, as its entry point does."""

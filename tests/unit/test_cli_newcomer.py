@@ -74,10 +74,10 @@ def test_a_severity_that_was_not_generated_is_refused_before_anything_runs(
     assert output.code == 2
     assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in output.err
     assert ttabench(*sweep, "--severities", "1,3", "--dry-run").code == 0
-    said = ttabench(*sweep, "--stream", "recurring(2)", "--dry-run")
-    assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in said.err
-    said = ttabench(*sweep, "--stream", "gradual", "--dry-run")
-    assert "birds-c-local has no fog at severity 2; it has 1,3: generate the others first" in said.err
+    printed = ttabench(*sweep, "--stream", "recurring(2)", "--dry-run")
+    assert "birds-c-local has no fog at severity 5; it has 1,3: choose with --severities" in printed.err
+    printed = ttabench(*sweep, "--stream", "gradual", "--dry-run")
+    assert "birds-c-local has no fog at severity 2; it has 1,3: generate the others first" in printed.err
     assert ttabench(*sweep, "--stream", "recurring(2)", "--severities", "3", "--dry-run").code == 0
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.cell import Result
 from ttabench.provenance import current_modules
 from ttabench.store import Store, _changes
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def test_report_writes_the_table_of_cells_and_the_formats(
     ttabench: Run, results: Path, tmp_path: Path
 ) -> None:
     to = tmp_path / "tables of mine"
-    said = ttabench("report", results, "--format", "csv,latex,plots", "--out", to)
-    assert said.code == 0, said.err
-    written = [Path(line) for line in said.out.splitlines()]
+    output = ttabench("report", results, "--format", "csv,latex,plots", "--out", to)
+    assert output.code == 0, output.err
+    written = [Path(line) for line in output.out.splitlines()]
     assert all(path.is_file() for path in written)
-    (command,) = re.findall(r"^PDF of the tables: (.*)$", said.err, re.MULTILINE)
+    (command,) = re.findall(r"^PDF of the tables: (.*)$", output.err, re.MULTILINE)
     if shutil.which("pdflatex"):  # as it stands, from another folder
         done = subprocess.run(
             f"{command} </dev/null", shell=True, cwd=tmp_path.parent, capture_output=True, check=False
@@ -86,10 +86,10 @@ def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("what", ["methods", "archs", "datasets", "corruptions"])
 def test_list(ttabench: Run, what: str) -> None:
-    said = ttabench("list", what)
-    assert said.code == 0
+    output = ttabench("list", what)
+    assert output.code == 0
     expected = {"methods": "tent", "archs": "vit_lite", "datasets": "digits-c", "corruptions": "spatter"}
-    assert expected[what] in said.out
+    assert expected[what] in output.out
 
 
 def test_list_of_methods_tells_needs_and_paper(ttabench: Run) -> None:
@@ -99,18 +99,18 @@ def test_list_of_methods_tells_needs_and_paper(ttabench: Run) -> None:
 
 
 def test_list_of_something_else(ttabench: Run) -> None:
-    said = ttabench("list", "method")
-    assert (said.code, "did you mean 'methods'" in said.err) == (2, True)
+    output = ttabench("list", "method")
+    assert (output.code, "did you mean 'methods'" in output.err) == (2, True)
 
 
 def test_status_and_doctor(ttabench: Run, results: Path) -> None:
-    said = ttabench("status", results)
-    assert said.code == 0
-    assert "2: 2 done, 0 failed, 0 stale, 0 missing, 0 n/a" in said.out
-    said = ttabench("doctor")
-    assert said.code == 0, said.out
+    output = ttabench("status", results)
+    assert output.code == 0
+    assert "2: 2 done, 0 failed, 0 stale, 0 missing, 0 n/a" in output.out
+    output = ttabench("doctor")
+    assert output.code == 0, output.out
     for told in ("torch", "cache", "devices", "all is well"):
-        assert told in said.out
+        assert told in output.out
 
 
 def test_help_of_every_verb(ttabench: Run) -> None:
@@ -178,10 +178,10 @@ def test_two_packages_may_not_claim_one_name(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
-    said = ttabench("cite", "--methods", "tent,sar,tent[norms=all]")
-    assert said.out.count("@") == 2
-    assert "wang2021tent" in said.out.lower()
-    assert said.out.count("{") == said.out.count("}")
+    output = ttabench("cite", "--methods", "tent,sar,tent[norms=all]")
+    assert output.out.count("@") == 2
+    assert "wang2021tent" in output.out.lower()
+    assert output.out.count("{") == output.out.count("}")
     assert ttabench("cite", results).out.count("@") == 1
     assert ttabench("cite").code == 2
     assert "For methods: cite --methods NAMES." in ttabench("cite", "tent").err
@@ -201,17 +201,17 @@ def test_cite_goes_by_the_settings(ttabench: Run, methods: str, keys: set[str]) 
 
 
 def test_cite_refuses_unknown_settings_and_tells_what_has_no_paper(ttabench: Run) -> None:
-    said = ttabench("cite", "--methods", "tent[foo=1]")
-    assert said.code == 2
-    assert "foo" in said.err
+    output = ttabench("cite", "--methods", "tent[foo=1]")
+    assert output.code == 2
+    assert "foo" in output.err
     assert "without a paper: source" in ttabench("cite", "--methods", "source,tent").err
 
 
 def test_conform_of_a_method(ttabench: Run) -> None:
-    said = ttabench("conform", "source")
-    assert said.code == 0, said.out
-    assert "FAIL" not in said.out
-    assert "reset" in said.out
+    output = ttabench("conform", "source")
+    assert output.code == 0, output.out
+    assert "FAIL" not in output.out
+    assert "reset" in output.out
     assert "did you mean 'tent'" in ttabench("conform", "tnet").err
 
 
@@ -225,15 +225,15 @@ def test_data_verbs(ttabench: Run, tmp_path: Path) -> None:
         labels=np.arange(20) % 4,
     )
     root = ("--root", tmp_path / "data")
-    said = ttabench(
+    output = ttabench(
         "data", "generate", tmp_path / "mine.npz", "--corruptions", "fog", "--workers", "0", *root
     )
-    assert said.code == 0, said.err
-    assert "mine-c-local" in said.out
+    assert output.code == 0, output.err
+    assert "mine-c-local" in output.out
     assert "mine-c-local" in ttabench("data", "list", *root).out
     assert ttabench("data", "verify", "cifar10-c", *root).code == 1
-    said = ttabench("data", "fetch", "cifar11-c", *root)
-    assert (said.code, "did you mean 'cifar10-c'" in said.err) == (2, True)
+    output = ttabench("data", "fetch", "cifar11-c", *root)
+    assert (output.code, "did you mean 'cifar10-c'" in output.err) == (2, True)
     assert ttabench("data", "fetch", "digits-c").code == 0
 
 
@@ -242,8 +242,8 @@ def test_train_leaves_a_card_and_a_learning_curve(
 ) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     command = ("train", "--archs", "resnet18", "--epochs", "1", "--workers", "0")
-    said = ttabench(*command)
-    assert said.code == 0, said
+    output = ttabench(*command)
+    assert output.code == 0, output
     (card,) = tmp_path.rglob("*.md")
     (plot,) = tmp_path.rglob("*.png")
     assert "of 600 test images" in card.read_text()
@@ -262,8 +262,8 @@ def test_report_of_some_methods_only(ttabench: Run, results: Path, tmp_path: Pat
         ("tent", {"source", "tent"}),
         ("all", {"source", "tent", "quantile", "quantile_paper"}),
     ):
-        said = ttabench("report", results, "--methods", asked, "--format", "csv", "--out", tmp_path / asked)
-        assert said.code == 0, said.err
+        output = ttabench("report", results, "--methods", asked, "--format", "csv", "--out", tmp_path / asked)
+        assert output.code == 0, output.err
         assert set(pd.read_csv(tmp_path / asked / "cells.csv")["base"]) == kept
     wrong = ttabench("report", results, "--methods", "tnet", "--out", tmp_path / "wrong")
     assert "unknown method of these results 'tnet'; did you mean 'tent'?" in wrong.err
@@ -284,8 +284,8 @@ def test_methods_that_a_report_leaves_out_are_not_called_missing(
     writer.close()
     for methods, missing in (("tent", False), ("tent,sar", False), ("all", True)):
         out = tmp_path / methods
-        said = ttabench("report", folder, "--methods", methods, "--format", "markdown", "--out", out)
-        assert said.code == 0, said.err
+        output = ttabench("report", folder, "--methods", methods, "--format", "markdown", "--out", out)
+        assert output.code == 0, output.err
         assert ("Asked for, but not measured: BNStats" in (out / "tables.md").read_text()) is missing
         assert "not measured: SAR" not in (out / "tables.md").read_text()
 
@@ -297,10 +297,12 @@ def test_report_names_what_is_stale_and_why_in_every_table(
     then = now | {"ttabench.nn.batch_norm": "0" * 16}
     monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
     _changes.cache_clear()
-    said = ttabench("report", results, "--out", tmp_path / "out", "--format", "csv,latex,markdown,html")
+    output = ttabench("report", results, "--out", tmp_path / "out", "--format", "csv,latex,markdown,html")
     _changes.cache_clear()
-    assert said.code == 0
-    assert "stale cell of tent: ttabench/nn/batch_norm.py changed since" in said.err.replace("cells", "cell")
+    assert output.code == 0
+    assert "stale cell of tent: ttabench/nn/batch_norm.py changed since" in output.err.replace(
+        "cells", "cell"
+    )
     tex = ["per_corruption_digits-c-severity-5.tex", "summary.tex", "statistics.tex"]
     for name in (*tex, "tables.md", "cells.csv", "summary.csv", "results.html"):
         text = (tmp_path / "out" / name).read_text().replace("\\_", "_").replace("\\allowbreak ", "")

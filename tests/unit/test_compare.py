@@ -30,7 +30,7 @@ def shifted(frame: pd.DataFrame, points: float, **values: object) -> pd.DataFram
     return frame
 
 
-def said(outcome: object, width: int = 120) -> str:
+def printed(outcome: object, width: int = 120) -> str:
     console = Console(width=width, file=io.StringIO())
     with console.capture() as capture:
         console.print(render(outcome))  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def test_equal_results_pass_whatever_their_order() -> None:
     assert set(outcome.cells["verdict"]) == {"same"}
     assert set(outcome.means["verdict"]) == {"same"}
     assert outcome.warnings == ()
-    assert "ok: 180 the same" in said(outcome)
+    assert "ok: 180 the same" in printed(outcome)
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.5, 0.999, 1.001, 2.0, 40.0])
@@ -105,13 +105,13 @@ def test_a_mean_fails_exactly_beyond_its_own_bound(bound: float, fails: bool) ->
     assert outcome.failed == fails
     assert outcome.means["verdict"].tolist() == ["fell" if fails else "moved"]
     assert outcome.count("fell") == 0
-    assert ("1 of 1 means fell" in said(outcome)) == fails
+    assert ("1 of 1 means fell" in printed(outcome)) == fails
 
 
 def test_the_means_that_fell_are_counted() -> None:
     frame = cells(("source", "tent", "sar"), ("cct", "resnet18"), accuracy=lambda row: 75.0)
     outcome = compare(frame, shifted(frame, -0.9, method="tent"))
-    assert "2 of 6 means fell" in said(outcome)
+    assert "2 of 6 means fell" in printed(outcome)
     assert outcome.means["verdict"].tolist().count("fell") == 2
 
 
@@ -129,7 +129,7 @@ def test_missing_cells_fail_and_new_ones_do_not() -> None:
     outcome = compare(frame, fewer)
     assert outcome.failed
     assert outcome.count("missing") == 1
-    assert "tent · cct · digits-c · fog-5 · seed 0" in said(outcome)
+    assert "tent · cct · digits-c · fog-5 · seed 0" in printed(outcome)
     grown = compare(fewer, frame)
     assert not grown.failed
     assert grown.count("new") == 1
@@ -143,7 +143,7 @@ def test_a_cell_that_lost_its_number_fails() -> None:
         )
         assert outcome.failed
         assert outcome.count("lost") == 1
-        assert f"→ {status} (the logits hold NaN)" in said(outcome)
+        assert f"→ {status} (the logits hold NaN)" in printed(outcome)
 
 
 def test_what_had_no_number_may_stay_so_or_gain_one() -> None:
@@ -171,7 +171,7 @@ def test_what_had_no_number_may_stay_so_or_gain_one() -> None:
 def test_unlike_inputs_are_warned_of(column: str, value: object, warning: str) -> None:
     outcome = compare(cells(("tent",)), cells(("tent",), **{column: value}))
     assert warning in outcome.warnings
-    assert warning in said(outcome)
+    assert warning in printed(outcome)
     assert not outcome.failed
 
 
@@ -247,7 +247,7 @@ def test_alpha_is_a_level(alpha: float) -> None:
 
 def test_many_falls_are_counted_not_all_listed() -> None:
     frame = cells(seeds=(0, 1, 2))
-    text = said(compare(frame, shifted(frame, -5.0, method="tent")), width=100)
+    text = printed(compare(frame, shifted(frame, -5.0, method="tent")), width=100)
     assert "and 70 more" in text
     assert "FAILED: 180 the same, 90 fell" in text
     assert max(map(len, text.splitlines())) <= 100
@@ -267,7 +267,7 @@ def test_stale_cells_of_either_side_are_named_with_what_changed(
     outcome = compare(old.root, new.root)
     text = "2 cells of tent in the baseline: ttabench/nn/batch_norm.py changed."
     assert outcome.stale == (text,)
-    assert text in said(outcome)
+    assert text in printed(outcome)
     assert json.loads(as_json(outcome))["stale"] == [text]
     write_cells(load_cells([old.root]), tmp_path / "cells.csv")
     assert compare(tmp_path / "cells.csv", new.root).stale == (text,)

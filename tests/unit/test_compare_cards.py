@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import folder, losing
 from tests.unit.test_compare_fall_tests import draw
@@ -23,7 +23,7 @@ from ttabench.store import load_frame
 from ttabench_reports.compare import as_json, compare, diff, github, junit
 from ttabench_reports.compare.cards import differences
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 
 
 def without_sum(record: dict[str, Any]) -> dict[str, Any]:
@@ -228,11 +228,11 @@ def test_junit_leaves_out_what_xml_cannot_hold() -> None:
 
 
 def test_the_commands(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
-    said = ttabench("compare", *runs, "--github", "--junit", tmp_path / "gate.xml")
-    assert said.code == 1
-    assert "FAILED: 4 the same, 1 fell" in said.out
-    assert "Nothing recorded differs" in said.out
-    assert "::error title=Accuracy fell::tent" in said.out
+    output = ttabench("compare", *runs, "--github", "--junit", tmp_path / "gate.xml")
+    assert output.code == 1
+    assert "FAILED: 4 the same, 1 fell" in output.out
+    assert "Nothing recorded differs" in output.out
+    assert "::error title=Accuracy fell::tent" in output.out
     assert ElementTree.parse(tmp_path / "gate.xml").getroot().tag == "testsuites"
     assert json.loads(ttabench("compare", *runs, "--json").out)["failed"]
     assert ttabench("compare", *runs, "--max-drop", 6, "--max-mean-drop", 2).code == 0
@@ -246,8 +246,8 @@ def test_the_commands(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) ->
 def test_diff_as_a_command(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert ttabench("diff", *runs).out.strip() == "5 cells in both; nothing recorded differs."
     other = folder(tmp_path / "other", draw(), checkpoint="d" * 64)
-    said = ttabench("diff", runs[0], other)
-    assert said.code == 1
-    assert "weights: cccccccc → dddddddd" in said.out
+    output = ttabench("diff", runs[0], other)
+    assert output.code == 1
+    assert "weights: cccccccc → dddddddd" in output.out
     assert json.loads(ttabench("diff", runs[0], other, "--json").out)["matched"] == 5
     assert ttabench("diff", runs[0], tmp_path / "nowhere").code == 2

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.browser import chromium, complaints, resize
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.stored_results import CELL, Right, measured
 from tests.unit.test_page import HOSTILE, Rows
 from ttabench.cell import Cell, Result
@@ -116,7 +116,7 @@ def test_accuracies_are_those_of_the_stored_images(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["accuracy", "images", "padding", "none"])
 def test_a_record_that_disagrees_with_its_images_is_refused_with_its_place(
-    ttabench: Callable[..., Said], tmp_path: Path, wrong: str
+    ttabench: Callable[..., Output], tmp_path: Path, wrong: str
 ) -> None:
     good = results({"source": 0.5, "tent": 0.7})
     assert good[-1].accuracy is not None
@@ -127,13 +127,13 @@ def test_a_record_that_disagrees_with_its_images_is_refused_with_its_place(
         "none": replace(good[-1], correct=b""),
     }[wrong]
     path = folder(tmp_path / "a", good[:-1], [bad])
-    said = ttabench("leaderboard", path, "--out", tmp_path / "site")
-    assert said.code == 2
+    output = ttabench("leaderboard", path, "--out", tmp_path / "site")
+    assert output.code == 2
     (shard,) = (path / "cells").iterdir()
     line = 1 + next(
         n for n, text in enumerate(shard.read_text().splitlines()) if f'"id":"{bad.cell.cell_id}"' in text
     )
-    assert f"{shard.name}, line {line}: tent" in said.err
+    assert f"{shard.name}, line {line}: tent" in output.err
     assert not (tmp_path / "site").exists()
 
 

@@ -123,8 +123,8 @@ def test_the_script_fills_a_folder_merges_it_and_goes_on_where_it_was(
     sweep = ["--archs", "resnet18", "--corruptions", "fog", "--limit", "20", "--methods"]
     monkeypatch.setattr(sys, "argv", ["script", *given, *sweep, "bn_stats"])
     assert script.main() == 0
-    said = capfd.readouterr()
-    assert "bn_stats         resnet18" in said.out
+    output = capfd.readouterr()
+    assert "bn_stats         resnet18" in output.out
     (shard,) = (tmp_path / "digits-c" / "cells").iterdir()
     assert len(Store.at(tmp_path / "digits-c").latest()) == 2
     assert script.main() == 0

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled
 from ttabench_reports import latex, markdown
@@ -103,13 +103,13 @@ def test_the_terminal_shows_every_number(frame: pd.DataFrame, width: int) -> Non
         assert number in text
 
 
-def test_the_command_prints_it(ttabench: Callable[..., Said], frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_the_command_prints_it(ttabench: Callable[..., Output], frame: pd.DataFrame, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "cells.csv", index=False)
-    said = ttabench("report", tmp_path / "cells.csv", "--format", "csv", "--out", tmp_path / "r", "--cost")
-    assert said.code == 0, said.err
-    assert "Cost of adaptation" in said.out
+    output = ttabench("report", tmp_path / "cells.csv", "--format", "csv", "--out", tmp_path / "r", "--cost")
+    assert output.code == 0, output.err
+    assert "Cost of adaptation" in output.out
     assert (tmp_path / "r/cost.csv").exists()
     cells().to_csv(tmp_path / "old.csv", index=False)
-    said = ttabench("report", tmp_path / "old.csv", "--out", tmp_path / "o", "--format", "csv", "--cost")
-    assert said.code == 2
-    assert "no cell has its cost" in said.err
+    output = ttabench("report", tmp_path / "old.csv", "--out", tmp_path / "o", "--format", "csv", "--cost")
+    assert output.code == 2
+    assert "no cell has its cost" in output.err

@@ -153,7 +153,7 @@ def test_a_seed_that_never_ran_is_said_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "shown"),
     [
         ("fingerprint", "other-data", "data other-da"),
         ("limit", 100, "first 100 images"),
@@ -164,12 +164,12 @@ def test_a_seed_that_never_ran_is_said_too() -> None:
     ],
 )
 def test_another_stream_is_another_table_that_names_the_difference(
-    column: str, value: object, said: str
+    column: str, value: object, shown: str
 ) -> None:
     first, second = cells(), cells(**{column: value}, accuracy=lambda row: 10.0)
     built = tables.tables(pd.concat([first, second]))
     assert len(built) == 2
-    assert sum(said in table.title for table in built) == 1
+    assert sum(shown in table.title for table in built) == 1
     assert len({table.title for table in built}) == 2
     means = csv_files.summary(pd.concat([first, second]))["accuracy"]
     np.testing.assert_allclose(
@@ -178,7 +178,7 @@ def test_another_stream_is_another_table_that_names_the_difference(
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "shown"),
     [
         ("checkpoint", "other-weights", "weights other-we"),
         ("mode", "offline", "offline"),
@@ -187,14 +187,14 @@ def test_another_stream_is_another_table_that_names_the_difference(
     ],
 )
 def test_another_setting_is_another_row_that_names_the_difference(
-    column: str, value: object, said: str
+    column: str, value: object, shown: str
 ) -> None:
     first = cells(methods=("source", "tent"), archs=("cct",))
     second = cells(methods=("tent",), archs=("cct",), accuracy=lambda row: 10.0, **{column: value})
     (built,) = tables.tables(pd.concat([first, second]))
     rows = {row.method: row.value("mean") for row in built.rows if row.kind == "method"}
     assert len(rows) == 2
-    assert sum(said in label for label in rows) == 1
+    assert sum(shown in label for label in rows) == 1
     assert sorted(rows.values())[0] == pytest.approx(10.0)
     assert sorted(rows.values())[1] == pytest.approx(first[first["method"] == "tent"]["accuracy"].mean())
 

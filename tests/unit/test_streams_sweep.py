@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from tests.unit import made_cells
-from tests.unit.conftest import Said
+from tests.unit.conftest import Output
 from tests.unit.planning import plan
 from tests.unit.test_sweep_shifts import BAR, CIFAR_C, asked
 from ttabench.cell import Cell, canonical
@@ -40,7 +40,7 @@ from ttabench_reports.report import Report
 from ttabench_reports.sheets import stability as sheets
 from ttabench_reports.stability import curve_frame, stabilities, stability_frame
 
-Run = Callable[..., Said]
+Run = Callable[..., Output]
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -233,15 +233,15 @@ def test_networks_share_the_stream_of_the_baseline(
 
     monkeypatch.setattr(Worker, "follow", noted)
     monkeypatch.setattr(score, "CALIBRATION_IMAGES", 16)
-    said = ttabench(
+    output = ttabench(
         "sweep", "--methods", "bn_stats", "--archs", "resnet18,cct", "--corruptions", "fog,contrast",
         "--stream", "ccc(11,length=40,speed=10,baseline=cct)", "--workers", "0", "--out", out,
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
     assert len(seen) == 3  # bn_stats on cct is n/a
     assert len({tuple(points) for points in seen.values()}) == 1
     assert len(list(out.glob("streams/ccc-*.json"))) == 1
-    assert "at the accuracy of CCT" in " ".join(said.out.split())
+    assert "at the accuracy of CCT" in " ".join(output.out.split())
     frame = load_frame(out)
     assert set(frame["baseline"].str.partition("@")[0]) == {"cct"}
     assert "0 to run, 3 done" in ttabench("sweep", "--config", out / "sweep.toml", "--out", out).err
@@ -345,12 +345,12 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(compute_ratio, "measured", measured)
     grid = asked(methods="tent", pace=1.0, seeds="0,1")
-    said: list[str] = []
-    first = Ratios(grid, tmp_path, "cpu", said.append)
+    output: list[str] = []
+    first = Ratios(grid, tmp_path, "cpu", output.append)
     planned = plan(grid, [CIFAR_C], first)
     first.write()
-    assert said == ["Compute ratio of tent on resnet18: 3 (measured)."]
-    assert plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", said.append)) == planned
+    assert output == ["Compute ratio of tent on resnet18: 3 (measured)."]
+    assert plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", output.append)) == planned
     assert asked_for == ["tent"]
     with pytest.raises(UserError, match=r"--shard with --pace needs the compute ratio of eata .*eata="):
         plan(asked(methods="eata", pace=1.0), [CIFAR_C], Ratios(grid, tmp_path, "cpu", print, measure=False))
@@ -373,8 +373,8 @@ SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow"
 
 @pytest.mark.usefixtures("classifiers")
 def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out)
-    assert said.code == 0, said.err
+    output = ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out)
+    assert output.code == 0, output.err
     for record in Store.at(out).latest().values():
         result = record.result
         assert (result.n_images, result.cell.corruption) == (180, "recurring")
@@ -391,9 +391,9 @@ def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run,
 
 @pytest.mark.usefixtures("classifiers")
 def test_a_paced_sweep_prints_its_ratio(ttabench: Run, out: Path) -> None:
-    said = ttabench("sweep", *SMALL, "--pace", "1", "--pace-ratio", "tent=3.1", "--out", out)
-    assert said.code == 0, said.err
-    assert "pace 1 at compute ratio 3.1" in " ".join(said.out.split())
+    output = ttabench("sweep", *SMALL, "--pace", "1", "--pace-ratio", "tent=3.1", "--out", out)
+    assert output.code == 0, output.err
+    assert "pace 1 at compute ratio 3.1" in " ".join(output.out.split())
     frame = load_frame(out)
     assert dict(zip(frame["method"], frame["pace_ratio"], strict=True)) == {"source": 1.0, "tent": 3.1}
     assert not (out / compute_ratio.FILE).exists()
@@ -517,8 +517,8 @@ def test_cells_without_windows_have_no_figures() -> None:
 @pytest.mark.usefixtures("classifiers")
 def test_a_report_writes_the_figures_and_makes_no_intervals(ttabench: Run, out: Path) -> None:
     assert ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out).code == 0
-    said = ttabench("report", out, "--format", "csv,latex,markdown", "--out", out / "report")
-    assert said.code == 0, said.err
+    output = ttabench("report", out, "--format", "csv,latex,markdown", "--out", out / "report")
+    assert output.code == 0, output.err
     written = {path.name for path in (out / "report").iterdir()}
     assert {"stability.csv", "stream_curves.csv"} <= written
     assert any(name.startswith("stability_") and name.endswith(".tex") for name in written)

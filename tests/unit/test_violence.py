@@ -201,8 +201,8 @@ def test_cells_that_crash_hang_or_grow_are_recorded_and_cost_no_other(tmp_path: 
         "bad:grows": {"the worker process grew beyond 1.5 GB of memory, twice, the second time alone"},
         "bad:nan": {"batch 1: the model returned NaN logits"},
     }
-    said = subprocess.run(
+    output = subprocess.run(
         [*command, "status", str(out)], env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert "5: 1 done, 4 failed" in said
-    assert "SIGSEGV" in said
+    assert "5: 1 done, 4 failed" in output
+    assert "SIGSEGV" in output

@@ -8,7 +8,8 @@ Quantile matching leaves the classifier as it is, so that any other method can g
 | –      | second | the method that sees T_θ(x) in place of x, around the source classifier     |
 
 Offline, the second method is fitted to the decorrupted images after the first, in as many passes as it takes
-by itself; online, both adapt on each batch. Both have their usual settings.
+by itself; online, both adapt on each batch. Both have their usual settings, without those for one dataset
+such as digits-c.
 Scored: offline, the second method's frozen predictions, averaged over the views of T_θ(x) as the first's are;
 online, what the second method scores.
 
@@ -76,26 +77,29 @@ class Stack(Method[StackConfig]):
     @classmethod
     def parts(cls, config: StackConfig, arch: Architecture) -> Iterator[tuple[type[Method[Any]], Any]]:
         """Each method with its settings for a kind of model."""
-        for made in (FIRST[config.first], SECOND[config.second]):
-            usual = {**made.for_dataset("", arch.num_classes or 10), **made.for_architecture(arch)}
-            yield made, made.Config(**usual)
+        for part in (FIRST[config.first], SECOND[config.second]):
+            usual = {**part.for_dataset("", arch.num_classes or 10), **part.for_architecture(arch)}
+            yield part, part.Config(**usual)
 
     @classmethod
     def needs_of(cls, config: StackConfig) -> Needs:
         second = SECOND[config.second]
         # TENT's norm layers go by the architecture.
-        own = second.needs_of(second.Config(norms="all") if second is Tent else second.Config())
-        return replace(own, gradient=True, source_data=cls.needs.source_data)
+        needs = second.needs_of(second.Config(norms="all") if second is Tent else second.Config())
+        return replace(needs, gradient=True, source_data=cls.needs.source_data)
 
     @classmethod
     def papers_of(cls, config: StackConfig) -> tuple[Paper, ...]:
         return tuple(
-            paper for made, own in cls.parts(config, Architecture()) for paper in made.papers_of(own)
+            paper
+            for part, settings in cls.parts(config, Architecture())
+            for paper in part.papers_of(settings)
         )
 
     def setup(self, source: SourceData | None) -> None:
         first, second = (
-            made(self.model, own) for made, own in self.parts(self.config, self.model.architecture())
+            part(self.model, settings)
+            for part, settings in self.parts(self.config, self.model.architecture())
         )
         assert isinstance(first, Quantile)
         self.first, self.second = first, second
@@ -120,9 +124,9 @@ class Stack(Method[StackConfig]):
         return f"{self.first.adapted()}, then {self.second.adapted()}"
 
     def alarms(self) -> dict[str, Any]:
-        told = [self.first.alarms(), self.second.alarms()]
-        texts = [str(some.pop("alarm", "")) for some in told]
-        return {**told[1], **told[0], "alarm": "; ".join(filter(None, texts))}
+        first, second = self.first.alarms(), self.second.alarms()
+        texts = [str(details.pop("alarm", "")) for details in (first, second)]
+        return {**second, **first, "alarm": "; ".join(filter(None, texts))}
 
 
 class Decorrupted:
