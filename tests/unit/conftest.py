@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.sweep_processes import NET
 from tests.unit.web import Mirror, serving
 from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
@@ -68,6 +70,14 @@ def few_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("few")
     np.savez(folder / "few.npz", images=clean_images(40), labels=labels_for(40, 10))
     return generate(folder / "few.npz", root=folder, corruptions=CORRUPTIONS, severities=(5,), workers=0)
+
+
+@pytest.fixture
+def net_out(tmp_path: Path, few_images: Path) -> Path:
+    """A results folder beside the network and the images of `sweep_processes.GRID`."""
+    (tmp_path / "net.py").write_text(NET)
+    shutil.copytree(few_images, tmp_path / few_images.name)
+    return tmp_path / "results"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,50 +15,25 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Output
-from tests.unit.test_cli_sweep import wait_for
+from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.claims import Claims
 from ttabench.store import Store, load_frame
 
 Run = Callable[..., Output]
 
-NET = """
-import multiprocessing, os, time, torch
-class Net(torch.nn.Sequential):
-    def forward(self, x):
-        if multiprocessing.parent_process():
-            time.sleep(float(os.environ.get("PAUSE", "0.02")))
-        return super().forward(x)
-def build(num_classes):
-    torch.manual_seed(0)
-    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]
-    return Net(*pool, torch.nn.Linear(48, num_classes))
-"""
-GRID = ("--archs", "net:build", "--methods", "bn_stats", "--datasets", "./few-c-local", "--batch-size", "10")
-
 
 @pytest.fixture
-def out(tmp_path: Path, few_images: Path) -> Path:
-    (tmp_path / "net.py").write_text(NET)
-    shutil.copytree(few_images, tmp_path / few_images.name)
-    return tmp_path / "results"
+def out(net_out: Path) -> Path:
+    return net_out
 
 
 def start(out: Path, *options: str, pause: float = 0.02) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *options]
-    folder = str(out.parent)
-    environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([folder, *sys.path]), "PAUSE": str(pause),
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [*command, "--out", str(out)], cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True
-    )
-
-
-def records(out: Path) -> Counter[str]:
-    """How many results each cell has."""
-    return Counter(record.cell_id for record in Store.at(out).records())
+        [*command, "--out", str(out)], cwd=out.parent, env=environment(out.parent, pause),
+        stdout=pipe, stderr=pipe, text=True,
+    )  # fmt: skip
 
 
 def claimed(out: Path) -> int:

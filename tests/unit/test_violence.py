@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cli_sweep import wait_for
-from tests.unit.test_two_sweeps import GRID, NET, out, records
+from tests.unit.sweep_processes import GRID, NET, environment, records, wait_for
 from ttabench.store import load_frame
 
-__all__ = ["out"]  # the fixture
-
 CORRUPTIONS = ("--corruptions", "fog,snow,frost,contrast")
+
+
+@pytest.fixture
+def out(net_out: Path) -> Path:
+    return net_out
 
 
 def start(
@@ -36,11 +38,10 @@ def start(
         if largest_file:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
 
-    path = os.pathsep.join([str(out.parent), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path, "PAUSE": str(pause), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        command, cwd=out.parent, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=limit
-    )
+        command, cwd=out.parent, env=environment(out.parent, pause), stdout=pipe, stderr=pipe, text=True,
+        preexec_fn=limit,
+    )  # fmt: skip
 
 
 def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later(out: Path) -> None:
@@ -128,10 +129,9 @@ def test_head_reads_one_line_of_the_table_and_nothing_is_lost(out: Path) -> None
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *CORRUPTIONS]
-    path = os.pathsep.join([str(out.parent), *sys.path])
     done = subprocess.run(
         [*command, "--workers", "1", "--out", str(out)], cwd=out.parent, stdout=writer, timeout=200,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True,
+        env=environment(out.parent), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     os.close(writer)
     assert set(records(out).values()) == {1}
@@ -179,12 +179,9 @@ def test_cells_that_crash_hang_or_grow_are_recorded_and_cost_no_other(tmp_path: 
     archs = "bad:build,bad:crashes,bad:hangs,bad:grows,bad:nan"
     sweep = ["sweep", "--archs", archs, "--methods", "source", "--corruptions", "fog", "--limit", "20"]
     limits = ["--cell-timeout", "20", "--cell-memory", "1.5", "--workers", "2"]
-    environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "OMP_NUM_THREADS": "1"
-    }  # fmt: skip
     done = subprocess.run(
-        [*command, *sweep, *limits, "--out", str(out)], cwd=tmp_path, env=environment, capture_output=True,
-        text=True, timeout=400,
+        [*command, *sweep, *limits, "--out", str(out)], cwd=tmp_path, env=environment(tmp_path),
+        capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
