@@ -148,6 +148,15 @@ def test_every_reference_has_its_tables() -> None:
     assert held <= set(FOLDERS)
 
 
+@pytest.mark.parametrize("name", FOLDERS)
+def test_reference_results_were_made_with_this_code(name: str) -> None:
+    results = tables.RESULTS / name
+    if not (results / "sweep.json").exists():
+        pytest.skip(f"{name} is not measured yet")
+    records = Store.at(results).latest(quick=True).values()
+    assert {f"{r.data['cell']['method']}: {change}" for r in records for change in r.changes} == set()
+
+
 TEXT = "before\n<!-- reference one: {} -->\nas it was\n<!-- end of reference -->\nafter\n"
 
 
