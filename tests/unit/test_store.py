@@ -146,11 +146,11 @@ while True:
         process.stdin.write(pickle.dumps(result))
         process.stdin.close()
         for _ in range(20):
-            output = process.stdout.readline()
+            line = process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         rest = process.stdout.read().split()
         process.wait()
-        last = int((rest or [output])[-1])
+        last = int((rest or [line])[-1])
         seeds = {r.result.cell.seed for r in store.latest().values()}
         assert seeds >= set(range(last + 1)), "a record that was acknowledged is lost"
 

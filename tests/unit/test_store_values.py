@@ -79,9 +79,9 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
 
 def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) -> None:
     shard = store.cells / "made.jsonl"
-    output = {"id": result.cell.cell_id, "cell": result.cell.to_json(), "status": "n/a"}
+    stored = {"id": result.cell.cell_id, "cell": result.cell.to_json(), "status": "n/a"}
     head = {"kind": "environment", "generation": 1, "machine": "m"}
-    shard.write_bytes(encode(head) + encode({"kind": "result", "written": 5, "source": "", **output}))
+    shard.write_bytes(encode(head) + encode({"kind": "result", "written": 5, "source": "", **stored}))
     (row,) = store.frame().astype(object).to_dict("records")
     missing = ("clean_accuracy", "accuracy", *COST, *SCORES)
     assert {name: row[name] for name in missing if row[name] is not None and row[name] == row[name]} == {}

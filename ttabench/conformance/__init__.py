@@ -381,7 +381,7 @@ def bounded_memory(case: Case) -> str:
     for number in range(1, count + 1):
         method.adapt(images(batch, seed=100 + number))
         if number % (count // 64) == 0:
-            held.append(size((method, _own_classes(method)), skip=("_prepared",)))
+            held.append(size(snapshot(method, skip=("_prepared",))) + size(snapshot(_own_classes(method))))
     half, seen = batch * (count // 2), batch * count
     most, least = max(held[: len(held) // 2]), min(held[-(len(held) // 4) :])
     return f"still growing, by {least - most:,} bytes from image {half:,} to {seen:,}" if least > most else ""

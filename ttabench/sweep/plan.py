@@ -139,7 +139,7 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
     cls, protocol = choice.cls, _protocol(choice, source.num_classes, shifts)
     offline = protocol.mode == "offline" and (shifts.stream or choice.grid.pace)
-    too_late = offline or _cannot_be_reset(choice)
+    unsupported = offline or _cannot_be_reset(choice)
     of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
     of_architecture = dict(cls.for_architecture(source.architecture))
     config = make_config(cls, choice.given, {**of_dataset, **of_architecture})
@@ -151,7 +151,7 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         corruption="", severity=1, seed=0, protocol=protocol,
     )  # fmt: skip
     unmet = cls.needs_of(config).unmet(source.architecture)
-    return cell, unmet or (OFFLINE if too_late else "")
+    return cell, unmet or (OFFLINE if unsupported else "")
 
 
 def _cannot_be_reset(choice: MethodChoice) -> bool:
