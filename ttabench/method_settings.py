@@ -64,12 +64,21 @@ def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
 
 def make_config(cls: type[Method[Any]], values: Mapping[str, str], base: Mapping[str, Any]) -> Any:
     """A method's Config from `base` values and a user's texts. Raises UserError."""
+    return configured(cls, parse_values(cls, values), base)
+
+
+def parse_values(cls: type[Method[Any]], texts: Mapping[str, str]) -> dict[str, Scalar]:
+    """A user's texts as values of the types that a method's Config declares. Raises UserError."""
     hints = typing.get_type_hints(cls.Config)
     kinds = {f.name: hints[f.name] for f in fields(cls.Config)}
-    for key in values:
+    for key in texts:
         if key not in kinds:
             raise unknown(f"setting of {cls.name}", key, kinds)
-    given = {k: parse_value(cls.name, k, v, kinds[k]) for k, v in values.items()}
+    return {key: parse_value(cls.name, key, text, kinds[key]) for key, text in texts.items()}
+
+
+def configured(cls: type[Method[Any]], given: Mapping[str, Scalar], base: Mapping[str, Any]) -> Any:
+    """A method's Config from `base` values and `given` ones, which win. Raises UserError outside of a range."""
     try:
         config = cls.Config(**{**base, **given})
         check_ranges(config)

@@ -18,7 +18,7 @@ from ttabench.registry import method
 from ttabench.sweep import plan as planning
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Source, find_sources
-from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods
+from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods, exclusion
 from ttabench.sweep.shifts import Shifts, shifts_of
 
 BATCH = Architecture(norm_layers=("batch",), num_classes=10)
@@ -201,7 +201,7 @@ def test_a_baseline_is_named_with_its_weights_and_others_have_none() -> None:
 
 
 def test_excluded_cells_are_left_out_and_the_rest_stays() -> None:
-    rule = {"corruptions": ("fog",), "methods": ("tent[lr=0.1]",)}
+    rule = exclusion({"corruptions": ("fog",), "methods": ("tent[lr=0.1]",)})
     parts = sweep((grid(settings=("tent.lr=0.1,0.2",)), (0,), {"exclude": (rule,)}))
     left = [(p.cell.label, p.cell.corruption) for p in planning.plan(parts, [RESNET])]
     assert left == [

@@ -229,6 +229,17 @@ def test_exclude_may_name_one_variant_of_a_method(made: Make) -> None:
     assert {c[0] for c in left} == {"source", "tent[lr=0.2]"}
 
 
+def test_exclude_compares_values_and_not_their_spelling(made: Make) -> None:
+    variants = SMALL + "[set.tent]\nlr = [0.1, 0.2]\n"
+    left = cells(grid(made(variants + '[[exclude]]\nmethods = ["tent[lr=1e-1]"]')))
+    assert {c[0] for c in left} == {"source", "tent[lr=0.2]"}
+
+
+def test_exclude_names_a_setting_that_exists(made: Make) -> None:
+    with pytest.raises(UserError, match="unknown setting of tent 'lt'; did you mean 'lr'"):
+        resolve(grid(made(SMALL + '[[exclude]]\nmethods = ["tent[lt=0.1]"]')))
+
+
 def test_a_continual_run_goes_on_without_the_corruption_that_is_excluded(made: Make) -> None:
     asked = 'corruptions = ["fog", "snow", "frost"]\nreset = "continual"\n[[exclude]]\ncorruptions = ["snow"]'
     sweep = resolve(grid(made(SMALL.rpartition("corruptions")[0] + asked)))

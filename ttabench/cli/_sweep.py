@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -46,6 +46,9 @@ from ttabench.sweep.sweep_file import keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.tail import sizes
 from ttabench.unit import Unit
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
@@ -89,7 +92,8 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     started = time.monotonic()
     finished = run_cells(grid, options, extend=extend, fail_fast=fail_fast)
     if finished.cells:  # a slice of a small sweep may be empty
-        _summary(finished)
+        frame = finished.store.frame()
+        _summary(frame[frame["cell_id"].isin(finished.cells)])
     took = clock(time.monotonic() - started)
     out, console = printable(str(options["out"])), _console()
     console.print(f"{len(finished.cells)} cells in {out}, {len(finished.failed)} failed; {took} in total.")
@@ -262,10 +266,8 @@ def _print_result(display: Display, result: Result) -> None:
         display.finished(name, f"failed: {result.reason}", keep=True)
 
 
-def _summary(finished: Finished) -> None:
+def _summary(frame: pd.DataFrame) -> None:
     """Print the table of a sweep's cells, made by the report that is registered as `terminal`."""
-    frame = finished.store.frame()
-    frame = frame[frame["cell_id"].isin(finished.cells)]
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
 from ttabench.errors import UserError
-from ttabench.method_settings import label, make_config
+from ttabench.method_settings import configured, label
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
@@ -142,10 +142,10 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
     unsupported = offline or _cannot_be_reset(choice)
     of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
     of_architecture = dict(cls.for_architecture(source.architecture))
-    config = make_config(cls, choice.given, {**of_dataset, **of_architecture})
+    config = configured(cls, choice.given, {**of_dataset, **of_architecture})
     cell = Cell(
         method=cls.name, config=tuple(sorted(asdict(config).items())),
-        label=label(cls.name, config, make_config(cls, {}, of_dataset)),
+        label=label(cls.name, config, configured(cls, {}, of_dataset)),
         arch=source.name, checkpoint=source.checkpoint,
         dataset=source.dataset, fingerprint=source.fingerprint,
         corruption="", severity=1, seed=0, protocol=protocol,

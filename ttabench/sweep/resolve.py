@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ttabench.cell import Scalar
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError, unknown
 from ttabench.method import Method
-from ttabench.method_settings import make_config, parse_settings
+from ttabench.method_settings import configured, parse_settings, parse_values
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
 from ttabench.parse_methods import parse_method
 from ttabench.protocol import Protocol
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid, Rule
-from ttabench.sweep.rules import of_method, plain_grids
+from ttabench.sweep.rules import Exclusion, of_method, plain_grids
 from ttabench.sweep.shifts import Shifts, find_shifts, split_baseline
 
 BASELINE = "source"
@@ -27,10 +28,10 @@ OFFLINE = "an offline method sees all images before the first is scored"
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method, the settings that the user gives it, as text, and the grid as it holds for this method."""
+    """A method, the values of the settings that the user gives it, and the grid as it holds for it."""
 
     cls: type[Method[Any]]
-    given: dict[str, str]
+    given: dict[str, Scalar]
     grid: Grid
 
 
@@ -44,7 +45,7 @@ class Part:
     methods: tuple[MethodChoice, ...]
     models: tuple[Model, ...]
     shifts: Shifts
-    exclude: tuple[Rule, ...] = ()
+    exclude: tuple[Exclusion, ...] = ()
     baseline: Model | None = None
 
 
@@ -81,18 +82,18 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
                 file = Path(checkpoint) if checkpoint else None
                 known[key] = resolve_model(arch, data, checkpoint=file, normalize=normalize)
         models = {arch: known[key] for arch, key in wanted.items()}
-        exclude = tuple(rule for rule in grid.exclude if name in rule.get("datasets", (name,)))
+        exclude = tuple(exclusion(rule) for rule in grid.exclude if name in rule.get("datasets", (name,)))
         ours = tuple(models[arch] for arch in grid.archs)
         parts.append(Part(methods, ours, shifts, exclude, models.get(shifts.baseline)))
     return parts
 
 
 def _check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
-    """Raises UserError for an unknown setting, and for a protocol that no method supports."""
+    """Raises UserError for a setting outside of its range, and for a protocol that no method supports."""
     modes = set()
     for choice in methods:
         _check_protocol(choice.grid)
-        make_config(choice.cls, choice.given, {})
+        configured(choice.cls, choice.given, {})
         mode = choice.cls.mode if choice.grid.mode == "native" else choice.grid.mode
         if mode == "online" and grid.per_method.get(choice.cls.name, {}).get("epochs"):
             raise UserError(
@@ -123,7 +124,16 @@ def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
             )
         for values in itertools.product(*axes.values()):
             settings = {**given, **dict(zip(axes, values, strict=True))}
-            yield MethodChoice(method(name), settings, of_method(grid, name))
+            cls = method(name)
+            yield MethodChoice(cls, parse_values(cls, settings), of_method(grid, name))
+
+
+def exclusion(rule: Rule) -> Exclusion:
+    """An exclude rule with its methods looked up. Raises UserError for an unknown method or setting."""
+    if "methods" not in rule:
+        return Exclusion(rule, None)
+    parsed = [parse_method(text) for text in rule["methods"]]
+    return Exclusion(rule, tuple((name, parse_values(method(name), texts)) for name, texts in parsed))
 
 
 def _check_protocol(grid: Grid) -> None:

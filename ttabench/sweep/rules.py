@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ttabench.cell import Cell
+from ttabench.cell import Cell, Scalar
 from ttabench.errors import UserError
 from ttabench.parse_methods import parse_method
 from ttabench.sweep.grid import Grid, Rule
@@ -85,17 +85,29 @@ def of_method(grid: Grid, name: str) -> Grid:
     return replace(grid, **grid.per_method[name]) if name in grid.per_method else grid
 
 
-def is_excluded(rules: Iterable[Rule], cell: Cell, given: Mapping[str, str]) -> bool:
-    """Whether one of these exclude rules of its dataset names a cell of a method with `given` settings."""
+@dataclass(frozen=True)
+class Exclusion:
+    """An exclude rule whose methods are resolved.
+
+    axes      values of archs, corruptions, severities and seeds; an axis that is missing matches all.
+    methods   names with values of settings; a method matches with the settings that are not named, too.
+              None = all methods.
+    """
+
+    axes: Rule
+    methods: tuple[tuple[str, Mapping[str, Scalar]], ...] | None
+
+
+def is_excluded(exclusions: Iterable[Exclusion], cell: Cell, given: Mapping[str, Scalar]) -> bool:
+    """Whether one of these rules of its dataset names a cell of a method with `given` settings."""
     at = {
         "archs": cell.arch, "corruptions": cell.corruption, "severities": cell.severity, "seeds": cell.seed,
     }  # fmt: skip
 
-    def names(rule: Rule) -> bool:
-        methods = [parse_method(text) for text in rule.get("methods", ())]
-        return all(value in rule.get(axis, (value,)) for axis, value in at.items()) and (
-            "methods" not in rule
-            or any(name == cell.method and settings.items() <= given.items() for name, settings in methods)
+    def names(rule: Exclusion) -> bool:
+        return all(value in rule.axes.get(axis, (value,)) for axis, value in at.items()) and (
+            rule.methods is None
+            or any(name == cell.method and values.items() <= given.items() for name, values in rule.methods)
         )
 
-    return any(map(names, rules))
+    return any(map(names, exclusions))
