@@ -78,7 +78,7 @@ def parse_values(cls: type[Method[Any]], texts: Mapping[str, str]) -> dict[str, 
 
 
 def configured(cls: type[Method[Any]], given: Mapping[str, Scalar], base: Mapping[str, Any]) -> Any:
-    """A method's Config from `base` values and `given` ones, which win. Raises UserError outside of a range."""
+    """A method's Config from `base` values and `given` ones, which win. Raises UserError if out of range."""
     try:
         config = cls.Config(**{**base, **given})
         check_ranges(config)
