@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SWEEPS = ROOT / "scripts" / "reference"
 RESULTS = ROOT / "results" / "reference"
 SHARED = ROOT.parent / "shared"
-EPOCHS = {"cvt_2": 80}
+EPOCHS = {"cvt_2": 130}
 """Epochs of networks for which those of the recipe are too few, measured on clean images."""
 WHOLE = "cifar10-test-c-local"
 """All 10,000 test images of CIFAR-10, corrupted by `ttabench data generate`."""
