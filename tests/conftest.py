@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import Phase, settings
 
 from ttabench.cores import available_cores
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again
 torch.set_num_threads(1)  # everything here is small: threads would only wait for each other
 # For mutation tests: a failure is enough, the smallest example is not searched.
 settings.register_profile(

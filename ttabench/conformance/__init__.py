@@ -48,7 +48,8 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
     The global random generators are left as they were.
     """
-    cases, skipped = [], []
+    cases: list[Case] = []
+    skipped = []
     for name, classifier in nets().items():
         arch = classifier.architecture()
         usual = {**method.for_dataset("conformance", CLASSES), **method.for_architecture(arch)}

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,8 +25,10 @@ from ttabench.env import processor
 from ttabench.errors import UserError
 from ttabench.files import replace_file
 from ttabench.sweep.grid import Grid
-from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
+
+if TYPE_CHECKING:
+    from ttabench.worker import Worker
 
 FILE = "pace.json"
 """Of a results folder: the measured ratios, one entry per method, settings, architecture and dataset."""
@@ -101,6 +103,8 @@ def measured(cell: Cell, device: str) -> float:
 
     On a CPU one thread is used, as in a sweep.
     """
+    from ttabench.worker import Worker  # imports all corruption functions, which takes long
+
     threads = torch.get_num_threads()
     if not device.startswith("cuda"):
         torch.set_num_threads(1)

@@ -14,7 +14,6 @@ from ttabench.method_settings import configured, label
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
-from ttabench.streams.cell import baseline_of
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
@@ -90,7 +89,7 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
             if not any(model is one for one in part.models):
                 continue
             keeps = source_of[id(part.baseline)] if part.baseline else None
-            baseline = baseline_of(keeps.name, keeps.checkpoint) if keeps else ""
+            baseline = _baseline(keeps) if keeps else ""
             for choice in part.methods:
                 for item in _of_method(source, part, choice, ratio_of, baseline):
                     if item.cell.cell_id not in seen:  # tent is tent[norms=all] on a transformer
@@ -99,6 +98,12 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     if len(sweep.parts) > 1:
         _check_sequences(planned)
     return planned
+
+
+def _baseline(source: Source) -> str:
+    from ttabench.streams.cell import baseline_of  # imports all corruption functions, which takes long
+
+    return baseline_of(source.name, source.checkpoint)
 
 
 def _check_sequences(planned: Sequence[Planned]) -> None:
