@@ -58,7 +58,7 @@ def given(about: Mapping[str, Any]) -> Given:
     """What the method of a row was given, from the row's `about` (see :class:`shape.Row`)."""
     config = _config(about.get("config", ""))
     offline = about["mode"] == "offline"
-    epochs = int(about["epochs"] or config.get("epochs") or 1) if offline else 0
+    epochs = _passes(int(about["epochs"]), config) if offline else 0
     source, code = _source(about, config)
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
     label = str(about["method"])
@@ -76,6 +76,15 @@ def given(about: Mapping[str, Any]) -> Given:
         tuned=tuned,
         deviations=about.get("deviations") or installed.class_text(base, "deviations") or "none",
     )
+
+
+def _passes(epochs: int, config: Mapping[str, Any]) -> int:
+    """Passes over the test images of an offline method; of a stack, those of both its methods."""
+    if {"first", "second"} <= config.keys():
+        return sum(
+            epochs or int(str(installed.default(config[part], "epochs") or 1)) for part in ("first", "second")
+        )
+    return epochs or int(config.get("epochs") or 1)
 
 
 def _is_tuned(chosen: str, dataset: str) -> bool:

@@ -36,6 +36,19 @@ def settings_from(method: str) -> str:
     return ""
 
 
+@cache
+def default(method: str, setting: str) -> object:
+    """The default of a setting of `method`, where its Config has a constant; otherwise None."""
+    for point in metadata.entry_points(group=GROUP, name=method):
+        module, _, cls = point.value.partition(":")
+        for place, node in _with_bases(module, cls, DEPTH):
+            config = _assigned(node, "Config")
+            if isinstance(config, ast.Name):
+                values = (_assigned(held, setting) for _, held in _with_bases(place, config.id, DEPTH))
+                return next((value.value for value in values if isinstance(value, ast.Constant)), None)
+    return None
+
+
 def _text(module: str, cls: str, name: str) -> str:
     values = (_assigned(node, name) for _, node in _with_bases(module, cls, DEPTH))
     return next((str(value.value) for value in values if isinstance(value, ast.Constant)), "")

@@ -531,6 +531,10 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         ({"source_data": "features", "mode": "offline", "config": '{"epochs": 6}'},
          "features of source images", "F, 6 ep."),
         ({"source_data": "", "mode": "offline", "epochs": 3, "config": '{"epochs": 6}'}, "nothing", "3 ep."),
+        ({"source_data": "", "mode": "offline", "config": '{"first": "quantile", "second": "cotta"}'},
+         "nothing", "11 ep."),  # ten passes, then one
+        ({"source_data": "", "mode": "offline", "epochs": 3,
+          "config": '{"first": "quantile", "second": "cotta"}'}, "nothing", "6 ep."),
         ({"source_data": "", "chosen": "lr: chosen on the extra corruptions."}, "nothing", "T"),
         ({"source_data": "images", "chosen": "The paper's; lr tuned on an extra corruption"},
          "source images", "I, T"),
@@ -574,6 +578,16 @@ def test_how_settings_were_chosen_is_known_of_every_method_that_has_settings() -
             assert text
             assert installed.settings_from(name) == text, name
     assert installed.settings_from("source") == installed.settings_from("nosuch") == ""
+
+
+def test_a_default_is_that_of_the_methods_config() -> None:
+    from ttabench.registry import methods
+
+    known = methods()
+    assert installed.default("quantile", "epochs") == known["quantile"].Config().epochs
+    assert installed.default("quantile_paper", "epochs") == known["quantile_paper"].Config().epochs
+    assert installed.default("tent", "lr") == known["tent"].Config().lr
+    assert installed.default("tent", "nosuch") is installed.default("nosuch", "lr") is None
 
 
 def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
