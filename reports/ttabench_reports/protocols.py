@@ -15,7 +15,7 @@ Item = tuple[str, Mapping[str, Any]]
 
 
 def words(items: Sequence[Item], baseline: str = "") -> str:
-    """``online, batch size 200, …, all images; but batch size 64: TENT, SAR; offline, 10 epochs: Quantile``.
+    """``online, batch size 200, …, all images. Batch size 64: TENT, SAR. Offline, 10 epochs: Quantile``.
 
     Common is what most of the items have, field by field. `baseline` is that of a ccc stream.
     """
@@ -27,10 +27,10 @@ def words(items: Sequence[Item], baseline: str = "") -> str:
         if other := differences_in(common, {name: fields[name] for name in PROTOCOL}):
             exceptions.setdefault(other, []).append(who)
     text = Protocol(**common).caption() + kept_by(baseline)
-    if not exceptions:
-        return text
-    listed = "; ".join(f"{other}: {', '.join(dict.fromkeys(who))}" for other, who in exceptions.items())
-    return f"{text}; but {listed}"
+    return ". ".join(
+        [text, *(f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}"
+                 for other, who in exceptions.items())]
+    )  # fmt: skip
 
 
 def kept_by(baseline: str) -> str:

@@ -209,7 +209,7 @@ def test_the_heat_map_says_every_number_or_why_not(frame: pd.DataFrame) -> None:
     assert output.count("n/a") == len(CORRUPTIONS) + 1
     assert output.count("fail") == 1
     assert {naming.title(c) for c in CORRUPTIONS} <= set(output)
-    assert "online, batch size 200" in drawing.caption
+    assert "online, batch size 200" in drawing.caption.lower()
     dots = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "."]
     assert [len(np.asarray(line.get_xdata())) for line in dots] == [1]  # the alarm
     assert "A dot: an alarm" in drawing.caption

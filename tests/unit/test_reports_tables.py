@@ -214,7 +214,7 @@ def test_both_modes_of_a_method_share_the_source_row_and_only_the_offline_one_is
         assert np.isnan(rows[0].about["compute_ratio"])  # the cells of online mode are those shown
         assert rows[1].baseline is rows[0]
         assert rows[2].baseline is rows[0]
-        assert built.protocol.endswith("offline, batch size 64, 3 epochs: TENT")
+        assert built.protocol.endswith(". Offline, batch size 64, 3 epochs: TENT")
     more = cells(methods=("tent",), mode="offline", epochs=10, batch_size=64, **asked)
     (built,) = tables.tables(pd.concat([online, offline, more]))
     names = [row.name for row in built.rows if row.measured]
@@ -278,11 +278,11 @@ def test_the_caption_gives_the_protocol_in_full() -> None:
     assert "online, batch size 200, iid order, reset per corruption, all images" in built.caption
     (mixed,) = tables.tables(cells())
     assert "online, batch size 200, iid order" in mixed.caption
-    assert "all images; but offline, batch size 128: Quantile." in mixed.caption
+    assert "all images. Offline, batch size 128: Quantile." in mixed.caption
     odd = cells(methods=("source", "tent", "sar", "eata"))
     odd.loc[odd["method"].isin(["tent", "sar"]), "batch_size"] = 64
     assert "batch size 64, iid" in tables.tables(odd)[0].caption  # what most have; Source counts for nothing
-    assert "but batch size 200: EATA." in tables.tables(odd)[0].caption
+    assert ". Batch size 200: EATA." in tables.tables(odd)[0].caption
 
 
 def test_continual_runs_in_two_orders_are_not_averaged() -> None:
