@@ -333,7 +333,8 @@ def test_the_papers_increase_rows_follow_from_its_accuracies(shared: Path) -> No
     key = ["dataset", "arch", "base", "corruption"]
     value = known.rename(columns={"method": "base"}).set_index(key)["accuracy"].to_dict()
     frame = cells(
-        ("source", "quantile"), tuple(dict.fromkeys(known["arch"])), datasets=sorted(set(known["dataset"])),
+        ("source", "quantile_paper"), tuple(dict.fromkeys(known["arch"])),
+        datasets=sorted(set(known["dataset"])),
         accuracy=lambda row: value[tuple(row[name] for name in key)],
     )  # fmt: skip
     table = csv_files.per_corruption(frame)
@@ -356,10 +357,11 @@ def test_published_rows_stand_beside_ours_and_say_so() -> None:
     assert ours == [(row.arch, row.method, row.kind) for row in plain.rows]
     assert {row.method for row in added if row.arch == "cct"} == {
         "source (quantile2026)",
-        "quantile (quantile2026)",
+        "quantile_paper (quantile2026)",
     }
     assert all(row.flags == "§" for row in added)
-    assert next(r for r in added if r.arch == "resnet18" and "quantile (" in r.method).value("mean") == 79.4
+    papers = next(row for row in added if row.arch == "resnet18" and "quantile_paper (" in row.method)
+    assert papers.value("mean") == 79.4
     winners = {row for row, _ in beside.best()}
     assert not winners & {id(row) for row in added}
 

@@ -29,11 +29,17 @@ class Publication:
     setting: dict[str, Any] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     datasets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    here: dict[str, str] = field(default_factory=dict)
     archs: dict[str, list[str]] = field(default_factory=dict)
 
     def setting_of(self, method: str, dataset: str) -> dict[str, Any]:
         """The setting of a number: the publication's, the data set's, the method's; the last wins."""
         return {**self.setting, **self.datasets.get(dataset, {}), **self.methods.get(method, {})}
+
+    def method(self, published: str) -> str:
+        """The label here of a published method: of ``quantile[batch=128]``, ``quantile_paper[batch=128]``."""
+        name, bracket, settings = published.partition("[")
+        return self.here.get(name, name) + bracket + settings
 
     def names(self, arch: str) -> list[str]:
         """What a published architecture is called here."""
@@ -77,7 +83,10 @@ def load(*names: str) -> pd.DataFrame:
 
 @cache
 def accuracies(name: str) -> pd.DataFrame:
-    """The numbers of one publication as accuracies; NaN where it prints something else."""
+    """The numbers of one publication as accuracies; NaN where it prints something else.
+
+    Methods have their names here.
+    """
     frame = pd.DataFrame(rows(name))
     if "accuracy" in frame:
         values = frame["accuracy"].astype(float)
@@ -86,4 +95,5 @@ def accuracies(name: str) -> pd.DataFrame:
     else:
         values = pd.Series(float("nan"), frame.index)
     severity = pd.to_numeric(frame["severity"], errors="coerce").fillna(0).astype(int)
-    return frame.assign(publication=name, accuracy=values, severity=severity)[list(COLUMNS)]
+    methods = frame["method"].map(catalog()[name].method)
+    return frame.assign(publication=name, accuracy=values, severity=severity, method=methods)[list(COLUMNS)]
