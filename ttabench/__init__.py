@@ -48,7 +48,8 @@ __all__ = [
     "run_sweep",
 ]
 
-_HOMES = {
+# The module of each public name, below ttabench.
+HOMES = {
     "Adapted": "api.adapting",
     "Classifier": "classifier",
     "Dataset": "data.dataset",
@@ -70,13 +71,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in HOMES:
         raise AttributeError(f"module 'ttabench' has no attribute '{name}'")
     from importlib import import_module
 
-    value = getattr(import_module(f"ttabench.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    # Not kept in globals(): ttabench.reach notices the import if a method uses a name while it runs.
+    return getattr(import_module(f"ttabench.{HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -134,7 +134,7 @@ def libraries(method: str, arch: str) -> tuple[str, ...]:
         return tuple(sorted(names))
     from importlib.metadata import packages_distributions
 
-    imported = {each for name in strange if (file := _file(name)) for each in _imports(file, name)}
+    imported = {each for name in strange if (file := module_file(name)) for each in _imports(file, name)}
     tops = {each.partition(".")[0] for each in imported}
     known = packages_distributions()
     here = {name.partition(".")[0] for name in modules}
@@ -229,7 +229,7 @@ def _readers(dataset: str) -> tuple[str, ...]:
 @cache
 def module_hash(name: str) -> str:
     """16 hex digits of the SHA-256 of a module's code, see `code_hash`; "" where there is no file."""
-    file = _file(name)
+    file = module_file(name)
     return "" if file is None else code_hash(file.read_bytes())
 
 
@@ -248,7 +248,7 @@ def code_hash(source: bytes) -> str:
 def imported_modules(module: str) -> dict[str, frozenset[str]]:
     """`module` and what it imports from its distribution, directly or not → what each imports."""
     top = module.partition(".")[0]
-    return {name: _imports(file, name) for name in _follow([module], (top,)) if (file := _file(name))}
+    return {name: _imports(file, name) for name in _follow([module], (top,)) if (file := module_file(name))}
 
 
 def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> set[str]:
@@ -260,7 +260,7 @@ def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> se
     queue = list(roots)
     while queue:
         name = queue.pop()
-        if name in seen or _is_neutral(name) or (file := _file(name)) is None:
+        if name in seen or _is_neutral(name) or (file := module_file(name)) is None:
             continue
         seen.add(name)
         parent = name.rpartition(".")[0]
@@ -320,7 +320,7 @@ def _imports(file: Path, module: str) -> frozenset[str]:
 
 
 @cache
-def _file(name: str) -> Path | None:
+def module_file(name: str) -> Path | None:
     """The Python file of a module. Only its top package is imported."""
     top, *rest = name.split(".")
     spec = _spec(top)
@@ -345,6 +345,6 @@ def _spec(top: str) -> ModuleSpec | None:
 
 
 def _path(name: str) -> str:
-    file = _file(name)
+    file = module_file(name)
     suffix = "/__init__.py" if file is not None and file.name == "__init__.py" else ".py"
     return name.replace(".", "/") + suffix

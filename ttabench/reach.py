@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from ttabench.provenance import imported_modules
+import ttabench
+from ttabench.provenance import imported_modules, module_file
 
 FORBIDDEN = ("ttabench.data", "ttabench.scoring", "ttabench.api", "ttabench.store", "ttabench.worker")
 
 
 def forbidden_imports(module: str) -> list[str]:
-    """Which of :data:`FORBIDDEN` the method's own files import, as ``file imports name``."""
+    """Which of :data:`FORBIDDEN` the method's own files import, as ``file imports name``.
+
+    ``ttabench.get_dataset`` counts, since it is from there.
+    """
     top = module.partition(".")[0]
     return sorted(
         f"{name} imports {target}"
         for name, targets in imported_modules(module).items()
         if name.partition(".")[0] == top
-        for target in targets
+        for target in targets | public_names(module_file(name))
         if is_forbidden(target)
     )
 
 
 def is_forbidden(name: str) -> bool:
+    """Whether a module or public name is one of :data:`FORBIDDEN` or from there."""
+    package, _, leaf = name.partition(".")
+    if package == "ttabench":
+        name = f"ttabench.{ttabench.HOMES.get(leaf, leaf)}"
     return any(name == each or name.startswith(f"{each}.") for each in FORBIDDEN)
+
+
+@cache
+def public_names(file: Path | None) -> frozenset[str]:
+    """``ttabench.NAME`` for each attribute of the package ttabench that a file uses, under any alias."""
+    if file is None:
+        return frozenset()
+    nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    aliases = {
+        alias.asname or "ttabench"
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "ttabench" or (alias.name.startswith("ttabench.") and not alias.asname)
+    }
+    return frozenset(
+        f"ttabench.{node.attr}"
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases
+    )
 
 
 # What imports these modules by itself: the harness, and the pickling of its progress in a worker process.

@@ -30,7 +30,7 @@ MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes"
 
 Passes are per image of the stream.
 """
-SAID = ("source_data", "source_used", "scored_classes", "chosen", "deviations")
+OF_METHOD = ("source_data", "source_used", "scored_classes", "chosen", "deviations")
 """What results say of their method beside the number; cells that failed may lack it."""
 
 
@@ -54,7 +54,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     rows["row"] = range(len(rows))
     for name in ("first_device", "last_device"):
         rows[name] = devices.take(rows[name].to_numpy())
-    for name in SAID:
+    for name in OF_METHOD:
         rows[name] = _texts_of_rows(frame, name, len(rows))
     rows["difference"] = _variants(rows)
     keys = rows[list(TABLE)].drop_duplicates()

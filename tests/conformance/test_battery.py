@@ -205,6 +205,16 @@ class DrawsFromPython(Sound):
         return super().adapt(x) + random.random()
 
 
+class AlarmsWithANumber(Sound):
+    def alarms(self) -> Any:
+        return np.float64(0.5)
+
+
+class AlarmsWithNaN(Sound):
+    def alarms(self) -> dict[str, Any]:
+        return {"loss": float("nan")}
+
+
 class CannotBePickled(Sound):
     def setup(self, source: SourceData | None) -> None:
         super().setup(source)
@@ -363,6 +373,8 @@ FAULTS = [
     (TrainsAllOfABatchNormNet, {"dropout"}),
     (DrawsFromNumPy, {"determinism", "causality", "reset", "pickling", "dropout"}),
     (DrawsFromPython, {"determinism", "causality", "reset", "pickling", "dropout"}),
+    (AlarmsWithANumber, {"declarations"}),
+    (AlarmsWithNaN, {"declarations"}),
     (CannotBePickled, {"pickling"}),
     (LosesStateInPickles, {"pickling"}),
     (WantsLabels, {"no_labels"}),

@@ -33,7 +33,7 @@ def x() -> Tensor:
 def test_every_public_name_is_there_and_nothing_else_is_promised() -> None:
     for name in ttabench.__all__:
         assert getattr(ttabench, name).__doc__, name
-    assert set(ttabench.__all__) == set(ttabench._HOMES)
+    assert set(ttabench.__all__) == set(ttabench.HOMES)
     with pytest.raises(AttributeError, match="no attribute 'adpat'"):
         ttabench.adpat  # type: ignore[attr-defined]  # noqa: B018
 
@@ -129,6 +129,12 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         (np.zeros((0, 32, 32, 3), np.uint8), np.zeros(0, int), {}, "there are no images to score"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batchsize": 2}, "did you mean 'batch_size'"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batch_size": "2"}, "wrong type: batch_size='2'"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batch_size": 2.5}, "wrong type: batch_size=2.5"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"limit": 5}, "limit=5, but there are 4 images"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"seed": -1}, "seed=-1: expected a whole number"),
+        (np.full((4, 32, 32, 3), 300, np.uint16), [0] * 4, {}, "images are uint16; expected uint8"),
+        (np.zeros((4, 32, 32, 3), bool), [0] * 4, {}, "images are bool; expected uint8"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [True] * 4, {}, "labels are bool; expected whole numbers"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_scored_is_refused(
@@ -142,6 +148,8 @@ def test_what_cannot_be_scored_is_refused(
     ("batch", "says"),
     [
         (torch.full((4, 3, 32, 32), 200.0), r"images have values outside \[0, 1\]"),
+        (torch.full((4, 3, 32, 32), float("nan")), r"images have values outside \[0, 1\] or NaN"),
+        (torch.rand(4, 3, 32, 32).double(), "images are torch.float64, the network is torch.float32"),
         (torch.rand(4, 1, 32, 32), r"a batch of images is torch.float32 of shape \(4, 1, 32, 32\)"),
         (torch.zeros(4, 3, 32, 32, dtype=torch.uint8), "a batch of images is torch.uint8"),
         (np.zeros((4, 3, 32, 32)), "a batch of images is ndarray; expected a tensor"),
@@ -160,6 +168,19 @@ def test_what_is_no_network_or_no_name_is_refused(net: nn.Module) -> None:
         ttabench.adapt("resnet18", "tent")  # type: ignore[arg-type]
     with pytest.raises(ttabench.UserError, match="method is of type int; expected"):
         ttabench.adapt(net, 3)  # type: ignore[arg-type]
+    with pytest.raises(ttabench.UserError, match=r"'tent\[lr=1\]': settings are arguments here"):
+        ttabench.adapt(net, "tent[lr=1]")
+    with pytest.raises(ttabench.UserError, match="evaluate got a Sequential; expected what"):
+        ttabench.evaluate(net, np.zeros((1, 32, 32, 3), np.uint8), [0])  # type: ignore[arg-type]
+    with pytest.raises(ttabench.UserError, match="load_results got a NoneType; expected the path"):
+        ttabench.load_results(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_network_without_finite_weights_is_refused(net: nn.Sequential, value: float) -> None:
+    torch.nn.init.constant_(net[0].bias, value)  # type: ignore[arg-type]
+    with pytest.raises(ttabench.UserError, match=r"weights that are NaN or infinite, first in 0\.bias"):
+        ttabench.adapt(net, "tent")
 
 
 @pytest.mark.usefixtures("classifiers")

@@ -253,6 +253,13 @@ def test_what_a_users_function_raises_is_one_sentence_with_its_place() -> None:
     assert "\n" not in text
 
 
+def test_a_function_that_exits_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "exits.py").write_text("import sys\ndef build(num_classes):\n    sys.exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"exits:build failed when .*: SystemExit: 3 \(.*exits.py, line 3\)"):
+        bring("exits:build", Squares())
+
+
 @pytest.mark.usefixtures("nets")
 def test_a_text_of_several_lines_is_cut_to_the_first() -> None:
     with pytest.raises(UserError, match=r"ValueError: first line \(.*mynets.py, line \d+\)\.$"):
@@ -280,14 +287,15 @@ def test_a_module_that_fails_when_it_is_imported_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("name", ["net.fc.weight", "running_mean"])
-def test_weights_with_nan_are_refused_when_they_are_loaded(tmp_path: Path, name: str) -> None:
+def test_weights_that_are_not_finite_are_refused_when_they_are_loaded(name: str, value: float) -> None:
     net = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 2))
     tensors = net.state_dict()
     key = "2.weight" if name == "net.fc.weight" else "0.running_mean"
     before = tensors[key].clone()
-    tensors = {**tensors, key: torch.full_like(before, float("nan"))}
-    with pytest.raises(UserError, match=rf"FILE holds NaN, first in {key}"):
+    tensors = {**tensors, key: torch.full_like(before, value)}
+    with pytest.raises(UserError, match=rf"FILE holds NaN or infinite values, first in {key}"):
         load_weights(net, tensors, "FILE")
     assert torch.equal(net.state_dict()[key], before)
 

@@ -92,6 +92,15 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
     [
         (("sweep", "--archz", "x"), "no such option: --archz. Did you mean --archs?"),
         (("report", "--formt", "csv"), "Did you mean --format?"),
+        (("sweep", "--results", "x"), "no such option: --results. Did you mean --out?"),
+        (("figure", "tsne", "--to", "x"), "no such option: --to. Did you mean --out?"),
+        (("report", "x", "--out", ""), "--out '' names no folder; name one, e.g. --out results"),
+        (("leaderboard", "x", "--out="), "--out '' names no folder; name one, e.g. --out results"),
+        (("sweep", "--batch-size", str(10**21)), "2,147,483,647"),
+        (
+            ("train", "--datasets", "digits-c", "--recipe", "paper"),
+            "Valid: fast. These are the recipes of resnet18",
+        ),
         (("sweep", "--limit", "1.5"), "--limit 1.5: expected a whole number, 0 or larger."),
         (("sweep", "--limit=-1"), "--limit -1: expected a whole number, 0 or larger."),
         (("sweep", "--held-out", "half"), "--held-out half: expected a number."),

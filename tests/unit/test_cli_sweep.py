@@ -136,6 +136,19 @@ def test_a_model_that_returns_nan_fails_its_cell_and_no_other(
     assert "1 to run, 3 done" in output.err
 
 
+def test_control_characters_of_a_methods_error_do_not_reach_the_terminal(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def red(self: Tent, x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no \x1b[31m good")
+
+    monkeypatch.setattr(Tent, "adapt", red)
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert output.code == 1
+    assert "good" in output.out
+    assert "\x1b" not in output.out + output.err
+
+
 @pytest.mark.parametrize("how", ["torch", "python", "cuda"])
 def test_a_cell_that_runs_out_of_memory_leaves_the_worker_usable(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, how: str

@@ -18,7 +18,7 @@ from ttabench.registry import method
 from ttabench.sweep import plan as planning
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Source, find_sources
-from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods, exclusion
+from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods, exclusion, resolve
 from ttabench.sweep.shifts import Shifts, shifts_of
 
 BATCH = Architecture(norm_layers=("batch",), num_classes=10)
@@ -198,6 +198,16 @@ def test_a_baseline_is_named_with_its_weights_and_others_have_none() -> None:
         replace(both, parts=(replace(first, baseline=both.models[1]), second)), [RESNET, other]
     )
     assert {(p.cell.seed, p.cell.baseline) for p in planned} == {(0, "cct@d"), (1, "")}
+
+
+def test_epochs_of_a_sweep_with_online_methods_are_commented_on() -> None:
+    given = grid(methods=("tent", "sar", "quantile"), archs=("resnet18",), datasets=("digits-c",), epochs=3)
+    with pytest.warns(UserWarning, match="--epochs 3 is for offline methods; .* once: tent, sar."):
+        resolve(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resolve(replace(given, methods=("quantile",)))
+        resolve(replace(given, mode="offline", epochs=3))
 
 
 def test_excluded_cells_are_left_out_and_the_rest_stays() -> None:

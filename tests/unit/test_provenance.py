@@ -19,7 +19,7 @@ from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
 
 CACHES = (
-    provenance._current_modules, provenance.module_hash, provenance._imports, provenance._file,
+    provenance._current_modules, provenance.module_hash, provenance._imports, provenance.module_file,
     provenance._code_of, provenance._network_code, provenance._in_one_project, provenance.libraries,
     store._changes,
 )  # fmt: skip

@@ -78,6 +78,7 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
         ("held_out = 1.0", "held_out = 1.0: expected a number, 0 or larger and less than 1"),
         ("held_out = true", "held_out = true: expected a number"),
         ("batch_size = 1.5", "batch_size = 1.5: expected a whole number, 0 or larger"),
+        (f"batch_size = {10**18}", "expected a whole number, 0 or larger and below 2,147,483,648"),
         ('limit = "all"', 'limit = "all": expected a whole number, 0 or larger'),
         ("epochs = -1", "epochs = -1: expected a whole number"),
         ('precision = "float16"', "did you mean 'bfloat16'?"),

@@ -11,19 +11,20 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from ttabench.api.names import get_method
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown
 from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
 from ttabench.protocol import Protocol
-from ttabench.registry import method as find_method
 from ttabench.scoring import Evaluation
 from ttabench.scoring import evaluate as score_cell
 from ttabench.source import SourceTensors
 
 __all__ = ["Adapted", "adapt", "evaluate"]
 
+WHOLE = ("batch_size", "epochs", "limit")
 PROTOCOL_FIELDS = tuple(field.name for field in dataclasses.fields(Protocol))
 
 
@@ -43,7 +44,7 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        Raises UserError for another shape, and if the first batch has pixels outside [0, 1].
+        Raises UserError for another shape or type, and if the first batch has pixels outside [0, 1] or NaN.
         """
         self._check(x)
         return self.method.adapt(x)
@@ -59,12 +60,15 @@ class Adapted:
             raise UserError(
                 f"a batch of images is {what}; expected a tensor of floats (B, 3, H, W) in [0, 1]."
             )
+        ours = next((p.dtype for p in self.method.model.parameters()), x.dtype)
+        if x.dtype != ours and not torch.is_autocast_enabled(x.device.type):
+            raise UserError(f"images are {x.dtype}, the network is {ours}; convert one to the other.")
         if self._checked or not len(x):  # one look: on a GPU, the host waits for it
             return
-        if x.min() < 0 or x.max() > 1:
+        if not (x.min() >= 0 and x.max() <= 1):  # NaN is not either
             raise UserError(
-                "images have values outside [0, 1]; pass pixels in [0, 1], and give the normalisation of the "
-                "network with mean= and std= of ttabench.adapt."
+                "images have values outside [0, 1] or NaN; pass pixels in [0, 1], and give the normalisation "
+                "of the network with mean= and std= of ttabench.adapt."
             )
         self._checked = True
 
@@ -106,11 +110,9 @@ def adapt(
         raise UserError(
             f"model is of type {type(model).__name__}; expected an nn.Module that ends in a linear layer."
         )
-    if not isinstance(method, str):
-        raise UserError(
-            f"method is of type {type(method).__name__}; expected a name, see ttabench.list_methods()."
-        )
-    cls = find_method(method)
+    cls = get_method(method)
+    if broken := next((name for name, p in model.named_parameters() if not p.isfinite().all()), ""):
+        raise UserError(f"{type(model).__name__} has weights that are NaN or infinite, first in {broken}.")
     if isinstance(model, Classifier):
         classifier = model
     else:
@@ -148,10 +150,18 @@ def evaluate(
     Returns accuracy in percent, which images were right (N,), seconds, and an alarm ("" if there is none).
     Raises UserError on images, labels or a protocol that cannot be scored.
     """
+    if not isinstance(adapted, Adapted):
+        raise UserError(
+            f"evaluate got a {type(adapted).__name__}; expected what ttabench.adapt(model, method) returns."
+        )
+    if not isinstance(seed, int) or seed < 0:
+        raise UserError(f"seed={seed!r}: expected a whole number, 0 or larger.")
     method = adapted.method
-    for name in protocol:
+    for name, value in protocol.items():
         if name not in PROTOCOL_FIELDS:
             raise unknown("field of a protocol", name, PROTOCOL_FIELDS)
+        if name in WHOLE and type(value) is not int:
+            raise UserError(f"a field of the protocol has a value of the wrong type: {name}={value!r}.")
     fields: Mapping[str, Any] = {
         "mode": method.mode,
         "batch_size": method.native_batch_size(method.model.num_classes, protocol.get("mode", method.mode)),
@@ -169,6 +179,8 @@ def evaluate(
     data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
     if not len(data):
         raise UserError("there are no images to score.")
+    if chosen.limit > len(data):
+        raise UserError(f"limit={chosen.limit}, but there are {len(data)} images; leave it out for all.")
     low, high, classes = int(data.labels.min()), int(data.labels.max()), method.model.num_classes
     if low < 0 or high >= classes:
         raise UserError(
@@ -189,7 +201,7 @@ def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settin
 
 def _array(what: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
     array = np.asarray(values)
-    if not np.can_cast(array.dtype, dtype, "same_kind") or array.dtype.kind == "f":
+    if array.dtype.kind not in "iu" or (what == "images" and array.dtype != np.uint8):
         hint = "whole numbers" if what == "labels" else "uint8: pixels of 0 to 255, (N, H, W, 3)"
         raise UserError(f"{what} are {array.dtype}; expected {hint}.")
     return array.astype(dtype, copy=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttabench.corruptions.names import KNOWN_CORRUPTIONS
+from ttabench.errors import UserError
 from ttabench.registry import method, method_names
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ def list_methods() -> list[str]:
 
 def get_method(name: str) -> type[Method[Any]]:
     """The class of a method. Raises UserError with the nearest name for an unknown one."""
+    if not isinstance(name, str):
+        raise UserError(f"method is of type {type(name).__name__}; expected a name, see list_methods().")
+    if "[" in name:
+        raise UserError(f"method '{name}': settings are arguments here, as in adapt(model, 'tent', lr=1e-3).")
     return method(name)
 
 

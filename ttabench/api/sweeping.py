@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench.errors import unknown
+from ttabench.errors import UserError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +19,8 @@ def load_results(folder: Path | str) -> pd.DataFrame:
     """The cells of a results folder, one row each; accuracies in percent. Raises UserError."""
     from ttabench.store import load_frame
 
+    if not isinstance(folder, Path | str):
+        raise UserError(f"load_results got a {type(folder).__name__}; expected the path of a results folder.")
     return load_frame(folder)
 
 

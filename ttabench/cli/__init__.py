@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from ttabench.cli._mistakes import HELP, sentence, without_types
+from ttabench.cli._mistakes import HELP, refuse_empty_folder, sentence, without_types
 from ttabench.errors import UserError, forward_warnings, printable, shortened
 from ttabench.nonblocking import NonBlocking
 
@@ -105,6 +105,7 @@ def _main() -> None:
     try:
         with warnings.catch_warnings():
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))
+            refuse_empty_folder(sys.argv)
             code = command().main(prog_name="ttabench", standalone_mode=False)
     except UserError as problem:
         _complain(str(problem))

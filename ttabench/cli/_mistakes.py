@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ttabench.errors import UserError
+
 HELP = ["-h", "--help"]
+MEANS_OUT = ("--to", "--results", "--output", "--out-dir", "--output-dir", "--dir", "--folder")
+"""Other names for the output folder, of other programs and of older versions."""
 NUMBERS = {int: "a whole number", float: "a number"}
 
 
@@ -14,6 +18,8 @@ def sentence(problem: Any) -> str:
     """What the parser of the command line complains about, and what it expected."""
     option = getattr(problem, "option_name", "")
     near = list(getattr(problem, "possibilities", None) or ())
+    if option in MEANS_OUT:
+        return f"no such option: {option}. Did you mean --out?"
     if option and near:
         return f"no such option: {option}. Did you mean {near[0]}?"  # the nearest comes first
     param: Any = getattr(problem, "param", None)
@@ -26,6 +32,13 @@ def sentence(problem: Any) -> str:
     text = text if text.endswith((".", "?")) else f"{text}."
     usage = _usage(problem) if type(problem).__name__ == "MissingParameter" else ""
     return f"{text} {usage}".rstrip()
+
+
+def refuse_empty_folder(arguments: Sequence[str]) -> None:
+    """Raises UserError for ``--out ""``, which would otherwise be the current folder."""
+    for argument, value in zip(arguments, [*arguments[1:], None], strict=True):
+        if argument == "--out=" or (argument == "--out" and value == ""):
+            raise UserError("--out '' names no folder; name one, e.g. --out results, or . for this one.")
 
 
 def _usage(problem: Any) -> str:

@@ -271,7 +271,8 @@ def _summary(frame: pd.DataFrame) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
-    console.print(view("terminal")(frame))
+    texts = {name: frame[name].map(printable) for name in ("reason", "alarm")}  # of a method's own code
+    console.print(view("terminal")(frame.assign(**texts)))
     learns = ~frame["adapted"].isin(["", "nothing"])
     adapted = frame.loc[learns, ["method", "arch", "adapted"]].drop_duplicates()
     for _, row in adapted.iterrows():

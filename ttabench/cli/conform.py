@@ -25,6 +25,7 @@ def conform(
 
     from ttabench.conformance import Check
     from ttabench.conformance import conform as run
+    from ttabench.errors import printable
     from ttabench.parse_methods import parse_method
     from ttabench.registry import method
     from ttabench.registry import methods as importable
@@ -34,7 +35,7 @@ def conform(
     for text in list(importable()) if methods == ["all"] else methods:
         name, settings = parse_method(text)
         for check in run(method(name), settings):
-            print(f"{text}: {'ok  ' if check.ok else 'FAIL'} {check.name} ({check.detail})")
+            print(printable(f"{text}: {'ok  ' if check.ok else 'FAIL'} {check.name} ({check.detail})"))
             checks.append(check)
     failed = sum(not check.ok for check in checks)
     print(f"{len(checks)} checks, {failed} failed.")

@@ -19,10 +19,11 @@ def register(app: typer.Typer) -> None:
 
 def doctor() -> None:
     """Versions, devices, caches, plugins; exit code 1 if something needed is missing."""
+    from ttabench.cores import available_cores
     from ttabench.env import cache_dir, machine, versions
 
     problems = []
-    print(f"{'machine':<14} {machine()}, {os.cpu_count()} cores")
+    print(f"{'machine':<14} {machine()}, {available_cores()} cores")
     for name, version in versions().items():
         print(f"{name:<14} {version}")
         if version == "not installed":

@@ -202,7 +202,15 @@ def declarations(case: Case) -> str:
     made = case.online.method
     if not isinstance(made.adapted(), str):
         return "adapted() is not a text"
-    json.dumps(made.alarms(), allow_nan=False)
+    alarms = made.alarms()
+    if not isinstance(alarms, dict):
+        return f"alarms() returns a {type(alarms).__name__}; expected a dict"
+    try:
+        json.dumps(alarms, allow_nan=False)
+    except (TypeError, ValueError) as problem:
+        return (
+            f"alarms() cannot be stored: {problem}; expected texts, whole numbers and finite floats of Python"
+        )
     if not case.needs.gradient:
         made = case.fresh()
         with torch.inference_mode():

@@ -108,7 +108,8 @@ class Count:
         if (self.word and value == self.word) or (is_whole(value) and self.least <= value < 2**31):
             return
         other = f"{self.word} or " if self.word else ""
-        raise refused(value, name, f"{other}a whole number, {self.least} or larger")
+        most = " and below 2,147,483,648" if is_whole(value) and value >= 2**31 else ""
+        raise refused(value, name, f"{other}a whole number, {self.least} or larger{most}")
 
 
 @dataclass(frozen=True)

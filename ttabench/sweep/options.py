@@ -47,10 +47,13 @@ def share(value: Any, what: str) -> float:
 
 def count(value: Any, what: str) -> int:
     """``"200"`` → 200. Raises UserError if it is not a whole number ≥ 0."""
-    numbers = whole_numbers(str(value), what)
-    if len(numbers) != 1 or numbers[0] < 0:
-        raise UserError(f"{what} {value}: expected one whole number, 0 or larger.")
-    return numbers[0]
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**31:
+        raise UserError(f"{what} {value}: expected one whole number from 0 to 2,147,483,647.")
+    return number
 
 
 def cell_limits(options: Mapping[str, Any]) -> Limits:

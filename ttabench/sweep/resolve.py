@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,12 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
 
 
 def _check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
-    """Raises UserError for a setting outside of its range, and for a protocol that no method supports."""
+    """Raises UserError for a setting outside of its range, and for a protocol that no method supports.
+
+    Warns about methods that do not use the epochs.
+    """
     modes = set()
+    online: list[str] = []
     for choice in methods:
         _check_protocol(choice.grid)
         configured(choice.cls, choice.given, {})
@@ -101,11 +106,18 @@ def _check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
                 'add mode = "offline" or leave epochs out.'
             )
         modes.add(mode)
+        if mode == "online" and choice.cls.name not in (BASELINE, *online):
+            online.append(choice.cls.name)
     if grid.epochs and "offline" not in modes:
         raise UserError(
             f"--epochs {grid.epochs}: no method of this sweep runs offline, and online every image is seen "
             "once; add --mode offline or leave --epochs out."
         )
+    if grid.epochs and online:
+        warnings.warn(
+            f"--epochs {grid.epochs} is for offline methods; here these run online, and every image is seen "
+            f"once: {', '.join(online)}.", stacklevel=2,
+        )  # fmt: skip
 
 
 def choose_methods(grid: Grid) -> Iterator[MethodChoice]:

@@ -19,7 +19,7 @@ RANKED = (
 PLAIN = (
     "Bold: the best result of a model, ties as printed. Underlined: the second best, if it is above Source."
 )
-APART = "Online and offline rows (†) are ranked separately."
+SEPARATELY = "Online and offline rows (†) are ranked separately."
 TOGETHER = "Rows of different batch sizes are ranked together."
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
 GIVEN = f"{had.LEGEND}."
@@ -81,7 +81,7 @@ def ranking(tables: Sequence[Table]) -> str:
                 sizes.setdefault(key, set()).add(row.about["batch_size"])
     together = any(len(held) > 1 for held in sizes.values())
     return join(
-        RANKED if tested else PLAIN, APART if offline else "", TOGETHER if together else "",
+        RANKED if tested else PLAIN, SEPARATELY if offline else "", TOGETHER if together else "",
         UNRANKED if unranked else "",
     )  # fmt: skip
 

@@ -57,9 +57,11 @@ def load_weights(
                 f"{origin} does not fit: {name} has shape {tuple(tensors[name].shape)}, "
                 f"the architecture {tuple(ours.shape)}."
             )
-    if broken := next((n for n, t in tensors.items() if t.is_floating_point() and t.isnan().any()), ""):
+    if broken := next(
+        (n for n, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()), ""
+    ):
         raise UserError(
-            f"{origin} holds NaN, first in {broken}: the training that wrote it diverged; use weights of "
-            "an earlier epoch."
+            f"{origin} holds NaN or infinite values, first in {broken}: the training that wrote it diverged; "
+            "use weights of an earlier epoch."
         )
     net.load_state_dict(dict(tensors), strict=False)

@@ -61,14 +61,14 @@ def make(arch: str, dataset: Dataset) -> nn.Module:
         )
     try:
         net = function(**given)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         raise _failed(arch, given, problem) from None
     if not isinstance(net, nn.Module):
         raise UserError(f"{arch} returned a {type(net).__name__}; expected an nn.Module or a Classifier.")
     return net
 
 
-def _failed(arch: str, given: dict[str, Any], problem: Exception) -> UserError:
+def _failed(arch: str, given: dict[str, Any], problem: BaseException) -> UserError:
     """The error for an exception in the user's function, with file and line."""
     call = ", ".join(f"{name}={value!r}" for name, value in given.items())
     return UserError(

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ttabench.errors import unknown
+from ttabench.errors import UserError, unknown
 from ttabench.models.architectures.names import Member
 
 FAST = "fast"
@@ -155,5 +155,7 @@ def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
         small = member.options["dim"] <= 128
         choices = {FAST: _small_transformer_fast if small else _transformer_fast, PAPER: paper}
     if (name or FAST) not in choices:
-        raise unknown("recipe", name, choices)
+        raise UserError(
+            f"{unknown('recipe', name, choices)} These are the recipes of {member.name} on {dataset}."
+        )
     return choices[name or FAST]
