@@ -8,9 +8,12 @@ learning passes these changes on from batch to batch. There, at most a share `BO
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -26,10 +29,11 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import libraries
 from ttabench.store import Record, Store, brief_changes, environment
+from ttabench.streams.cell import FOLDER
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
 
-__all__ = ["BOUND", "Check", "choose", "compare", "find_weights", "run"]
+__all__ = ["BOUND", "Check", "choose", "compare", "find_weights", "joined", "run"]
 
 BOUND = 0.01
 """Share of a cell's images whose correctness may differ on another kind of machine.
@@ -72,13 +76,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Rerun:
-    """Cells to run again one after the other, for an executor; nothing is stored."""
+    """Cells to run again one after the other, for an executor; no result is stored.
+
+    folder   a copy of what the results folder knows of streams, see `_copied_paths`.
+    """
 
     cells: tuple[Cell, ...]
     device: str
+    folder: Path
 
     def __call__(self, emit: Emit, state: WorkerState) -> tuple[Result, ...]:
-        worker = Worker(state, Path(), self.device, emit)
+        worker = Worker(state, self.folder, self.device, emit)
         results: list[Result] = []
         try:
             method, settings_alarm = worker.prepared(self.cells[0])
@@ -121,6 +129,18 @@ def contradictions(store: Store) -> list[Check]:
     return checks
 
 
+def joined(checks: Iterable[Check], contradictory: Iterable[Check]) -> list[Check]:
+    """Both, with one check per cell: one that contradicts itself differs, whatever its new result is."""
+    wrong = {check.cell.cell_id: check for check in contradictory}
+    both: list[Check] = []
+    for check in checks:
+        if (other := wrong.pop(check.cell.cell_id, None)) is not None:
+            verdict: Verdict = "failed" if check.verdict == "failed" else "differs"
+            check = replace(check, verdict=verdict, notes=(*other.notes, *check.notes))
+        both.append(check)
+    return [*both, *wrong.values()]
+
+
 def find_weights(records: Iterable[Record], sweep: Mapping[str, Any]) -> dict[str, str]:
     """Checkpoint → hash of what the same training gives here, for weights that are not in the cache.
 
@@ -154,13 +174,14 @@ def find_weights(records: Iterable[Record], sweep: Mapping[str, Any]) -> dict[st
 
 
 def run(
+    store: Store,
     records: Sequence[Record],
     others: Mapping[str, str],
     device: str,
     executor: Executor,
     workers: int,
 ) -> Iterator[Check | CellProgress]:
-    """Run the cells again; progress and checks as they come.
+    """Run some cells of a store again; progress and checks as they come. Nothing is written to the store.
 
     others   see `find_weights`; those cells are not run.
     device   "" for the one that each cell was stored with, or the CPU where that is not here.
@@ -170,18 +191,39 @@ def run(
         if record.result.cell.checkpoint in others:
             yield _other_weights(record, others[record.result.cell.checkpoint], device or _stored(record))
     waiting = {record.result.cell.cell_id: record for record in usable}
-    for event in executor(_jobs(usable, device), workers):
-        if isinstance(event, CellProgress):
-            yield event
-            continue
-        if isinstance(event, Died):
-            raise UserError(f"{event.job.cells[-1]}: {event.reason}.")
-        for result in event:
-            if (stored := waiting.pop(result.cell.cell_id, None)) is not None:
-                yield compare(stored, result, here(device or _stored(stored), result.cell))
+    with _copied_paths(store) as folder:
+        for event in executor(_jobs(usable, device, folder), workers):
+            if isinstance(event, CellProgress):
+                yield event
+                continue
+            if isinstance(event, Died):
+                raise UserError(f"{event.job.cells[-1]}: {event.reason}.")
+            for result in event:
+                if (stored := waiting.pop(result.cell.cell_id, None)) is not None:
+                    yield compare(stored, result, here(device or _stored(stored), result.cell))
 
 
-def _jobs(records: Sequence[Record], device: str) -> list[Rerun]:
+@contextmanager
+def _copied_paths(store: Store) -> Iterator[Path]:
+    """A temporary folder for workers, with the paths of the store's ccc streams.
+
+    A path is computed where it is not known. That takes long, and another machine may round to another path.
+    """
+    with TemporaryDirectory(prefix="ttabench-verify-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        try:
+            (folder / FOLDER).mkdir()
+            shutil.copyfile(store.manifest, folder / store.manifest.name)
+            for path in (store.root / FOLDER).glob("ccc-*.json"):
+                shutil.copyfile(path, folder / FOLDER / path.name)
+        except OSError as problem:
+            raise UserError(
+                f"the streams of {store.root} cannot be copied to {folder} ({problem.strerror})."
+            ) from None
+        yield folder
+
+
+def _jobs(records: Sequence[Record], device: str, folder: Path) -> list[Rerun]:
     """One job per cell; a cell of a continual run brings those before it, and takes care of them too."""
     jobs: list[Rerun] = []
     covered: set[tuple[str, str]] = set()
@@ -190,7 +232,7 @@ def _jobs(records: Sequence[Record], device: str) -> list[Rerun]:
         if (cell.cell_id, on) not in covered:
             chain = (*_before(cell), cell)
             covered |= {(each.cell_id, on) for each in chain}
-            jobs.append(Rerun(chain, on))
+            jobs.append(Rerun(chain, on, folder))
     return jobs
 
 

@@ -19,6 +19,7 @@ from ttabench.cell import Result
 from ttabench.models.checkpoints.cache import folder as weights_folder
 from ttabench.records import decode, encode
 from ttabench.store import Modules, Record, Store
+from ttabench.streams import score
 
 Run = Callable[..., Output]
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
@@ -52,8 +53,10 @@ def test_a_clean_store_is_made_again_bit_for_bit_and_nothing_is_written(ttabench
     before = content(out)
     output = ttabench("verify", out, *HERE, "--sample", "100")
     assert output.code == 0, output.out
-    assert "4 cells: 4 the same bit for bit." in output.out
+    assert output.out.endswith("4 cells: 4 the same bit for bit. Drawn with --seed 0.\n")
     assert "[4/4]" in output.err
+    assert "4 cells, which took " in output.err
+    assert "when they were stored." in output.err
     assert content(out) == before
 
 
@@ -94,7 +97,14 @@ def test_an_accuracy_that_is_not_that_of_its_images_is_found_also_where_it_is_no
     output = ttabench("verify", out, *HERE, "--sample", "1")
     assert output.code == 1
     assert output.out.count("differs ") == 4
-    assert "the record contradicts itself" in output.out
+    assert output.out.count("the record contradicts itself") == 4
+
+
+def test_one_cell_is_one_cell(ttabench: Run, out: Path) -> None:
+    output = ttabench("verify", out, *HERE, "--sample", "1", "--seed", "7")
+    assert output.out.endswith("\n1 cell: 1 the same bit for bit. Drawn with --seed 7.\n")
+    assert "1 cell, which took " in output.err
+    assert "when it was stored." in output.err
 
 
 def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, out: Path) -> None:
@@ -120,13 +130,40 @@ def test_a_continual_cell_is_run_with_what_came_before_it(ttabench: Run, tmp_pat
     last = [r for r in Store.at(out).latest().values() if r.result.cell.history]
     assert len(last) == 2
     for record in last:
-        (job,) = verify._jobs([record], "cpu")
+        (job,) = verify._jobs([record], "cpu", out)
         assert [str(c.corruption) for c in job.cells] == ["fog", "snow"]
         assert job.cells[0].cell_id in Store.at(out).latest()
-    assert len(verify._jobs(list(Store.at(out).latest().values()), "cpu")) == 2  # the first ones come along
+    assert (
+        len(verify._jobs(list(Store.at(out).latest().values()), "cpu", out)) == 2
+    )  # the first ones come along
     output = ttabench("verify", out, *HERE)
     assert output.code == 0
     assert "4 cells: 4 the same bit for bit." in output.out
+
+
+@pytest.mark.usefixtures("classifiers")
+def test_a_ccc_stream_takes_the_path_of_the_folder(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the accuracies that the path was made from would be others now."""
+    out = tmp_path / "ccc"
+    monkeypatch.setattr(score, "CALIBRATION_IMAGES", 16)
+    output = ttabench(
+        "sweep", "--methods", "bn_stats", "--archs", "resnet18", "--corruptions", "fog,contrast",
+        "--stream", "ccc(20,length=80,speed=10)", *HERE, "--out", out,
+    )  # fmt: skip
+    assert output.code == 0, output.err
+    before = content(out)
+    assert any(name.startswith(str(out / "streams" / "ccc-")) for name in before)
+
+    def other(*_: object) -> float:
+        raise AssertionError("the path is computed anew")
+
+    monkeypatch.setattr(score.SourceAccuracy, "__call__", other)
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 0, output.out
+    assert "2 cells: 2 the same bit for bit." in output.out
+    assert content(out) == before
 
 
 def test_json_says_the_same(ttabench: Run, out: Path) -> None:
@@ -271,6 +308,19 @@ def test_the_bound_holds_on_another_kind_of_machine_only(
     assert check.verdict == verdict
     assert check.differing == wrong
     assert check.exact == (environment.get("versions", {}).get("ttabench") == "0" or not environment)
+
+
+@pytest.mark.parametrize(("verdict", "stays"), [("within", "differs"), ("failed", "failed")])
+def test_a_cell_that_contradicts_itself_does_not_agree_and_keeps_all_notes(
+    cell: Any, verdict: Any, stays: str
+) -> None:
+    right = measured(cell, 0)
+    checked = replace(verify.compare(record(right), right, NOW), verdict=verdict, notes=("torch 1 then",))
+    wrong = replace(checked, verdict="differs", notes=("the record contradicts itself",))
+    (check,) = verify.joined([checked], [wrong])
+    assert check.verdict == stays
+    assert check.notes == ("the record contradicts itself", "torch 1 then")
+    assert verify.joined([], [wrong]) == [wrong]
 
 
 def test_what_differs_between_two_machines_is_said() -> None:

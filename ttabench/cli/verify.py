@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +40,8 @@ def verify(
     """Draw stored cells, run them again with what is installed now, and compare.
 
     On the same kind of machine and versions every number has to be the same bit for bit; elsewhere the
-    correctness of up to 1 % of a cell's images may differ. What differs is printed with what changed since.
+    correctness of up to 1 % of a cell's images, at least of one image, may differ. What differs is printed with
+    what changed since.
 
     Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
     could not be compared, because on this other kind of machine the recipe trains other weights.
@@ -62,23 +64,24 @@ def verify(
     checks: list[Check] = []
     kinds = [(str(cell), f"{cell.label} {cell.arch}") for cell in (r.result.cell for r in records)]
     with Display(len(records), "cells", kinds=kinds, workers=count) as display:
-        took = clock(sum(record.result.seconds for record in records))
-        display.console.print(f"{len(records)} cells, which took {took} when they were stored.", markup=False)
-        for event in verifying.run(records, others, on, executor, count):
+        seconds = sum(record.result.seconds for record in records)
+        took = clock(seconds) if round(seconds) else "less than a second"
+        stored = "they were" if len(records) > 1 else "it was"
+        display.console.print(f"{_cells(records)}, which took {took} when {stored} stored.", markup=False)
+        for event in verifying.run(store, records, others, on, executor, count):
             if isinstance(event, verifying.Check):
                 checks.append(event)
                 display.finished(str(event.cell), event.verdict)
             else:
                 display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
-    drawn = {check.cell.cell_id for check in checks if check.verdict == "differs"}
-    checks += [check for check in wrong if check.cell.cell_id not in drawn]
+    checks = verifying.joined(checks, wrong)
     code = _exit_code(checks)
     if json:
         report = {"results": str(results), "seed": seed, "bound": verifying.BOUND, "agrees": code == SAME,
                   "checks": [check.to_json() for check in checks]}  # fmt: skip
         print(dumps(report, indent=1, ensure_ascii=False))
     else:
-        _print(checks)
+        _print(checks, seed)
     if code:
         raise typer.Exit(code)
 
@@ -90,9 +93,7 @@ def _exit_code(checks: list[Check]) -> int:
     return OTHER_WEIGHTS if "other weights" in verdicts else SAME
 
 
-def _print(checks: list[Check]) -> None:
-    from ttabench.verify import BOUND
-
+def _print(checks: list[Check], seed: int) -> None:
     for check in checks:
         now = "" if check.now is None else f", {check.now:.2f} % now"
         text = f"{check.stored:.2f} % stored{now}"
@@ -104,12 +105,16 @@ def _print(checks: list[Check]) -> None:
             print(f"{'':<13}   {note}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
     counted = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
-    print(f"{len(checks)} cells: {', '.join(counted)}.".replace("BOUND", f"{BOUND:.0%}"))
+    print(f"{_cells(checks)}: {', '.join(counted)}. Drawn with --seed {seed}.")
+
+
+def _cells(several: Sized) -> str:
+    return "1 cell" if len(several) == 1 else f"{len(several)} cells"
 
 
 _WORDS = {
     "same": "the same bit for bit",
-    "within": "within BOUND of their images on another kind of machine",
+    "within": "within the bound for another kind of machine",
     "differs": "not made again",
     "failed": "failed",
     "other weights": "not comparable, with other weights here",
