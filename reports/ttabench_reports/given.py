@@ -14,8 +14,8 @@ _COUNTS = ("source_images", "source_features", "fisher_images")
 """Settings that say how much of the source data a method takes; 0 = all there is."""
 _KINDS = {"features": "F", "images": "I", "statistics": "S"}
 LEGEND = (
-    "Given: what a method sees of the source data: features (F), images (I) or statistics of features (S), "
-    "with the number of images. ep.: passes over the test images before they are scored. T: settings were "
+    "Given: what a method sees of the source data: features (F), images (I) or statistics (S), with the "
+    "number of images. ep.: passes over the test images before they are scored. T: settings were "
     "tuned on the extra corruptions (–: none)"
 )
 _TUNED = "extra corruption"  # what the docstring of a method's Config says where settings were tuned
@@ -30,7 +30,7 @@ class Given:
     mode        online | offline.
     batch_size  images per batch.
     epochs      passes over the test images before they are scored; 0 online.
-    settings    ``defaults``, or those that were set.
+    settings    ``defaults``, or those that are not: of the label, and of the stored settings.
     chosen      how the defaults were chosen, as the docstring of its Config says.
     tuned       whether some were chosen on the extra corruptions.
     deviations  where the code differs from the paper or the official code.
@@ -61,7 +61,6 @@ def given(about: Mapping[str, Any]) -> Given:
     epochs = _passes(int(about["epochs"]), config) if offline else 0
     source, code = _source(about, config)
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
-    label = str(about["method"])
     base = str(about["base"])
     chosen = about.get("chosen") or installed.settings_from(base)
     tuned = _is_tuned(chosen, str(about.get("dataset", "")))
@@ -71,11 +70,31 @@ def given(about: Mapping[str, Any]) -> Given:
         mode=str(about["mode"]),
         batch_size=int(about["batch_size"]),
         epochs=epochs,
-        settings=label.partition("[")[2].rpartition("]")[0].replace(",", ", ") or "defaults",
+        settings=_settings(str(about["method"]), base, config),
         chosen=chosen,
         tuned=tuned,
         deviations=about.get("deviations") or installed.class_text(base, "deviations") or "none",
     )
+
+
+def _settings(label: str, base: str, config: Mapping[str, Any]) -> str:
+    """What differs from the defaults of the method's class.
+
+    A label does not show the settings that are usual for a dataset or a kind of network.
+    """
+    shown = label.partition("[")[2].rpartition("]")[0]
+    names = {part.partition("=")[0].strip() for part in shown.split(",")}
+    usual = installed.defaults(base)
+    others = [
+        f"{name}={_spelled(value)}"
+        for name, value in config.items()
+        if name not in names and name in usual and value != usual[name]
+    ]
+    return ", ".join([*filter(None, shown.split(",")), *others]) or "defaults"
+
+
+def _spelled(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _passes(epochs: int, config: Mapping[str, Any]) -> int:
@@ -100,6 +119,11 @@ def _source(about: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, s
     if used := str(about.get("source_used", "")):  # e.g. features (10,000 images); channels (2,000 images)
         counts = [int(count.replace(",", "")) for count in re.findall(r"\(([\d,]+) images\)", used)]
         return used, f"{_KINDS.get(kind, kind)} {_brief(max(counts, default=0))}".strip()
+    if not kind and not about.get("measured", True):  # a cell that did not run does not say it
+        declared = installed.source_data(str(config.get("host") or about["base"]))
+        if declared is None:
+            return "n/a", "n/a"
+        kind = declared
     if not kind:
         return "nothing", ""
     set_to = [config[name] for name in _COUNTS if name in config]

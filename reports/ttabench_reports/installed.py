@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 GROUP = "ttabench.methods"
-DEPTH = 4  # of base classes and imports that are followed
+DEPTH = 12  # of base classes and imports that are followed
 
 
 @cache
@@ -37,16 +37,47 @@ def settings_from(method: str) -> str:
 
 
 @cache
-def default(method: str, setting: str) -> object:
-    """The default of a setting of `method`, where its Config has a constant; otherwise None."""
+def defaults(method: str) -> Mapping[str, object]:
+    """The defaults of the settings of `method`: those that its Config writes as constants."""
+    known: dict[str, object] = {}
     for point in metadata.entry_points(group=GROUP, name=method):
         module, _, cls = point.value.partition(":")
         for place, node in _with_bases(module, cls, DEPTH):
             config = _assigned(node, "Config")
             if isinstance(config, ast.Name):
-                values = (_assigned(held, setting) for _, held in _with_bases(place, config.id, DEPTH))
-                return next((value.value for value in values if isinstance(value, ast.Constant)), None)
+                for _, held in _with_bases(place, config.id, DEPTH):
+                    for setting, value in _constants(held):
+                        known.setdefault(setting, value)
+                return {setting: value for setting, value in known.items() if value is not _COMPUTED}
+    return known
+
+
+def default(method: str, setting: str) -> object:
+    """The default of a setting of `method`, where its Config has a constant; otherwise None."""
+    return defaults(method).get(setting)
+
+
+@cache
+def source_data(method: str) -> str | None:
+    """The source data that `needs` of the class of `method` declares, "" for none; None where not known."""
+    for point in metadata.entry_points(group=GROUP, name=method):
+        module, _, cls = point.value.partition(":")
+        return _declared(module, cls, DEPTH)
     return None
+
+
+def _declared(module: str, cls: str, depth: int) -> str | None:
+    place = ""
+    for place, node in _with_bases(module, cls, depth):
+        needs = _assigned(node, "needs")
+        if isinstance(needs, ast.Call):
+            given = {word.arg: word.value for word in needs.keywords}.get("source_data", ast.Constant(""))
+            return str(given.value) if isinstance(given, ast.Constant) else None
+        if isinstance(needs, ast.Attribute) and isinstance(needs.value, ast.Name):  # of another class
+            return _declared(place, needs.value.id, depth - 1)
+        if needs is not None:
+            return None
+    return "" if place else None
 
 
 def _text(module: str, cls: str, name: str) -> str:
@@ -62,6 +93,24 @@ def _assigned(cls: ast.ClassDef, name: str) -> ast.expr | None:
             value: ast.expr | None = getattr(statement, "value", None)
             return value
     return None
+
+
+_COMPUTED = object()
+"""In place of a default that is no constant."""
+
+
+def _constants(cls: ast.ClassDef) -> Iterator[tuple[str, object]]:
+    """(name, value) of what the body of a class gives a value."""
+    for statement in cls.body:
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and statement.value
+        ):
+            try:
+                yield statement.target.id, ast.literal_eval(statement.value)
+            except ValueError:
+                yield statement.target.id, _COMPUTED
 
 
 def _with_bases(module: str, cls: str, depth: int) -> Iterator[tuple[str, ast.ClassDef]]:
@@ -81,6 +130,22 @@ def _with_bases(module: str, cls: str, depth: int) -> Iterator[tuple[str, ast.Cl
                 named = base.value if isinstance(base, ast.Subscript) else base
                 if isinstance(named, ast.Name):
                     yield from _with_bases(module, named.id, depth - 1)
+                elif isinstance(named, ast.Attribute) and isinstance(named.value, ast.Name):
+                    yield from _with_bases(_imported(tree, named.value.id), named.attr, depth - 1)
+
+
+def _imported(tree: ast.Module, name: str) -> str:
+    """The module that a file imports as `name` from a package (``from ttabench import nn as tta``); or ""."""
+    return next(
+        (
+            f"{node.module}.{alias.name}"
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and not node.level
+            for alias in node.names
+            if (alias.asname or alias.name) == name
+        ),
+        "",
+    )
 
 
 def _package(module: str) -> str:

@@ -559,6 +559,60 @@ def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str
     assert (had.source, had.short) == (source, short)
 
 
+@pytest.mark.parametrize(
+    ("about", "source", "short"),
+    [
+        ({"base": "quantile", "config": '{"source_features": 10000}'},
+         "features of 10000 source images", "F 10k, T"),
+        ({"base": "stack"}, "features of source images", "F, T"),
+        ({"base": "aqr"}, "statistics of source images", "S"),
+        ({"base": "come", "config": '{"host": "eata"}'}, "source images", "I"),
+        ({"base": "tent"}, "nothing", "–"),
+        ({"base": "nosuch"}, "n/a", "n/a"),
+    ],
+)  # fmt: skip
+def test_a_method_that_could_not_run_needs_what_its_class_declares(
+    about: dict[str, Any], source: str, short: str
+) -> None:
+    plain = {"mode": "online", "epochs": 0, "batch_size": 200, "source_data": "", "measured": 0}
+    had = given_.given({**plain, "config": "{}", "method": about["base"], **about})
+    assert (had.source, had.short) == (source, short)
+    measured = given_.given({**plain, "config": "{}", "method": about["base"], **about, "measured": 15})
+    assert measured.source == "nothing"  # the result says so
+
+
+def test_a_row_of_cells_that_are_not_there_says_what_the_method_needs() -> None:
+    frame = spoil(cells(("source", "quantile")), "n/a", "no batch norm", method="quantile", arch="cct")
+    frame.loc[frame["status"] == "n/a", ["source_data", "config"]] = ["", "{}"]
+    rows = tables.tables(frame)[0].rows
+    (row,) = [row for row in rows if row.arch == "cct" and row.kind == "method"]
+    assert given_.given(row.about).source == "features of source images"
+
+
+@pytest.mark.parametrize(
+    ("label", "config", "settings"),
+    [
+        ("quantile", "{}", "defaults"),
+        ("quantile", '{"epochs": 10, "views": true, "lr": 0.003}', "defaults"),
+        ("quantile", '{"epochs": 3, "per_class": 0.0, "views": false}', "epochs=3, per_class=0, views=False"),
+        (
+            "deyo[plpd_limit=0.3]",
+            '{"plpd_limit": 0.3, "lr": 0.005, "patches": 4}',
+            "plpd_limit=0.3, lr=0.005",
+        ),
+        ("tent[norms=all] (offline)", '{"norms": "all", "lr": 0.001}', "norms=all"),
+        ("poem", '{"gamma": 0.07, "lr": 0.00025}', "lr=0.00025"),  # gamma's default is computed
+        ("nosuch", '{"lr": 1.0}', "defaults"),
+    ],
+)
+def test_settings_are_those_that_differ_from_the_defaults_also_where_the_label_has_none(
+    label: str, config: str, settings: str
+) -> None:
+    base = label.partition("[")[0]
+    about = {"mode": "online", "epochs": 0, "batch_size": 200, "base": base, "method": label}
+    assert given_.given({**about, "config": config}).settings == settings
+
+
 def test_what_results_say_of_a_method_comes_before_what_its_file_says() -> None:
     frame = cells(("source", "tent")).assign(deviations="", chosen="")
     frame.loc[frame["base"] == "tent", ["deviations", "chosen"]] = [
@@ -590,6 +644,19 @@ def test_a_default_is_that_of_the_methods_config() -> None:
     assert installed.default("quantile_paper", "epochs") == known["quantile_paper"].Config().epochs
     assert installed.default("tent", "lr") == known["tent"].Config().lr
     assert installed.default("tent", "nosuch") is installed.default("nosuch", "lr") is None
+    for name, cls in known.items():
+        usual = cls.Config()
+        written = installed.defaults(name)
+        assert written == {setting: getattr(usual, setting) for setting in written}, name
+        assert len(fields(cls.Config)) - len(written) <= 1, name  # a default may be computed
+
+
+def test_declared_source_data_is_that_of_the_methods_class() -> None:
+    from ttabench.registry import methods
+
+    for name, cls in methods().items():
+        assert installed.source_data(name) == cls.needs.source_data, name
+    assert installed.source_data("nosuch") is None
 
 
 def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
@@ -608,8 +675,8 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
 
 def test_reading_what_a_method_declares_imports_nothing() -> None:
     script = (
-        "import sys; from ttabench_reports.installed import class_text; "
-        "print(bool(class_text('quantile', 'deviations')), class_text('nosuch', 'deviations') == '', "
+        "import sys; from ttabench_reports.installed import class_text, source_data; "
+        "print(bool(class_text('quantile', 'deviations')), source_data('nosuch') is None, "
         "'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
