@@ -36,9 +36,9 @@ class ActMADConfig:
     the extra corruptions. source_images: 0 = all.
     """
 
-    lr: NonNegative = 1e-3  # learning rate; CIFAR-100's, others have their own
-    momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # of Nesterov SGD
-    weight_decay: NonNegative = 5e-4  # of Nesterov SGD
+    lr: NonNegative = 1e-3  # learning rate for CIFAR-100; other datasets have their own
+    momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # momentum of Nesterov SGD
+    weight_decay: NonNegative = 5e-4  # weight decay of Nesterov SGD
     source_images: Natural = 10_000  # images for the source's statistics; 0 = all
 
 

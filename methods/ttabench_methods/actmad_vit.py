@@ -30,10 +30,10 @@ from ttabench_methods import references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActMADViTConfig:
-    """weight, momentum: the port's. lr: unverified for this method."""
+    """Defaults: those of a port to vision transformers; `lr` was not verified for this method."""
 
-    lr: NonNegative = 5e-3  # learning rate; unverified for this method
-    momentum: Momentum = 0.9  # of SGD; the port's
+    lr: NonNegative = 5e-3  # learning rate; not verified for this method
+    momentum: Momentum = 0.9  # momentum of SGD; the port's
     weight: NonNegative = 30.0  # weight of the distance in the loss; the port's
     source_images: Annotated[int, Range(least=2)] = 768  # images for the source's statistics; the port's
 

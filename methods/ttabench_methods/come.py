@@ -68,7 +68,7 @@ class COMEConfig:
     statistics: Literal["batch", "median"] | None = None  # None: the host's; what batch norm normalises with
     optimizer: Literal["adam", "adamw", "sgd", "nesterov"] | None = None  # None: the host's
     lr: NonNegative | None = None  # None: the host's; learning rate
-    momentum: Momentum | None = None  # None: the host's; of SGD; β₁ of Adam
+    momentum: Momentum | None = None  # None: the host's; momentum of SGD, β₁ of Adam
     steps: Count | None = None  # None: the host's; TENT: updates per batch
     e0_factor: NonNegative | None = None  # None: the host's; EATA, SAR: entropy limit, over ln C
     d_margin: NonNegative | None = None  # None: the host's; EATA: limit of |cos| with the average prediction

@@ -38,7 +38,7 @@ class CORALConfig:
     """Defaults: official, CIFAR-10; lr a tenth, so that small nets do not diverge. source_images: 0 = all."""
 
     lr: NonNegative = 1e-3  # learning rate; a tenth of the official one
-    momentum: Momentum = 0.9  # of SGD
+    momentum: Momentum = 0.9  # momentum of SGD
     scale: NonNegative = 0.05  # weight of the loss
     source_images: Natural = 10_000  # images for the source's moments; 0 = all
 

@@ -7,7 +7,7 @@
 | θ₀     | anchor    | the source model                                                                 |
 | N      | views     | augmented views (`views.random_view`) that the teacher averages its logits over  |
 | p_th   | threshold | it does so only where the anchor's mean confidence is below                      |
-| α      | smoothing | of the teacher                                                                   |
+| α      | smoothing | momentum of the average that is the teacher                                      |
 | p      | restore   | probability that a weight goes back to the source after a step                   |
 
 Batch norm uses the statistics of the current batch or view in all three nets.
@@ -39,12 +39,12 @@ from ttabench_methods.views import View, random_view
 class CoTTAConfig:
     """Defaults: the official CIFAR-10-C configuration (batch size 200)."""
 
-    optimizer: Literal["adam", "sgd"] = "adam"  # of the student; official for ImageNet: sgd
+    optimizer: Literal["adam", "sgd"] = "adam"  # optimiser of the student; official for ImageNet: sgd
     lr: NonNegative = 1e-3  # learning rate
-    momentum: Momentum = 0.9  # of SGD; β₁ of Adam
+    momentum: Momentum = 0.9  # momentum of SGD, β₁ of Adam
     smoothing: UnitInterval = 0.999
     restore: UnitInterval = 0.01
-    threshold: NonNegative = 0.92  # of the anchor's confidence: below, views are averaged; above 1: always
+    threshold: NonNegative = 0.92  # least confidence of the anchor without views; above 1: always views
     views: Count = 32
     symmetric: bool = False  # symmetric cross-entropy, official for ImageNet; the paper has no such form
     official_quirks: bool = False  # views are drawn for every batch, also where they are not used

@@ -37,13 +37,13 @@ from ttabench_methods import references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LAMEConfig:
-    """Defaults: the official code's. neighbours: k. iterations: at most."""
+    """Defaults: the official code's."""
 
     affinity: Literal["knn", "rbf", "linear"] = "rbf"
     neighbours: Count = 5  # k: neighbours of an image
     symmetric: bool = False  # affinities (W + Wᵀ)/2; official: not
     bound: NonNegative = 1.0
-    iterations: Count = 100  # at most
+    iterations: Count = 100  # steps of the optimisation, at most
 
 
 def affinities(features: Tensor, kind: str, neighbours: int, symmetric: bool = False) -> Tensor:

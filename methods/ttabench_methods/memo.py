@@ -49,7 +49,7 @@ class MEMOConfig:
     views: Count = 32
     optimizer: Literal["sgd", "adamw"] = "sgd"
     lr: NonNegative = 5e-3  # η: learning rate
-    weight_decay: NonNegative = 0.0  # of the optimiser; official: 0.01 with AdamW
+    weight_decay: NonNegative = 0.0  # weight decay of the optimiser; official: 0.01 with AdamW
     steps: Count = 1  # updates per image
     prior: NonNegative = 16.0
     official_quirks: bool = False  # the optimiser keeps its state from image to image

@@ -27,7 +27,10 @@ from ttabench_methods import references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NEOConfig:
-    """form: "cumulative", or "continual" for domains that change, with `alpha` (official)."""
+    """Defaults: the official code's.
+
+    form  "cumulative", or "continual" for domains that change, with `alpha`.
+    """
 
     form: Literal["cumulative", "continual"] = "cumulative"
     alpha: UnitInterval = 0.1

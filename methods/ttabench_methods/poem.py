@@ -49,7 +49,8 @@ from ttabench_methods.betting import CDF, Bettor, Values
 class POEMConfig(tta.NormSettings):
     """Defaults: the official CIFAR script; `source_images` a quarter of the test set (0: all there are).
 
-    gamma, eps_clip  the bettor's learning rate, and the limit of ε.
+    gamma     learning rate of the bettor.
+    eps_clip  limit of the bettor's ε.
     """
 
     norms: Literal["batch", "all"] = "all"
@@ -59,7 +60,7 @@ class POEMConfig(tta.NormSettings):
     gamma: NonNegative = 1 / (8 * math.sqrt(3))  # learning rate of the bettor
     eps_clip: Annotated[float, Range(above=0, below=2)] = 1.8  # limit of the bet ε
     delayed_start: Natural = 100  # images that the bettor sees before the first update
-    temperature: Positive = 1.0  # of the softmax
+    temperature: Positive = 1.0  # temperature of the softmax
     source_images: Natural = 2500  # images for the source's entropies; 0 = all; a quarter of the test set
     official_quirks: bool = False  # the weight is squared, and momentum moves weights without a loss, too
 

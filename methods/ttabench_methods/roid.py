@@ -43,7 +43,7 @@ class ROIDConfig(tta.NormSettings):
     """Defaults: the official CIFAR configuration (batch size 200)."""
 
     norms: Literal["batch", "all"] = "all"
-    average_momentum: UnitInterval = 0.9  # of the average prediction ȳ
+    average_momentum: UnitInterval = 0.9  # momentum of the average prediction ȳ
     temperature: Positive = 1 / 3  # τ, in the weight of an image
     clip: Annotated[float, Range(above=0, below=1)] = 0.99  # largest ŷ in the soft likelihood ratio
     ensemble: UnitInterval = 0.99

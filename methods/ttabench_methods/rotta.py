@@ -5,7 +5,7 @@
 | θ_S      | student            | trained: affine parameters of batch norm                                 |
 | θ_T      | model              | the teacher: θ_T ← (1 − ν) θ_T + ν θ_S                                   |
 | α        | alpha              | robust batch norm: (μ, σ²) ← (1 − α)·(μ, σ²) + α·(the batch's)           |
-| N        | capacity           | of the memory: category-balanced, with timeliness and uncertainty (CSTU) |
+| N        | capacity           | images in the memory (CSTU: classes balanced, by age and uncertainty)    |
 | λ_t, λ_u | lambda_t, lambda_u | weights of age and uncertainty in the score of memory items              |
 | A        | age                | arrivals since an item entered the memory, over N                        |
 | ν        | nu                 | share of the student in the teacher's update                             |
@@ -37,9 +37,9 @@ from ttabench_methods.views import View, random_view
 class RoTTAConfig:
     """Defaults: the official configuration for CIFAR-10-C and CIFAR-100-C (batch size 64)."""
 
-    optimizer: Literal["adam", "sgd"] = "adam"  # of the student
+    optimizer: Literal["adam", "sgd"] = "adam"  # optimiser of the student
     lr: NonNegative = 1e-3  # learning rate
-    momentum: Momentum = 0.9  # of SGD; β₁ of Adam
+    momentum: Momentum = 0.9  # momentum of SGD, β₁ of Adam
     alpha: UnitInterval = 0.05
     nu: UnitInterval = 0.001
     capacity: Count = 64

@@ -64,8 +64,8 @@ class SHOTConfig:
     statistics: Literal["batch", "source"] = "batch"
     optimizer: Literal["adam", "sgd", "nesterov"] = "nesterov"
     lr: NonNegative = 1e-3  # learning rate
-    momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # of SGD; β₁ of Adam
-    weight_decay: NonNegative = 1e-3  # of the optimiser
+    momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # momentum of SGD, β₁ of Adam
+    weight_decay: NonNegative = 1e-3  # weight decay of the optimiser
     information_weight: NonNegative = 1.0  # weight of L_ent + L_div
     label_weight: NonNegative = 0.3
     threshold: UnitInterval = 0.9  # online: least probability of a pseudo-label

@@ -3,9 +3,9 @@
 | symbol | name        |                                                                                |
 | ------ | ----------- | ------------------------------------------------------------------------------ |
 | C₀     | threshold   | only images of at least this confidence enter the memory                        |
-| N      | capacity    | of the memory: high-confidence, uniform-class sampling (HUS)                     |
+| N      | capacity    | images in the memory (HUS: high confidence, classes uniform)                      |
 | ρ      | rho         | radius of entropy-sharpness minimisation (ESM): SAM on the entropy               |
-| m      | bn_momentum | of the running statistics of batch norm, which start at the source's            |
+| m      | bn_momentum | momentum of batch norm's running statistics, which start at the source's         |
 
 Adapted: affine parameters of the norm layers but the top ones (`nn.top_norms`), on the memory, after every
 `update_every` arrivals, whatever the batch size. If no image reaches the threshold, a warning reports it.

@@ -32,7 +32,10 @@ from ttabench_methods import references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class T3AConfig:
-    """filter_k: M; the paper chooses among 1, 5, 20, 50, 100 by validation on the source."""
+    """Defaults: the paper chooses M among 1, 5, 20, 50 and 100 by validation on the source; here 100.
+
+    filter_k  M: features per class that are kept, those of least entropy.
+    """
 
     filter_k: Count = 100
     official_quirks: bool = False  # prototypes of length 1, first labels by the last layer

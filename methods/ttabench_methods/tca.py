@@ -34,8 +34,8 @@ class TCAConfig:
     """Defaults: official, CIFAR."""
 
     filter_k: Count = 20  # supports per class: the features of least entropy
-    steps: Count = 20  # of Adam, for the map W
-    lr: NonNegative = 1e-3  # of Adam
+    steps: Count = 20  # steps of Adam for the map W
+    lr: NonNegative = 1e-3  # learning rate of Adam
 
 
 def most_certain(labels: Tensor, entropies: Tensor, sizes: Tensor) -> Tensor:

@@ -54,14 +54,14 @@ class TTACConfig:
     """Defaults: official, CIFAR-10. source_images: 0 = all, as in the paper."""
 
     lr: NonNegative = 1e-3  # learning rate of SGD
-    momentum: Momentum = 0.9  # of SGD
+    momentum: Momentum = 0.9  # momentum of SGD
     scale: NonNegative = 0.05  # weight of the loss
     threshold: UnitInterval = 0.9  # least probability with which an image counts for a class
     length: Count = 1280  # features that the running Gaussian of all averages over
-    class_length: Count = 128  # the same for one class
+    class_length: Count = 128  # features that the running Gaussian of a class averages over
     class_min: Count = 16  # features of a class before it counts in the loss
     bias_divisor: Positive = 30.0  # c is the largest entry of Σ_s over this
-    classes: bool = True  # align classes too
+    classes: bool = True  # align the features of each class, too
     source_images: Natural = 10_000  # images for the source's Gaussians; 0 = all
     official_quirks: bool = False  # a batch above `length` gets a larger weight
 

@@ -24,7 +24,7 @@ class NormSettings:
     statistics  what batch norm normalises with: mean and variance of the "batch", or its "median" (MedBN).
     optimizer   "adam", "adamw", "sgd" (momentum), or "nesterov" (Nesterov momentum).
     lr          learning rate.
-    momentum    of SGD; β₁ of Adam.
+    momentum    momentum of SGD, β₁ of Adam.
     """
 
     norms: Literal["batch", "all"] = "batch"

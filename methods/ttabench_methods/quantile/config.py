@@ -20,13 +20,13 @@ class QuantileConfig:
     # Training
     epochs: Count = 10  # N of Algorithm 1; chosen (the paper does not say)
     minibatch: Count = 50  # images per update; chosen (paper: 128 to 512, for 10,000 images)
-    lr: Positive = 3e-3  # of Adam; chosen
+    lr: Positive = 3e-3  # learning rate of Adam; chosen
     warmup: UnitInterval = 0.2  # part of the updates in which lr rises, to fall to 0 on a cosine; chosen
     clip: Positive = 1.0  # bound on the gradient's norm
     patience: Natural = 0  # epochs without a lower loss before stopping early, 0 = never
 
     # The decorruptor and what keeps it in bounds
-    size: Literal["small", "medium", "paper"] = "small"  # of the decorruptor; chosen; paper: 6.2 M parameters
+    size: Literal["small", "medium", "paper"] = "small"  # decorruptor's size; chosen; paper: 6.2 M parameters
     regulariser: NonNegative = 1.0  # weight of the channel means and standard deviations (Section 5); chosen
     proximity: NonNegative = 4.0  # weight of the mean of (T(x) − x)²; 0 in the paper; chosen
 
@@ -55,7 +55,7 @@ class QuantileConfig:
     views: bool = True
 
     # Online, which the paper does not treat
-    online_lr: Positive = 3e-4  # of Adam; chosen
+    online_lr: Positive = 3e-4  # learning rate of Adam; chosen
     steps: Count = 1  # updates per batch
     recent: Count = 2048  # features of the stream that are kept
 

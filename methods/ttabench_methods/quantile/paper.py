@@ -17,22 +17,25 @@ __all__ = ["QuantilePaper", "QuantilePaperConfig"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilePaperConfig(QuantileConfig):
     """Defaults: the paper's. What it leaves open, `lr`, `epochs` and `regulariser`, was chosen on the four
-    extra corruptions of CIFAR-10, on ResNet20.
+    extra corruptions of CIFAR-10, on ResNet20; `warmup`, `clip` and `confident`, open too, are those of
+    `quantile`.
     """
 
     epochs: Count = 10  # N of Algorithm 1; open in the paper; 5 and 20 are worse
     minibatch: Count = 128  # images per update; the paper's runtime analysis; its tables: 512, for 10,000
-    lr: Positive = 3e-3  # of Adam; open in the paper; 1e-3 and 1e-2 are worse
+    lr: Positive = 3e-3  # learning rate of Adam; open in the paper; 1e-3 and 1e-2 are worse
     warmup: UnitInterval = 0.2  # part of the updates in which lr rises; open in the paper, as `quantile`
     regulariser: NonNegative = 10.0  # weight λ of the channel means and deviations; open in the paper
-    size: Literal["small", "medium", "paper"] = "paper"  # of the decorruptor: 6.2 M parameters
+    size: Literal["small", "medium", "paper"] = "paper"  # size of the decorruptor: 6.2 M parameters
     start: Literal["identity", "auto"] = "identity"
-    proximity: NonNegative = 0.0
-    standardise: bool = False
-    per_class: NonNegative = 0.0
-    information: NonNegative = 0.0
-    views: bool = False
-    bank: Literal["step", "epoch", "optimal", "none"] = "epoch"
+    proximity: NonNegative = 0.0  # weight of the mean of (T(x) − x)², which the paper does not have
+    standardise: bool = False  # features as they are, as in the paper
+    per_class: NonNegative = 0.0  # weight of the indices in each predicted class; the paper has none
+    information: NonNegative = 0.0  # weight of information maximisation, which the paper does not have
+    views: bool = False  # predictions are those of the decorrupted image alone, as in the paper
+    bank: Literal["step", "epoch", "optimal", "none"] = (
+        "epoch"  # re-based at the end of an epoch, as in the paper
+    )
     bank_on_cpu: bool = True
 
 
