@@ -114,6 +114,10 @@ class Record:
         return bool(self.changes)
 
 
+NOT_RECORDED = "it was stored by a version that did not record its code"
+NOT_INSTALLED = " is not installed"
+
+
 class Modules(dict[str, str]):
     """Module → hash. Hashable by identity, so that it is compared once for all records that share it."""
 
@@ -125,7 +129,7 @@ def code_changes(data: Mapping[str, Any], modules: Modules) -> tuple[str, ...]:
     if data["status"] == "n/a":
         return ()
     if not modules:
-        return ("it was stored by a version that did not record its code",)
+        return (NOT_RECORDED,)
     cell = data["cell"]
     what = cell["corruption"] if cell["corruption"] in STREAMS else ""
     return _changes(cell["method"], cell["dataset"], what, cell["arch"], modules)
@@ -134,13 +138,32 @@ def code_changes(data: Mapping[str, Any], modules: Modules) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def _changes(method: str, dataset: str, corruption: str, arch: str, modules: Modules) -> tuple[str, ...]:
     now = current_modules(method, dataset, corruption, arch)
-    return tuple(changes(modules, now)) if now else (f"{method} is not installed",)
+    return tuple(changes(modules, now)) if now else (f"{method}{NOT_INSTALLED}",)
 
 
 def brief_changes(texts: Sequence[str], shown: int = 3) -> str:
     """The first of `changes` in one text, e.g. ``ttabench/nn/updates.py changed and 4 more``."""
     more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
     return ", ".join(texts[:shown]) + more
+
+
+def split_changes(texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Changes of modules, and the other reasons why a result is stale, which are sentences."""
+    kinds: tuple[list[str], list[str]] = [], []
+    for text in texts:
+        kinds[text == NOT_RECORDED or text.endswith(NOT_INSTALLED)].append(text)
+    return kinds
+
+
+def stale_cells(count: int, method: str, texts: Sequence[str]) -> str:
+    """``2 stale cells of tent: ttabench/nn/updates.py changed since they were measured``; see `changes`."""
+    changed, others = split_changes(filter(None, texts))
+    they = "they were" if count > 1 else "it was"
+    whys = [text.replace("it was", they, 1) if text == NOT_RECORDED else text for text in others]
+    if changed:
+        whys.append(f"{brief_changes(changed)} since {they} measured")
+    why = "; ".join(whys) or "made with other code"
+    return f"{count} stale cell{'s' * (count > 1)} of {method}: {why}"
 
 
 class Store:

@@ -298,11 +298,11 @@ def test_report_names_what_is_stale_and_why_in_every_table(
     monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
     _changes.cache_clear()
     output = ttabench("report", results, "--out", tmp_path / "out", "--format", "csv,latex,markdown,html")
-    _changes.cache_clear()
     assert output.code == 0
-    assert "stale cell of tent: ttabench/nn/batch_norm.py changed since" in output.err.replace(
-        "cells", "cell"
-    )
+    assert "stale cells of tent: ttabench/nn/batch_norm.py changed since they were measured." in output.err
+    status = ttabench("status", results)
+    assert "stale cells of tent: ttabench/nn/batch_norm.py changed since they were measured\n" in status.out
+    _changes.cache_clear()
     tex = ["per_corruption_digits-c-severity-5.tex", "summary.tex", "statistics.tex"]
     for name in (*tex, "tables.md", "cells.csv", "summary.csv", "results.html"):
         text = (tmp_path / "out" / name).read_text().replace("\\_", "_").replace("\\allowbreak ", "")

@@ -17,7 +17,7 @@ from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.provenance import combined, current_modules
 from ttabench.records import decode, encode
-from ttabench.store import COLUMNS, Store, _changes, load_frame
+from ttabench.store import COLUMNS, NOT_RECORDED, Store, _changes, load_frame, stale_cells
 
 SWEEP = {"methods": ["tent"], "limit": 0}
 
@@ -279,6 +279,22 @@ def test_a_method_that_is_not_installed_is_one_reason(store: Store, result: Resu
     (record,) = store.records()
     data = {**record.data, "cell": {**record.data["cell"], "method": "nobody"}}
     assert replace(record, data=data).changes == ("nobody is not installed",)
+
+
+@pytest.mark.parametrize(
+    ("count", "texts", "sentence"),
+    [
+        (1, ["a.py changed"], "1 stale cell of tent: a.py changed since it was measured"),
+        (2, ["a.py changed", "b.py is gone"],
+         "2 stale cells of tent: a.py changed, b.py is gone since they were measured"),
+        (1, [NOT_RECORDED], "1 stale cell of tent: it was stored by a version that did not record its code"),
+        (3, [NOT_RECORDED],
+         "3 stale cells of tent: they were stored by a version that did not record its code"),
+        (2, ["tent is not installed"], "2 stale cells of tent: tent is not installed"),
+    ],
+)  # fmt: skip
+def test_each_reason_of_stale_cells_is_a_sentence(count: int, texts: list[str], sentence: str) -> None:
+    assert stale_cells(count, "tent", texts) == sentence
 
 
 def test_a_record_that_was_edited_by_hand_is_refused_with_its_place(store: Store, result: Result) -> None:

@@ -17,6 +17,7 @@ from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import printable
 from ttabench.executors.slurm import LOGS
+from ttabench.store import stale_cells
 from ttabench.sweep.grid import RULES
 
 EVERY = 2.0  # seconds between two looks
@@ -87,7 +88,7 @@ def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
         yield _line(name, text)
     stale = Counter((cell.base, cell.reason) for cell in progress.cells() if cell.state == "stale")
     for (base, why), count in sorted(stale.items()):
-        yield _line("stale", f"{count} cells of {base} were made with other code: {why}")
+        yield _line("stale", stale_cells(count, base, why.split("; ")))
     if progress.running:
         rows = [_running(progress, one) for one in progress.running]
         yield from _table(("running now", "where", "for", "progress"), rows, most)

@@ -148,15 +148,14 @@ def report(
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
     """Which cells were made with other code than is installed, and what changed, in sentences."""
-    from ttabench.store import brief_changes
+    from ttabench.store import stale_cells
 
     if "stale" not in cells or "stale_because" not in cells:
         return
     stale = cells[cells["stale"].astype(str).str.lower() == "true"]
     counts = Counter(zip(stale["base"], stale["stale_because"], strict=True))
     for (method, because), count in sorted(counts.items()):
-        changed = brief_changes(because.split("; "))
-        yield f"{count} stale cell{'s' * (count > 1)} of {method}: {changed} since they were measured."
+        yield f"{stale_cells(count, method, because.split('; '))}."
 
 
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
