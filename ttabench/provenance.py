@@ -66,7 +66,7 @@ NEUTRAL = (
     "ttabench_methods.references",
 )
 READERS = {  # by the first words of a name; the first that fits counts
-    # Corrupted here, on first use; `ttabench.data.made_here` only says where the images are kept.
+    # Corrupted here, on first use; `ttabench.data.generated_datasets` only says where the images are kept.
     "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),
     "cifar10-c-bar": ("ttabench.data.published.cifar_bar", "ttabench.corruptions.engine"),
     "cifar10.1": ("ttabench.data.published.natural_shifts",),

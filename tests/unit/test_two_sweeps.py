@@ -96,7 +96,7 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
                 other.release(key)
             real(seconds)
 
-        monkeypatch.setattr("ttabench.sweep.others.time.sleep", stores_meanwhile)
+        monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", stores_meanwhile)
         output = ttabench(*usual, out)
     assert output.code == 0, output.err
     assert waited == [3]

@@ -41,7 +41,7 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
     Raises UnknownName where there is no such name or folder, and UserError where files are missing or wrong.
     """
     if name == EMBEDDED:
-        from ttabench.data.made_here import CurrentDigits
+        from ttabench.data.generated_datasets import CurrentDigits
 
         return CurrentDigits()
     if name in PUBLISHED:
@@ -84,7 +84,7 @@ def _open_published(facts: PublishedDataset, root: Path) -> Dataset:
 
         return CifarC(facts, root)
     if facts.layout == "cifar-bar":
-        from ttabench.data.made_here import CurrentCifarBar
+        from ttabench.data.generated_datasets import CurrentCifarBar
 
         return CurrentCifarBar(facts, root)
     if facts.shifted:

@@ -10,7 +10,7 @@ from ttabench.claims import Claims
 from ttabench.events import CellProgress, Done, Elsewhere, Waiting
 from ttabench.executors import Died, Executor
 from ttabench.store import Store
-from ttabench.sweep.others import Others
+from ttabench.sweep.other_sweeps import Others
 from ttabench.unit import Unit
 
 

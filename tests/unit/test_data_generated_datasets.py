@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttabench.data import made_here
+from ttabench.data import generated_datasets as generated
 from ttabench.data.catalog import dataset
 
 
@@ -17,11 +17,11 @@ def test_images_are_made_again_after_a_change_of_the_code_that_makes_them(
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     seen = []
     for code, value in (("old", 1), ("old", 2), ("new", 3)):
-        monkeypatch.setattr(made_here, "code_from", lambda module, code=code: code)
-        monkeypatch.setattr(made_here, "corrupt", lambda x, *_, value=value, **__: np.full_like(x, value))
-        made_here.made_with.cache_clear()
+        monkeypatch.setattr(generated, "code_from", lambda module, code=code: code)
+        monkeypatch.setattr(generated, "corrupt", lambda x, *_, value=value, **__: np.full_like(x, value))
+        generated.made_with.cache_clear()
         seen.append(int(dataset("digits-c").corrupted("fog", 5).images.max()))
-    made_here.made_with.cache_clear()
+    generated.made_with.cache_clear()
     assert seen == [1, 1, 3]
 
 
@@ -29,9 +29,9 @@ def test_every_corruption_and_the_libraries_that_it_calls_count(monkeypatch: pyt
     from ttabench import provenance
 
     def value() -> str:
-        made_here.made_with.cache_clear()
+        generated.made_with.cache_clear()
         provenance.code_from.cache_clear()
-        return made_here.made_with()
+        return generated.made_with()
 
     before, hashed = value(), provenance.module_hash
     for changed in ("noise", "elastic", "constants", "bar.warps"):
@@ -43,8 +43,8 @@ def test_every_corruption_and_the_libraries_that_it_calls_count(monkeypatch: pyt
         assert value() != before, changed
     monkeypatch.setattr(provenance, "module_hash", hashed)
     assert value() == before
-    installed = made_here.versions()
-    monkeypatch.setattr(made_here, "versions", lambda: installed | {"scipy": "0"})
+    installed = generated.versions()
+    monkeypatch.setattr(generated, "versions", lambda: installed | {"scipy": "0"})
     assert value() != before
     monkeypatch.undo()
     value()
