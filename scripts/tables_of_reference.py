@@ -122,7 +122,8 @@ def _means(table: Table) -> str:
         given = dict.fromkeys(words.short(row).text for row in able)
         mark = f"<sup>{OFFLINE}</sup>" if offline else ""
         numbers = (_number(held[arch]) if arch in held else "–" for arch in archs)
-        parts.append(table_row([escape(naming.method(name)) + mark, "; ".join(given), *numbers]))
+        config = str(next(iter(held.values())).about["config"])
+        parts.append(table_row([escape(naming.method(name, config)) + mark, "; ".join(given), *numbers]))
     notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]
     seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
     notes_text = words.join(seeds, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
@@ -130,10 +131,17 @@ def _means(table: Table) -> str:
 
 
 def _line(row: Row, rows: Sequence[Row]) -> str:
-    """A method is one line on all networks, unless one network has several variants of it."""
+    """A method is one line on all networks, unless one network has several variants of it.
+
+    The line has the settings that all its variants share.
+    """
     base = str(row.about["base"])
     variants = {(r.arch, r.method) for r in rows if r.about["base"] == base}
-    return base if len(variants) == len({arch for arch, _ in variants}) else row.method
+    if len(variants) > len({arch for arch, _ in variants}):
+        return row.method
+    first, *others = [label.partition("[")[2].rpartition("]")[0].split(",") for _, label in sorted(variants)]
+    shared = [setting for setting in first if setting and all(setting in other for other in others)]
+    return f"{base}[{','.join(shared)}]" if shared else base
 
 
 def _place(held: dict[str, Row]) -> tuple[object, ...]:

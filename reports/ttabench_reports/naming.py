@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
+from ttabench_reports import installed
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
 OWN = "-local"  # at the end of the names of all own datasets
@@ -72,16 +74,48 @@ _SHIFTS = {
 }  # fmt: skip
 
 
-def method(label: str) -> str:
+_STACK = re.compile(r"stack(?:\[(?P<settings>[^\]]*)\])?(?P<after>(?: .*)?)")
+
+
+def base(name: str) -> str:
+    """A method without settings as papers write it; an unknown identifier stays as it is."""
+    return _METHODS.get(name, name)
+
+
+def method(label: str, config: str = "") -> str:
     """A method and its variant as papers write them: ``tent[norms=all,lr=1]`` → ``TENT [norms=all, lr=1]``.
 
-    ``a+b`` is two methods; an unknown identifier stays as it is.
+    ``a+b`` is two methods; an unknown identifier stays as it is. ``stack`` has the names of its methods,
+    ``Quantile + CoTTA``.
+
+    config  the stored settings, as JSON; without them those of the label count, then the defaults.
     """
+    if stack := _STACK.fullmatch(label):
+        return _stacked(stack["settings"] or "", config) + stack["after"]
     name, bracket, rest = label.partition("[")
     words = re.split(r"([^A-Za-z0-9_]+)", name)
     known = "".join(_METHODS.get(word, word) for word in words)
     inside, _, after = rest.rpartition("]")
     return f"{known} [{re.sub(r',(?! )', ', ', inside)}]{after}" if bracket else known
+
+
+def _stacked(settings: str, config: str) -> str:
+    """The two methods of a stack, and what else its label has."""
+    others = []
+    parts = {name: installed.default("stack", name) for name in ("first", "second")}
+    for setting in filter(None, settings.split(",")):
+        name, _, value = setting.strip().partition("=")
+        if name in parts:
+            parts[name] = value
+        else:
+            others.append(setting.strip())
+    try:
+        stored = json.loads(config or "{}")
+    except ValueError:
+        stored = {}
+    parts |= {name: stored[name] for name in parts if name in stored}
+    known = " + ".join(base(str(part)) for part in parts.values())
+    return f"{known} [{', '.join(others)}]" if others else known
 
 
 def arch(name: str) -> str:

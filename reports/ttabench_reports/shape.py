@@ -71,7 +71,7 @@ class Row:
     @property
     def name(self) -> str:
         """The method and its variant as papers write them."""
-        return naming.method(self.method)
+        return naming.method(self.method, str(self.about.get("config", "")))
 
     @property
     def plain_name(self) -> str:

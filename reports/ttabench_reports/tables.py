@@ -126,7 +126,7 @@ def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame
     absent: dict[str, list[str]] = {}
     for base, arch in expected:
         if arch in known and base != "all" and (base, arch) not in there:
-            absent.setdefault(naming.arch(arch), []).append(naming.method(base))
+            absent.setdefault(naming.arch(arch), []).append(naming.base(base))
     if not absent:
         return ""
     names = "; ".join(f"{', '.join(dict.fromkeys(methods))} on {arch}" for arch, methods in absent.items())
@@ -173,7 +173,10 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
     used = [member for member in members if member["measured"]] or members
     adapted = [member for member in used if member["base"] != "source"] or used
     return [
-        (naming.method(m["method"]), {name: key.get(name, m.get(name)) for name in PROTOCOL})
+        (
+            naming.method(m["method"], str(m["config"])),
+            {name: key.get(name, m.get(name)) for name in PROTOCOL},
+        )
         for m in sorted(adapted, key=_place)
     ]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -176,6 +177,17 @@ def test_a_table_follows_its_store(kind: str, tmp_path: Path) -> None:
     key, bits = next(iter(right.items()))
     folder(tmp_path / "one", {key: ~bits})  # measured again, with another outcome
     assert tables.fill(text, tmp_path) != text
+
+
+def test_a_line_of_means_has_the_settings_that_all_networks_share() -> None:
+    labels = {
+        "resnet18": ("source", "come[K=10]", "tent"),
+        "cct": ("source", "come[K=10,norms=all]", "tent[norms=all]"),
+    }
+    frames = [cells(methods, (arch,)) for arch, methods in labels.items()]
+    text = tables.means(Report(pd.concat(frames, ignore_index=True)))
+    lines = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
+    assert lines == ["", ":---", "Source", r"COME \[K=10\]", "TENT"]
 
 
 def test_scores_are_compared_with_accuracies_cell_by_cell() -> None:

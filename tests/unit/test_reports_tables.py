@@ -489,6 +489,34 @@ def test_display_names_are_the_fields_and_identifiers_stay_in_csv(tmp_path: Path
              "quantile+cotta": "Quantile+CoTTA", "tent (batch size 64)": "TENT (batch size 64)",
              "quantile[a=1] (weights 12ab)": "Quantile [a=1] (weights 12ab)"}  # fmt: skip
     assert {label: naming.method(label) for label in names} == names
+
+
+@pytest.mark.parametrize(
+    ("label", "config", "name"),
+    [
+        ("stack", '{"first": "quantile", "second": "cotta"}', "Quantile + CoTTA"),
+        (
+            "stack (offline)",
+            '{"first": "quantile_paper", "second": "tent"}',
+            "Quantile (paper) + TENT (offline)",
+        ),
+        ("stack", "", "Quantile + CoTTA"),  # the defaults
+        ("stack[second=lame]", "", "Quantile + LAME"),
+        ("stack[second=lame,lr=1]", '{"first": "quantile", "second": "lame"}', "Quantile + LAME [lr=1]"),
+        ("stack", "not JSON", "Quantile + CoTTA"),
+        ("stacked", "", "stacked"),
+    ],
+)
+def test_a_stack_has_the_names_of_its_two_methods(label: str, config: str, name: str) -> None:
+    assert naming.method(label, config) == name
+
+
+def test_tables_name_the_methods_of_a_stack_and_csv_files_its_identifier(tmp_path: Path) -> None:
+    frame = cells(("source", "stack")).assign(config='{"first": "quantile", "second": "shot"}')
+    console = Console(width=200, file=io.StringIO())
+    console.print(terminal.render(frame))
+    assert "Quantile + SHOT" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert set(csv_files.per_corruption(frame)["method"]) == {"source", "stack"}
     archs = {"resnet18": "ResNet18", "cct": "CCT", "cct_7": "CCT-7", "vit_lite_7": "ViT-Lite-7",
              "cct_7_3x1_32": "CCT-7/3x1/32", "timm/resnet50": "timm/resnet50", "cctx": "cctx"}  # fmt: skip
     assert {arch: naming.arch(arch) for arch in archs} == archs

@@ -73,7 +73,7 @@ def _caption(ablation: Ablation) -> str:
     about, main = ablation.about, ablation.table.main
     under = f"mean over {len(main)} corruptions" if len(main) > 1 else naming.title(main[0])
     sentences = [
-        f"Accuracy (%, {under}) of {naming.method(about['base'])} on {naming.arch(about['arch'])}, "
+        f"Accuracy (%, {under}) of {naming.base(about['base'])} on {naming.arch(about['arch'])}, "
         f"{ablation.table.heading}, by {' and '.join(map(_words, ablation.settings))}."
     ]
     source = next((row.baseline for row in ablation.rows.values() if row.baseline), None)

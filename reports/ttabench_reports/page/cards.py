@@ -96,7 +96,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
     }  # fmt: skip
     return Card(
         anchor,
-        naming.method(str(row.about["method"])),
+        naming.method(str(row.about["method"]), str(row.about["config"])),
         protocol(table, row),
         given(row.about),
         _settings(str(row.about["config"])),

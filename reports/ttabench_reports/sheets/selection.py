@@ -76,7 +76,7 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
     if chosen and oracle:
         gap = float(f"{oracle.accuracy:.1f}") - float(f"{chosen.accuracy:.1f}")
     return [
-        Cell(naming.arch(choice.arch) if first else ""), Cell(naming.method(choice.method) if first else ""),
+        Cell(naming.arch(choice.arch) if first else ""), Cell(naming.base(choice.method) if first else ""),
         Cell(NAMES[choice.score]), Cell(count, marks=marks),
         Cell(_spaced(chosen.name) if chosen else "–"), Cell(words.number(chosen.accuracy) if chosen else "–"),
         Cell(_spaced(oracle.name) if oracle else "–"), Cell(words.number(oracle.accuracy) if oracle else "–"),
