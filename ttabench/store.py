@@ -331,15 +331,15 @@ class Store:
         generation = 1 + max(map(_generation, old))
         lines: list[bytes] = []
         environment_written: dict[str, Any] = {}
-        known: set[str] = set()
+        code_written: dict[str, Modules] = {}
         for record in sorted(last.values(), key=_merge_order):
             if not lines or record.environment != environment_written:
                 environment_written = dict(record.environment)
                 number = {} if lines else {"generation": generation}
                 lines.append(encode({"kind": "environment", **number, **environment_written}))
-            if record.modules and record.source not in known:
+            if record.source and code_written.get(record.source) != record.modules:  # {} of the first format
                 lines.append(encode({"kind": "code", "source": record.source, "modules": record.modules}))
-                known.add(record.source)
+                code_written[record.source] = record.modules
             written = {"kind": "result", "written": record.written, "source": record.source}
             lines.append(encode({**written, **record.result.to_json()}))
         data = b"".join(lines)
@@ -514,8 +514,10 @@ def _read_shard(shard: Path, quick: bool = False) -> Iterator[Record]:
                 if not environment:
                     raise Damaged("no environment stands before it")
                 check_result(data, quick)
-                modules = code.get(data["source"], UNKNOWN)
-                yield Record(data, str(data["source"]), modules, environment, place)
+                source = str(data["source"])
+                if source and source not in code and not old:
+                    raise Damaged(f"no record of its code {source[:12]} stands before it")
+                yield Record(data, source, code.get(source, UNKNOWN), environment, place)
         except Damaged as problem:
             raise UserError(
                 f"{place}, is not what ttabench wrote: {problem}; restore the file or move it out of "

@@ -31,14 +31,21 @@ def without_sum(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "result") -> Path:
-    """The folder with every record of a kind changed."""
+    """The folder with every record of a kind changed; the modules of a new `source` are unknown."""
     for shard in (path / "cells").glob("*.jsonl"):
-        records = [json.loads(line) for line in shard.read_text().splitlines()]
-        for record in records:
+        records: list[dict[str, Any]] = []
+        code: dict[str, Any] = {}
+        for record in map(json.loads, shard.read_text().splitlines()):
             if record["kind"] == kind:
                 change(record)
+            if record["kind"] == "code":
+                code = record
             if record["kind"] == "result":
                 record["id"] = Cell.from_json(record["cell"]).cell_id
+                if record["source"] != code["source"]:
+                    code = {**code, "source": record["source"], "modules": {}}
+                    records.append(code)
+            records.append(record)
         shard.write_bytes(b"".join(map(encode, map(without_sum, records))))
     return path
 

@@ -249,6 +249,17 @@ def test_a_result_whose_environment_was_deleted_is_refused(store: Store, result:
         store.latest()
 
 
+def test_a_result_whose_code_was_deleted_is_refused(store: Store, result: Result) -> None:
+    path = fill(store, result)
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert b'"kind":"code"' in lines[1]
+    path.write_bytes(lines[0] + lines[2])
+    with pytest.raises(UserError, match=r"line 2, is not .* no record of its code \w{12} stands before it"):
+        store.latest()
+    with pytest.raises(UserError, match=r"line 2, is not"):
+        store.latest(quick=True)
+
+
 def test_a_shard_without_checksums_is_of_the_first_format_and_all_of_it_is_stale(
     store: Store, result: Result
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ttabench import store as storing
-from ttabench.cell import Result
+from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 
@@ -81,6 +81,20 @@ def test_a_merge_that_was_cut_short_loses_and_changes_nothing(
     assert output(store) == before
     store.merge()
     assert output(store) == before
+
+
+def test_results_of_the_first_format_stay_stale(store: Store, result: Result) -> None:
+    old = replace(result, cell=replace(result.cell, seed=7))
+    lines = [
+        {"kind": "environment", "versions": {"python": "3.11.7"}, "machine": "Linux x86_64"},
+        {"kind": "result", "written": 1.0, "source": "e" * 64, **old.to_json()},
+    ]
+    (store.cells / "old.jsonl").write_text("".join(canonical(line) + "\n" for line in lines))
+    for _ in range(2):
+        stale = {key: record.source for key, record in store.latest().items() if record.stale}
+        assert stale == {old.cell.cell_id: "e" * 64}
+        store.merge()
+    assert len(store.latest()) == 3
 
 
 def test_an_empty_store_has_nothing_to_merge(tmp_path: Path) -> None:
