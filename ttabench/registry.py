@@ -124,6 +124,11 @@ def in_groups(names: Sequence[str]) -> list[str]:
     return [*named, *(name for name in dict.fromkeys(grouped) if name not in named)]
 
 
+def families() -> list[str]:
+    """The names of the groups of methods that :func:`in_groups` replaces by their members, sorted."""
+    return sorted({"all", *(cls.family for cls in methods().values() if cls.family)})
+
+
 def report(name: str) -> Callable[..., list[Path]]:
     """The writer registered for a report format."""
     writer: Callable[..., list[Path]] = load(REPORTS, name, "report format")

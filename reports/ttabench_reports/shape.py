@@ -170,6 +170,11 @@ class Table:
         return len(self.main) == 1 and self.main[0] in (NATURAL, *STREAMS)
 
     @property
+    def stream(self) -> bool:
+        """Whether the images are a long stream. Intervals and tests are not made over it."""
+        return len(self.main) == 1 and self.main[0] in STREAMS
+
+    @property
     def main_columns(self) -> tuple[str, ...]:
         """The main corruptions and their mean, as they are printed."""
         return self.main if self.natural else (*self.main, MEAN)

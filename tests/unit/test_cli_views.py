@@ -267,6 +267,18 @@ def test_report_of_some_methods_only(ttabench: Run, results: Path, tmp_path: Pat
         assert set(pd.read_csv(tmp_path / asked / "cells.csv")["base"]) == kept
     wrong = ttabench("report", results, "--methods", "tnet", "--out", tmp_path / "wrong")
     assert "unknown method of these results 'tnet'; did you mean 'tent'?" in wrong.err
+    near = ttabench("report", results, "--methods", "alignmen", "--out", tmp_path / "wrong")
+    assert "unknown method of these results 'alignmen'; did you mean 'alignment'?" in near.err
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_report_of_a_family_that_no_result_is_of_is_one_sentence(
+    ttabench: Run, results: Path, tmp_path: Path
+) -> None:
+    output = ttabench("report", results, "--methods", "alignment", "--out", tmp_path / "out")
+    assert output.code == 2
+    assert "these results have no method of alignment; they have tent." in " ".join(output.err.split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_methods_that_a_report_leaves_out_are_not_called_missing(

@@ -10,7 +10,7 @@ from tests.unit.made_cells import cells
 from ttabench.corruptions.names import BAR_CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench_reports import markdown, naming, plots, tables
 from ttabench_reports.report import Report
-from ttabench_reports.sheets import every
+from ttabench_reports.sheets import every, words
 
 
 def test_every_known_shift_has_a_name_of_three_letters_and_a_heading() -> None:
@@ -33,6 +33,25 @@ def test_a_natural_shift_has_no_severity_and_one_column() -> None:
     text = " ".join(str(sheet.caption) for sheet in every.sheets(Report(frame)))
     assert "everity" not in text
     assert "over the images" in text
+
+
+def test_means_say_whether_they_are_over_a_natural_shift_or_a_long_stream() -> None:
+    corrupted = cells(archs=("cct",), datasets=("cifar10-c",))
+    shift = cells(archs=("cct",), datasets=("cifar10.1",), corruptions=(NATURAL,), severities=(0,))
+    stream = cells(
+        archs=("cct",), datasets=("cifar10-c",), corruptions=("recurring",), stream="recurring(2)",
+        reset="continual",
+    )  # fmt: skip
+
+    def over(*frames: pd.DataFrame) -> str:
+        return words.over(tables.tables(pd.concat(frames, ignore_index=True)))
+
+    assert over(corrupted) == "over the corruptions"
+    assert over(shift) == over(stream) == over(shift, stream) == "over the images"
+    assert over(corrupted, shift) == "over the corruptions, or the images of a natural shift"
+    assert over(corrupted, stream) == "over the corruptions, or the images of a long stream"
+    every_kind = "over the corruptions, or the images of a long stream or a natural shift"
+    assert over(corrupted, shift, stream) == every_kind
 
 
 def test_shifts_and_corruptions_side_by_side_keep_their_own_means(tmp_path: Path) -> None:

@@ -160,9 +160,9 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
 
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of some methods, by name without settings, and of Source. Raises UserError."""
-    from ttabench.errors import unknown
+    from ttabench.errors import UserError, unknown
     from ttabench.parse_methods import distinct_list, parse_method
-    from ttabench.registry import in_groups
+    from ttabench.registry import families, in_groups
     from ttabench.store import ASKED, MISSING
 
     names = distinct_list(methods, "--methods")
@@ -170,8 +170,14 @@ def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
         return cells
     stored = set(cells["base"])
     for name in names:
-        if name not in stored and in_groups([name]) == [name]:
-            raise unknown("method of these results", name, sorted(stored))
+        members = in_groups([name])
+        if name not in stored and members == [name]:
+            raise unknown("method of these results", name, sorted({*stored, *families()}))
+        if name not in stored and not stored & (set(members) - {"source"}):
+            raise UserError(
+                f"these results have no method of {name}; they have {', '.join(sorted(stored))}. Name some "
+                f"of these, or measure others: ttabench sweep --methods {name}."
+            )
     chosen = {"source", *in_groups([n for n in names if n not in stored]), *names}
     kept = cells[cells["base"].isin(chosen)]
     kept.attrs[ASKED] = [  # methods that were left out here are not missing

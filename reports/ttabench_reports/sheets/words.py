@@ -87,11 +87,11 @@ def ranking(tables: Sequence[Table]) -> str:
 
 
 def over(tables: Sequence[Table]) -> str:
-    """What means are over: ``over the corruptions``; a natural shift has its images alone."""
-    kinds = {table.natural for table in tables}
-    if kinds == {True}:
+    """What means are over: ``over the corruptions``; natural shifts and long streams have images alone."""
+    if all(table.natural for table in tables):
         return "over the images"
-    return "over the corruptions" + (", or the images of a natural shift" if True in kinds else "")
+    kinds = {"a long stream" if table.stream else "a natural shift" for table in tables if table.natural}
+    return "over the corruptions" + (f", or the images of {' or '.join(sorted(kinds))}" if kinds else "")
 
 
 def measured(tables: Sequence[Table]) -> str:
