@@ -22,6 +22,7 @@ from ttabench.claims import Claims
 from ttabench.cli._progress_of import Progress, seconds_left
 from ttabench.cli._table import make_table
 from ttabench.errors import UserError
+from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.tail import Tail, sizes
 
@@ -193,6 +194,42 @@ def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seed
     every = Tail(store.root, {})
     assert every.has(*(one.cell.cell_id for one in seeds[:2]))
     assert every.result(seeds[4].cell.cell_id) == seeds[4]
+
+
+def test_the_options_are_those_of_the_cells(tmp_path: Path, result: Result, ttabench: Run) -> None:
+    """A stream is reset otherwise than the rest of a sweep, and a folder may have several orders."""
+    sweep = {"methods": ["tent"], "reset": "per_corruption", "order": "iid", "limit": 0, "pace": 0.0}
+    store = Store.create(tmp_path / "results", sweep)
+    protocols = (
+        Protocol(),
+        Protocol(order="dirichlet(0.1)"),
+        Protocol(stream="gradual", reset="continual", limit=50),
+    )
+    writer = store.writer()
+    for protocol in protocols[1:]:
+        writer.append(replace(result, cell=replace(result.cell, protocol=protocol)))
+    writer.close()
+
+    def shown() -> dict[str, str]:
+        lines = ttabench("status", store.root).out.splitlines()
+        return {line[:13].strip(): line[14:] for line in lines if line[:1].strip()}
+
+    assert "digits-c" in shown()  # it has fog, which the sweep did not name
+    assert shown()["reset"] == "per_corruption, continual"
+    assert shown()["order"] == "iid, dirichlet(0.1)"
+    assert shown()["limit"] == "all, 50"
+    assert shown()["stream"] == "none, gradual"
+    assert not {"pace", "held_out", "contamination"} & shown().keys()
+    for shard in store.cells.iterdir():
+        shard.unlink()
+    writer = store.writer()
+    cell = replace(result.cell, corruption="gradual", severity=0, protocol=protocols[2])
+    writer.append(replace(result, cell=cell))
+    writer.close()
+    assert "digits-c" not in shown()
+    assert (shown()["reset"], shown()["stream"]) == ("continual", "gradual")
+    store.write_plan([planned(replace(result.cell, protocol=protocols[0]))])
+    assert shown()["reset"] == "per_corruption, continual"
 
 
 def test_headings_of_counts_are_whole_at_80_columns() -> None:

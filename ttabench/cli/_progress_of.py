@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ttabench.claims import Running, running
 from ttabench.errors import UserError
 from ttabench.records import Damaged, decode
-from ttabench.store import PLAN_FILE, Record, Store
+from ttabench.store import PLAN_FILE, PROTOCOL, Record, Store
 from ttabench.tail import Tail, sizes
 
 STATES = ("done", "running", "failed", "stale", "missing", "n/a")
@@ -67,7 +67,8 @@ class Progress:
     def _load(self) -> None:
         self._tail = Tail(self.store.root, sizes(self.store.root))
         self._planned = self._plan_size()
-        self._cells = self.store.latest_as(of_record, quick=True)
+        self._protocols: dict[tuple[tuple[str, Any], ...], None] = {}
+        self._cells = self.store.latest_as(self._of_record, quick=True)
         for row in self.store.plan():
             if row["id"] not in self._cells:
                 self._cells[row["id"]] = of_plan(row)
@@ -80,10 +81,29 @@ class Progress:
             return
         for key, line in self._tail.look():
             try:
-                self._cells[key] = of_data(decode(line))
+                data = decode(line)
+                self._cells[key] = of_data(data)
+                self._note_protocol(data)
             except Damaged as problem:
                 raise UserError(f"{self.store.cells}: a new record is damaged: {problem}.") from None
         self._at_work()
+
+    def _of_record(self, record: Record) -> State:
+        self._note_protocol(record.data)
+        return of_record(record)
+
+    def _note_protocol(self, data: Mapping[str, Any]) -> None:
+        self._protocols[tuple(sorted(data["cell"]["protocol"].items()))] = None
+
+    def in_force(self, key: str, planned: Any) -> list[Any]:
+        """The values of a field of the protocol: those of the stored cells, and `planned` for missing ones.
+
+        They can be several: rules of a sweep file, --extend, and a stream, which is reset otherwise.
+        """
+        stored = {dict(protocol).get(key, PROTOCOL[key]) for protocol in self._protocols}
+        if not stored or any(cell.state == "missing" for cell in self.cells()):
+            stored.add(planned)
+        return sorted(stored, key=lambda value: (value != planned, str(value)))
 
     def _at_work(self) -> None:
         self.running: list[Running] = running(self.store.root)

@@ -17,9 +17,13 @@ from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import printable
 from ttabench.executors.slurm import LOGS
-from ttabench.store import stale_cells
+from ttabench.protocol import STREAMS
+from ttabench.store import PROTOCOL, stale_cells
 from ttabench.sweep.grid import RULES
 
+NOT_GIVEN = {"contamination": "none", "held_out": "none", "limit": "all", "stream": "none", "pace": "none"}
+MEASURED_AS = ("reset", "order", "precision", *NOT_GIVEN)
+"""Options that are fields of the protocol as they are; cells of one folder can differ in them."""
 EVERY = 2.0  # seconds between two looks
 PLAIN = 20.0  # seconds between two lines without a terminal
 MOST = 20  # rows of a table on the screen of --watch
@@ -63,8 +67,12 @@ def _is_open(progress: Progress) -> bool:
 def _options(progress: Progress) -> Iterator[Text]:
     """The options of the sweep, and the corruptions of datasets that have others."""
     options = progress.store.sweep()
-    for key, value in options.items():
-        if key not in RULES and value not in ("", 0, []):
+    in_force = {key: progress.in_force(key, options.get(key, PROTOCOL[key])) for key in MEASURED_AS}
+    for key, value in {**options, **in_force}.items():
+        if key in in_force:
+            if value != [PROTOCOL[key]] or PROTOCOL[key]:
+                yield _line(key, ", ".join(str(one or NOT_GIVEN[key]) for one in value))
+        elif key not in RULES and value not in ("", 0, []):
             yield _line(key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
     if rules := [name for name in RULES if options.get(name)]:
         yield _line("rules", f"{', '.join(rules)}; see sweep.toml there")
@@ -73,7 +81,8 @@ def _options(progress: Progress) -> Iterator[Text]:
         yield _line("logs", f"{logs}, {count} of tasks of Slurm")
     corruptions: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for cell in progress.cells():
-        corruptions[cell.place[2]][cell.corruption] = None
+        if cell.corruption not in STREAMS:
+            corruptions[cell.place[2]][cell.corruption] = None
     for dataset in sorted(corruptions):
         if other := [name for name in corruptions[dataset] if name not in options.get("corruptions", ())]:
             natural = other == [NATURAL]
