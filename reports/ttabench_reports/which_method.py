@@ -17,6 +17,7 @@ from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
+from ttabench_reports.stability import COLLAPSED, Stability, stabilities
 
 CLOSE = 1.0  # points below the best, within which the cheapest method is named
 FAMILIES = {  # by the first letters of a network's name
@@ -24,6 +25,9 @@ FAMILIES = {  # by the first letters of a network's name
     "vit": "transformer",
 }  # fmt: skip
 HEADS = ("Method", "Accuracy", "95 % interval", "Above Source", "W/T/L", "Cost", "Needs", "Collapses")
+ALIGNED = (":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---")
+TESTS = (2, 4)  # the columns that a long stream does not have
+NO_TESTS = "A long stream has no intervals and tests: its images come again and again, so they are no sample."
 
 
 def which_method(report: Report) -> str:
@@ -43,10 +47,8 @@ def _of_table(report: Report, table: Table) -> Iterator[str]:
             offline = next(row for row in able if row.kind == "method").offline
             mode = "Offline" if offline else "Online"
             yield from (f"**{mode}.** {summary(able, table, findings)}", "")
-            yield table_row(HEADS)
-            yield table_row((":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---"))
-            for row in able:
-                yield table_row(_cells(row, table, findings[id(row)]))
+            for cells in (HEADS, ALIGNED, *(_cells(row, table, findings[id(row)]) for row in able)):
+                yield table_row([cell for n, cell in enumerate(cells) if not (table.stream and n in TESTS)])
             yield ""
 
 
@@ -73,7 +75,14 @@ def summary(rows: Sequence[Row], table: Table, findings: dict[int, Finding]) -> 
     worse = [row for row in methods if row.baseline and _is_worse(row, row.baseline, findings[id(row)])]
     if worse:
         sentences.append(f"Significantly below Source: {_named(worse)}.")
-    if fallen := [row for row in methods if collapses(row, table)]:
+    if table.stream:
+        low = [row for row in methods if any(not math.isnan(one.collapse) for one in over_stream(row, table))]
+        if low:
+            sentences.append(
+                f"In some windows, the accuracy is below {100 * COLLAPSED:.0f} % of Source's: {_named(low)}."
+            )
+        sentences.append(NO_TESTS)
+    elif fallen := [row for row in methods if collapses(row, table)]:
         sentences.append(f"Predictions collapse on some corruptions: {_named(fallen)}.")
     return " ".join(sentences)
 
@@ -89,6 +98,20 @@ def collapses(row: Row, table: Table) -> list[str]:
         corruption for corruption in table.main
         if any("collapse:" in remark for remark in row.remarks.get(corruption, ()))
     ]  # fmt: skip
+
+
+def over_stream(row: Row, table: Table) -> list[Stability]:
+    """The figures of a row on a long stream; none for Source, and where windows are not stored."""
+    return [one for one in stabilities(table) if one.row is row]
+
+
+def _over_stream(row: Row, table: Table) -> str:
+    """``from image 3,000; 37 % of windows below Source``"""
+    return "; ".join(
+        ("" if math.isnan(one.collapse) else f"from image {one.collapse:,.0f}; ")
+        + f"{one.below:.0f} % of windows below Source"
+        for one in over_stream(row, table)
+    )
 
 
 def cost(row: Row) -> float:
@@ -112,7 +135,7 @@ def _cells(row: Row, table: Table, finding: Finding) -> tuple[str, ...]:
         finding.record,
         f"{cost(row):.1f}" if cost(row) > 0 else "",
         escape(_given(row) if row.kind == "method" else ""),
-        escape(", ".join(map(naming.title, fallen))),
+        escape(_over_stream(row, table) if table.stream else ", ".join(map(naming.title, fallen))),
     )
 
 

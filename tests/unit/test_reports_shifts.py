@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from tests.unit.made_cells import cells
+from tests.unit.made_cells import cells, with_correctness
 from ttabench.corruptions.names import BAR_CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench_reports import markdown, naming, plots, tables
 from ttabench_reports.report import Report
-from ttabench_reports.sheets import every, words
+from ttabench_reports.sheets import every, means, words
 
 
 def test_every_known_shift_has_a_name_of_three_letters_and_a_heading() -> None:
@@ -72,3 +72,19 @@ def test_shifts_and_corruptions_side_by_side_keep_their_own_means(tmp_path: Path
     assert "severity 0" not in "".join(pages)
     pictures = plots.write(frame, tmp_path)
     assert tmp_path / "bars_cifar10.1.png" in pictures
+
+
+def test_columns_and_sentences_of_tests_are_there_where_tests_are() -> None:
+    stream = cells(archs=("cct",), corruptions=("recurring",), stream="recurring(2)", reset="continual")
+    tested = with_correctness(cells(archs=("cct",)), 300, {"tent": 0.5})
+    for frame, there in ((stream, False), (tested, True)):
+        for sheet in (means.summary(Report(frame)), means.statistics(Report(frame))):
+            heads = {head.text for head in sheet.heads}
+            assert ({"95\u00a0% interval", "W/T/L"} <= heads) is there, sheet.name
+            assert (("95\u00a0%" in sheet.footer) and ("W/T/L" in sheet.footer)) is there
+            assert ("p:" in sheet.footer) is (there and sheet.name == "statistics")
+            assert ("their intervals and tests" in sheet.caption) is (there and sheet.name == "statistics")
+            assert all(len(line) == len(sheet.heads) for group in sheet.groups for line in group.lines)
+            for part in sheet.narrow():
+                assert {"Accuracy", "Increase"} <= {head.text for head in part.heads}
+                assert "W/T/L" not in {head.text for head in part.heads} or sheet.name == "statistics"

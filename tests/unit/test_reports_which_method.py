@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, measured
 from ttabench.cell import Result
 from ttabench.store import Store
+from ttabench_reports.frames import DETAILS
 from ttabench_reports.load import read
 from ttabench_reports.report import Report
 from ttabench_reports.which_method import which_method
@@ -84,3 +86,21 @@ def test_ties_and_the_cheapest_near_the_best_are_named(tmp_path: Path) -> None:
     text = which_method(Report(read([tmp_path / "results"]).assign(stale=False, stale_because="")))
     assert "BNStats does not differ from it significantly." in text
     assert "Within 1 point of the best, BNStats costs least: 1.2 times Source's forward pass." in text
+
+
+def test_a_long_stream_has_its_windows_in_place_of_intervals_and_tests() -> None:
+    frame = cells(
+        ("source", "tent", "lame"), ("cct",), corruptions=("recurring",), stream="recurring(2)",
+        reset="continual",
+    )  # fmt: skip
+    accuracies = {"source": [50, 50, 50, 50], "tent": [60, 40, 60, 60], "lame": [60, 60, 20, 20]}
+    frame[DETAILS] = [{"windows": {"length": 100, "accuracy": accuracies[base]}} for base in frame["base"]]
+    text = which_method(Report(frame))
+    found = rows(text)
+    assert found["Method"] == ["Method", "Accuracy", "Above Source", "Cost", "Needs", "Collapses"]
+    assert found["TENT"][-1] == "25 % of windows below Source"
+    assert found["LAME"][-1] == "from image 200; 50 % of windows below Source"
+    assert found["Source"][-1] == ""
+    assert "In some windows, the accuracy is below 50 % of Source's: LAME." in text
+    assert "A long stream has no intervals and tests" in text
+    assert "significantly" not in text

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ttabench_reports import naming
+from ttabench_reports.evidence import Finding
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
@@ -48,10 +49,13 @@ def summary(report: Report) -> Sheet:
     if report.published is not None:
         heads.append(Head("Best published"))
     caption = words.join(f"Mean accuracy (%) {words.over(report.tables)}.", words.measured(report.tables))
+    found = _found(report)
     footer = words.join(
         BASELINE,
-        f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}. W/T/L: corruptions won, tied "
-        "and lost against Source (paired tests, Holm-corrected, 5\u00a0%).",
+        f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}." if _intervals(found) else "",
+        "W/T/L: corruptions won, tied and lost against Source (paired tests, Holm-corrected, 5\u00a0%)."
+        if any(one.record for one in found)
+        else "",
         beside.sources,
         words.ranking(report.tables),
         words.GIVEN,
@@ -59,7 +63,7 @@ def summary(report: Report) -> Sheet:
     brief = words.join(BASELINE, beside.sources, words.ranking(report.tables), words.GIVEN)
     return Sheet(
         "summary", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(5, 7), brief=brief
-    )
+    ).without_empty((5, 7))
 
 
 def statistics(report: Report) -> Sheet:
@@ -87,19 +91,34 @@ def statistics(report: Report) -> Sheet:
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l"), Head("Accuracy"),
              Head("95\u00a0% interval"), Head("Increase"), Head("95\u00a0% interval"), Head("W/T/L"),
              Head("p (Source)"), Head("p (best)"), Head("Rank")]  # fmt: skip
+    found = _found(report)
+    intervals, won = _intervals(found), any(one.record for one in found)
+    tested = any(not (math.isnan(one.p_source) and math.isnan(one.p_best)) for one in found)
+    what = ", their intervals and tests" if intervals or won or tested else ""
     caption = words.join(
-        f"Mean accuracies (%) {words.over(report.tables)}, their intervals and tests.",
-        words.measured(report.tables),
+        f"Mean accuracies (%) {words.over(report.tables)}{what}.", words.measured(report.tables)
     )
     footer = words.join(
-        f"95\u00a0% intervals: paired bootstrap over images{_seeds_too(report.tables)}. W/T/L: corruptions "
-        "won, tied and lost against Source. p: paired tests of the mean against Source and against the best "
-        "of the same mode. All tests are Holm-corrected within a model. Rank: mean over the "
-        "corruptions, within a model and mode; descriptive, not tested.",
+        f"95\u00a0% intervals: paired bootstrap over images{_seeds_too(report.tables)}." if intervals else "",
+        "W/T/L: corruptions won, tied and lost against Source." if won else "",
+        "p: paired tests of the mean against Source and against the best of the same mode." if tested else "",
+        "All tests are Holm-corrected within a model." if won or tested else "",
+        "Rank: mean over the corruptions, within a model and mode; descriptive, not tested.",
         words.ranking(report.tables),
         words.GIVEN,
     )
-    return Sheet("statistics", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
+    sheet = Sheet("statistics", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
+    return sheet.without_empty((4, 6, 7, 8, 9))
+
+
+def _found(report: Report) -> list[Finding]:
+    """What is known of every row of the tables."""
+    return [finding for table in report.tables for finding in report.findings(table).values()]
+
+
+def _intervals(found: Sequence[Finding]) -> bool:
+    """Whether any row has an interval. Long streams have none, nor results without correctness."""
+    return any(not math.isnan(one.interval[0]) for one in found)
 
 
 def _without_source(rows: Sequence[Row]) -> Sequence[Row]:

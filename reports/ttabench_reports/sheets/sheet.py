@@ -99,6 +99,15 @@ class Sheet:
         kept = [left | set(range(a, b)) - set(self.spared) for a, b in pairwise(edges)]
         return [self._only(columns) for columns in kept]
 
+    def without_empty(self, columns: Sequence[int]) -> Sheet:
+        """A sheet without cuts, less those of these columns in which no line has more than a dash."""
+        empty = {
+            n for n in columns if not any(line[n].text.strip("–") for g in self.groups for line in g.lines)
+        }
+        kept = [n for n in range(len(self.heads)) if n not in empty]
+        spared = tuple(kept.index(n) for n in self.spared if n in kept)
+        return replace(self._only(set(kept)), spared=spared)
+
     def _only(self, columns: set[int]) -> Sheet:
         def spans(widths: Sequence[int]) -> list[int]:
             """How many of each entry's columns are kept."""
