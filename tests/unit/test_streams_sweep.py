@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from ttabench.streams.images import Point
 from ttabench.sweep import compute_ratio
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.option_table import OPTIONS
 from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.plan import plan as plan_cells
 from ttabench.sweep.resolve import OFFLINE, resolve
@@ -260,6 +262,42 @@ def test_streams_of_two_baselines_stand_in_two_tables() -> None:
 
 def test_a_mixed_stream_is_the_mixed_cell_of_before() -> None:
     assert asked(stream="mixed") == asked(corruptions="mixed")
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "spelled"),
+    [
+        ("reset", "every(02)", "every(2)"),
+        ("reset", "every(2.0)", "every(2)"),
+        ("reset", "episodic", "episodic"),
+        ("stream", " recurring( 02 ) ", "recurring(2)"),
+        ("stream", "gradual()", "gradual"),
+        ("stream", "ccc", "ccc(40,length=100000,speed=1000)"),
+        (
+            "stream",
+            "ccc(040.0, baseline = mod:net,speed=500)",
+            "ccc(40,length=100000,speed=500,baseline=mod:net)",
+        ),
+    ],
+)
+def test_a_sweep_has_one_spelling_and_a_sweep_file_takes_each(option: str, text: str, spelled: str) -> None:
+    grid = asked(**{option: text})
+    assert getattr(grid, option) == spelled
+    assert grid == asked(**{option: spelled})
+    assert asked(include=[{option: text}]) == asked(include=[{option: spelled}])
+    for one in (text, spelled):
+        OPTIONS[option].kind.check(one, option)
+        assert (
+            re.fullmatch(OPTIONS[option].kind.schema["anyOf"][1]["pattern"], one)
+            or one in (OPTIONS[option].kind.schema["anyOf"][0]["enum"])
+        )
+
+
+@pytest.mark.parametrize("text", ["ccc(100)", "ccc(40,lenght=3)", "recuring(2)", "recurring"])
+def test_what_is_no_stream_is_refused_as_it_was_written(text: str) -> None:
+    assert asked(stream=text).stream == text
+    with pytest.raises(UserError, match="stream is "):
+        resolve(asked(stream=text))
 
 
 def test_a_dirichlet_stream_is_the_order() -> None:

@@ -22,6 +22,7 @@ GROUPS = {
     "bar": names.BAR_CORRUPTIONS,
 }
 SINGLE = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
+STREAM = r" *(ccc|(recurring|gradual|ccc|dirichlet) *\(.*\)) *"
 NUMBER = r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?"
 
 
@@ -84,7 +85,7 @@ _TABLE = (
     Option(
         "reset", "per_corruption", "WHEN",
         "When methods are reset: per_corruption, continual (never), episodic (each batch), every(N) batches.",
-        Choice(RESETS, r"every\([1-9][0-9]*\)", "every(N) with N batches"), "method",
+        Choice(RESETS, rf"every\({NUMBER}\)", "every(N) with N batches"), "method",
     ),
     Option(
         "order", "iid", "ORDER", "Order of the images: iid, or dirichlet(δ), where a class comes in runs.",
@@ -111,7 +112,7 @@ _TABLE = (
         "stream", "", "KIND",
         "One long stream: recurring(K), gradual, mixed, or ccc(accuracy,length=…,speed=…,baseline=ARCH). "
         "dirichlet(δ) is --order.",
-        Choice(("", "gradual", "mixed"), r"(recurring|gradual|ccc|dirichlet)\(.*\)", STREAM_FORMS), "data",
+        Choice(("", "gradual", "mixed"), STREAM, STREAM_FORMS), "data",
     ),
     Option(
         "pace", 0.0, "NUMBER",

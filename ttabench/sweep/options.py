@@ -11,7 +11,7 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Limits, Setup
 from ttabench.parse_methods import split_list
-from ttabench.protocol import parse_call
+from ttabench.protocol import StreamSpec, parse_call
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE
@@ -134,6 +134,24 @@ def one_spelling(value: Any) -> str:
     return f"{call[0]}({call[1]:.12g})" if call else str(value)
 
 
+def stream_spelling(value: Any) -> str:
+    """``ccc(speed=500)`` → ``ccc(40,length=100000,speed=500)``, as `StreamSpec` spells it; the baseline last.
+
+    A text that is no stream stays as it is; resolving the grid refuses it.
+    """
+    text = one_spelling(str(value).strip())
+    if text in ("", "mixed") or text.startswith("dirichlet("):
+        return text
+    from ttabench.sweep.shifts import split_baseline  # imports what opens data
+
+    stream, baseline = split_baseline(text)
+    try:
+        spelled = str(StreamSpec.parse(stream))
+    except ValueError:
+        return text
+    return f"{spelled.removesuffix(')')},baseline={baseline})" if baseline else spelled
+
+
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "methods": lambda value: tuple(in_groups(split_list(str(value)))),
     "archs": lambda value: split_list(str(value)),
@@ -145,9 +163,10 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
     "batch_size": lambda value: count(value, "--batch-size"),
     "epochs": lambda value: count(value, "--epochs"),
     "order": one_spelling,
+    "reset": one_spelling,
     "contamination": one_spelling,
     "limit": lambda value: count(value, "--limit"),
-    "stream": lambda value: str(value).strip(),
+    "stream": stream_spelling,
     "pace": lambda value: share(value, "--pace"),
     "pace_ratio": lambda value: pace_ratios(str(value)),
     "set": tuple,
@@ -168,7 +187,7 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         if fields.get("corruptions", CORRUPTIONS) not in (CORRUPTIONS, ("mixed",)):
             raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
         fields |= {"corruptions": ("mixed",), "stream": ""}
-    stream = one_spelling(fields.get("stream", ""))
+    stream = fields.get("stream", "")
     if stream.startswith("dirichlet("):
         if fields.get("order", "iid") not in ("iid", stream):
             raise UserError(f"--stream {stream} and --order {fields['order']} differ; keep one.")
