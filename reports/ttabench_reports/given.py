@@ -18,6 +18,7 @@ LEGEND = (
     "number of images. ep.: passes over the test images before they are scored. T: settings were "
     "tuned on the extra corruptions (–: none)"
 )
+UNKNOWN = "n/a"
 _TUNED = "extra corruption"  # what the docstring of a method's Config says where settings were tuned
 
 
@@ -25,6 +26,7 @@ _TUNED = "extra corruption"  # what the docstring of a method's Config says wher
 class Given:
     """What one method had.
 
+    kind        ``features``, ``images``, ``statistics`` or ""; ``n/a`` where it is not known.
     source      ``nothing``, or e.g. ``features of 2000 source images``.
     short       ``–``, or e.g. ``F 2000``; offline, with the epochs: ``F 2000, 10 ep.``; T where tuned.
     mode        online | offline.
@@ -36,6 +38,7 @@ class Given:
     deviations  where the code differs from the paper or the official code.
     """
 
+    kind: str
     source: str
     short: str
     mode: str
@@ -59,12 +62,14 @@ def given(about: Mapping[str, Any]) -> Given:
     config = _config(about.get("config", ""))
     offline = about["mode"] == "offline"
     epochs = _passes(int(about["epochs"]), config) if offline else 0
-    source, code = _source(about, config)
+    kind = _kind(about, config)
+    source, code = _source(about, config, kind)
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
     base = str(about["base"])
     chosen = about.get("chosen") or installed.settings_from(base)
     tuned = _is_tuned(chosen, str(about.get("dataset", "")))
     return Given(
+        kind=kind,
         source=source,
         short=", ".join(filter(None, (code, passes, "T" if tuned else ""))) or "–",
         mode=str(about["mode"]),
@@ -113,17 +118,22 @@ def _is_tuned(chosen: str, dataset: str) -> bool:
     return any(match is None or match[1] == dataset for match in named)
 
 
-def _source(about: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str]:
+def _kind(about: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Which source data. A cell that did not run does not say it, so its class does."""
+    kind = str(about.get("source_data", ""))
+    if kind or about.get("measured", True):
+        return kind
+    declared = installed.source_data(str(config.get("host") or about["base"]))
+    return UNKNOWN if declared is None else declared
+
+
+def _source(about: Mapping[str, Any], config: Mapping[str, Any], kind: str) -> tuple[str, str]:
     """(in words, in short)"""
-    kind = about.get("source_data", "")
     if used := str(about.get("source_used", "")):  # e.g. features (10,000 images); channels (2,000 images)
         counts = [int(count.replace(",", "")) for count in re.findall(r"\(([\d,]+) images\)", used)]
         return used, f"{_KINDS.get(kind, kind)} {_brief(max(counts, default=0))}".strip()
-    if not kind and not about.get("measured", True):  # a cell that did not run does not say it
-        declared = installed.source_data(str(config.get("host") or about["base"]))
-        if declared is None:
-            return "n/a", "n/a"
-        kind = declared
+    if kind == UNKNOWN:
+        return UNKNOWN, UNKNOWN
     if not kind:
         return "nothing", ""
     set_to = [config[name] for name in _COUNTS if name in config]

@@ -233,3 +233,19 @@ def test_report_writes_it(
     html = (tmp_path / "results" / "report" / page.NAME).read_text()
     assert "62.5" in html
     assert "increase over Source" not in html
+
+
+def test_intervals_and_tests_have_columns_where_there_are_any(html: str) -> None:
+    without = page.html(Report(cells(("source", "tent"), ("cct",))))
+    for text in ("95 % interval", "W/T/L", "Paired test"):
+        assert text in html
+        assert text not in without
+
+
+def test_a_method_that_could_not_run_is_found_by_the_source_data_it_needs() -> None:
+    held = cells(("source", "tent", "quantile"), ("cct",))
+    held = spoil(held, "n/a", "no batch norm", method="quantile")
+    held.loc[held["method"] == "quantile", "source_data"] = ""
+    (means,) = (t for t in Rows(page.html(Report(held))).tables if t["about"].get("data-detail") == "mean")
+    found = {about["data-text"].split()[-1]: about["data-source"] for about, _ in means["rows"][1:]}
+    assert found == {"source": "none", "tent": "none", "quantile": "features"}

@@ -73,7 +73,7 @@ def lines(chosen: Selected) -> list[Line]:
 
 def source_data(row: Row) -> str:
     """``features``, ``images``, ``statistics`` or ``none``."""
-    return str(row.about["source_data"]) or NO_SOURCE
+    return given(row.about).kind or NO_SOURCE
 
 
 def floor(table: Table) -> float:
@@ -116,8 +116,10 @@ def title(tables: Sequence[Table]) -> str:
 
 
 def several(listed: Sequence[Line]) -> Mapping[str, bool]:
-    """Which columns have more than one value."""
+    """Which columns the means have: datasets and seeds where there are several, tests where there are any."""
     return {
+        "intervals": any(not math.isnan(line.finding.interval[0]) for line in listed),
+        "tests": any(line.finding.record or not math.isnan(line.finding.p_source) for line in listed),
         "dataset": len({line.table.heading for line in listed}) > 1,
         "seeds": any(line.row.about["seeds"] > 1 for line in listed),
     }
