@@ -432,9 +432,9 @@ def test_a_fault_is_found(
 ) -> None:
     if method.needs.norm_layers:
         monkeypatch.setattr("ttabench.conformance.nets", nets)
-    found = failed(method)
-    assert set(found) == {OF[name] for name in expected}, found
-    assert all(found.values())
+    result = failed(method)
+    assert set(result) == {OF[name] for name in expected}, result
+    assert all(result.values())
 
 
 class KeepsTheLatest(Sound):
@@ -544,18 +544,18 @@ class CrashesInSetup(Sound):
 
 
 def test_probabilities_are_not_logits() -> None:
-    found = failed(ReturnsProbabilities)
-    assert "returns probabilities" in found["logits have their shape, are finite and detached"]
+    result = failed(ReturnsProbabilities)
+    assert "returns probabilities" in result["logits have their shape, are finite and detached"]
 
 
 def test_layers_left_in_train_mode_are_found() -> None:
-    found = failed(StaysInTrainMode)
-    assert "in train mode" in found["layers stay in the mode that prepare() left them in"]
+    result = failed(StaysInTrainMode)
+    assert "in train mode" in result["layers stay in the mode that prepare() left them in"]
 
 
 def test_a_method_that_imports_the_datasets_while_it_runs_is_found() -> None:
-    found = failed(ReadsTheDatasets)["reaches for no dataset, label or score"]
-    assert "imports ttabench.data.catalog while it runs" in found
+    result = failed(ReadsTheDatasets)["reaches for no dataset, label or score"]
+    assert "imports ttabench.data.catalog while it runs" in result
 
 
 def test_a_crash_in_setup_is_said_once() -> None:

@@ -18,8 +18,8 @@ LONGEST = 40  # lines that a complete method may take
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    return str(found)
+    (result,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    return str(result)
 
 
 @pytest.fixture(scope="module")

@@ -41,13 +41,13 @@ def reachable(thing: Any, seen: set[int]) -> Iterator[Any]:
 def leads_to_labels(thing: Any) -> bool:
     """In any order: those of a shuffled stream are labels too."""
     return any(
-        isinstance(found, Labelled)
+        isinstance(result, Labelled)
         or (
-            isinstance(found, np.ndarray | Tensor)
-            and found.shape == LABELS.shape
-            and np.array_equal(np.sort(np.asarray(found)), np.sort(LABELS))
+            isinstance(result, np.ndarray | Tensor)
+            and result.shape == LABELS.shape
+            and np.array_equal(np.sort(np.asarray(result)), np.sort(LABELS))
         )
-        for found in reachable(thing, set())
+        for result in reachable(thing, set())
     )
 
 

@@ -42,8 +42,8 @@ def test_a_method_with_a_stored_state_goes_on_as_the_one_it_was_stored_from(name
         assert difference(before, snapshot(resumed)) == "", net
 
         goes_on = [Run(m, copy.deepcopy(case.stream[2:]), seed=8) for m in (method, resumed)]
-        for expected, found in zip(goes_on[0].logits, goes_on[1].logits, strict=True):
-            assert torch.equal(expected, found), net
+        for expected, result in zip(goes_on[0].logits, goes_on[1].logits, strict=True):
+            assert torch.equal(expected, result), net
         assert difference(snapshot(method), snapshot(resumed)) == "", net
         resumed.reset()
         assert difference(snapshot(case.fresh(), ("_prepared", "counts")), snapshot(resumed)) == "", net

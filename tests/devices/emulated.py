@@ -121,9 +121,9 @@ class Emulated:
         """Optimisers and gradient clipping group tensors by device in C++, which does not know of marks."""
 
         def grouped(lists: list[list[Tensor | None]], with_indices: bool = False) -> Any:
-            found = group(lists, with_indices)
+            result = group(lists, with_indices)
             named = {}
-            for (device, dtype), value in found.items():
+            for (device, dtype), value in result.items():
                 first = next((t for t in value[0][0] if t is not None), None)
                 named[DEVICE if first is not None and self.on_device(first) else device, dtype] = value
             return named
@@ -133,9 +133,9 @@ class Emulated:
     # ---- what Python code calls
 
     def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        own = args[0] if args and isinstance(args[0], Tensor) else None
-        if own is not None and func in _ON_TENSORS:
-            return _ON_TENSORS[func](self, func, own, args[1:], kwargs)
+        ours = args[0] if args and isinstance(args[0], Tensor) else None
+        if ours is not None and func in _ON_TENSORS:
+            return _ON_TENSORS[func](self, func, ours, args[1:], kwargs)
         if func in CHECKED_ON_THE_CPU_ONLY:
             with self._quietly():
                 return self._plain(func, args, kwargs)
@@ -261,12 +261,12 @@ class _Move(torch.autograd.Function):
 # ---- functions of tensors that know about devices
 
 
-def _device(emulated: Emulated, func: Any, own: Tensor, args: Any, kwargs: Any) -> torch.device:
-    return DEVICE if emulated.on_device(own) else torch.device("cpu")
+def _device(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: Any) -> torch.device:
+    return DEVICE if emulated.on_device(ours) else torch.device("cpu")
 
 
-def _to(emulated: Emulated, func: Any, own: Tensor, args: Any, kwargs: Any) -> Tensor:
-    here = emulated.on_device(own)
+def _to(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: Any) -> Tensor:
+    here = emulated.on_device(ours)
     other = kwargs.get("other", args[0] if args else None)
     if isinstance(other, Tensor):
         device, dtype = _device(emulated, func, other, (), {}), other.dtype
@@ -274,51 +274,51 @@ def _to(emulated: Emulated, func: Any, own: Tensor, args: Any, kwargs: Any) -> T
     else:
         device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
     if device is not None and here != _is_device(device):
-        own = emulated.move(own, not here)
-    if dtype is not None and dtype != own.dtype:
-        own = func(own, dtype)
-    return own if layout is None else own.contiguous(memory_format=layout)
+        ours = emulated.move(ours, not here)
+    if dtype is not None and dtype != ours.dtype:
+        ours = func(ours, dtype)
+    return ours if layout is None else ours.contiguous(memory_format=layout)
 
 
-def _numpy(emulated: Emulated, func: Any, own: Tensor, args: Any, kwargs: Any) -> Any:
-    if emulated.on_device(own):
+def _numpy(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: Any) -> Any:
+    if emulated.on_device(ours):
         raise TypeError("can't convert a device tensor to numpy; use Tensor.cpu() first")
-    return func(own, *args, **kwargs)
+    return func(ours, *args, **kwargs)
 
 
-def _read(emulated: Emulated, func: Any, own: Tensor, args: Any, kwargs: Any) -> Any:
-    if emulated.on_device(own):
+def _read(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: Any) -> Any:
+    if emulated.on_device(ours):
         emulated._wait(func.__name__)
     with emulated._quietly():
-        return func(own, *args, **kwargs)
+        return func(ours, *args, **kwargs)
 
 
-def _deepcopy(emulated: Emulated, func: Any, own: Tensor, args: Any, kwargs: Any) -> Tensor:
-    here = emulated.on_device(own)
+def _deepcopy(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: Any) -> Tensor:
+    here = emulated.on_device(ours)
     with emulated._quietly():  # storages are copied by hand, past their marks
-        out: Tensor = func(own, *args, **kwargs)
+        out: Tensor = func(ours, *args, **kwargs)
     emulated.mark(out, here)
     if out.grad is not None:
         emulated.mark(out.grad, here)
     return out
 
 
-def _new_tensor(emulated: Emulated, func: Any, own: Tensor, args: Any, kwargs: Any) -> Tensor:
+def _new_tensor(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: Any) -> Tensor:
     device = kwargs.pop("device", None)
-    out: Tensor = func(own, *args, **kwargs)
-    emulated.mark(out, emulated.on_device(own) if device is None else _is_device(device))
+    out: Tensor = func(ours, *args, **kwargs)
+    emulated.mark(out, emulated.on_device(ours) if device is None else _is_device(device))
     return out
 
 
 _ON_TENSORS: dict[Any, Callable[..., Any]] = {
     Tensor.device.__get__: _device,  # type: ignore[attr-defined]
-    Tensor.is_cuda.__get__: lambda e, f, own, *_: e.on_device(own),  # type: ignore[attr-defined]
-    Tensor.is_cpu.__get__: lambda e, f, own, *_: not e.on_device(own),  # type: ignore[attr-defined]
-    Tensor.get_device: lambda e, f, own, *_: 0 if e.on_device(own) else -1,
+    Tensor.is_cuda.__get__: lambda e, f, ours, *_: e.on_device(ours),  # type: ignore[attr-defined]
+    Tensor.is_cpu.__get__: lambda e, f, ours, *_: not e.on_device(ours),  # type: ignore[attr-defined]
+    Tensor.get_device: lambda e, f, ours, *_: 0 if e.on_device(ours) else -1,
     Tensor.to: _to,
-    Tensor.cpu: lambda e, f, own, *_: _to(e, Tensor.to, own, ("cpu",), {}),
-    Tensor.cuda: lambda e, f, own, *_: _to(e, Tensor.to, own, ("cuda",), {}),
-    Tensor.type_as: lambda e, f, own, args, kwargs: _to(e, Tensor.to, own, args, {}),
+    Tensor.cpu: lambda e, f, ours, *_: _to(e, Tensor.to, ours, ("cpu",), {}),
+    Tensor.cuda: lambda e, f, ours, *_: _to(e, Tensor.to, ours, ("cuda",), {}),
+    Tensor.type_as: lambda e, f, ours, args, kwargs: _to(e, Tensor.to, ours, args, {}),
     Tensor.numpy: _numpy,
     Tensor.__array__: _numpy,
     Tensor.tolist: _read,

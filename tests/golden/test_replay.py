@@ -213,11 +213,11 @@ def test_a_wrong_number_of_steps_fails_though_the_probabilities_are_close(folder
     method.prepare()
     with torch.no_grad():
         runs = [method.iterate(x) for x in trace.batches(torch.float64)]
-    found = torch.cat([log_z for log_z, _ in runs]).exp().numpy()
+    result = torch.cat([log_z for log_z, _ in runs]).exp().numpy()
     meta = {"method": "lame", "affinity": "linear", "knn": 5, "max_steps": 100, "bound_lambda": 1}
     for more, status in ((0, "ok"), (1, "FAIL")):
         steps = np.array([steps + more for _, steps in runs])
-        rewrite(folder, "lame-wide-A", f64_logits=found, f64_iterations=steps, iterations=steps, **meta)
+        rewrite(folder, "lame-wide-A", f64_logits=result, f64_iterations=steps, iterations=steps, **meta)
         verdict = judge(Folder(folder).trace("lame-wide-A"), float32=False)
         assert verdict.status == status
         assert ("iterations differ" in verdict.reason) is bool(more)
@@ -260,9 +260,9 @@ def test_recorded_masks_may_come_in_any_order(folder: Path) -> None:
         folder, "cotta-wide-A", mask_order=np.array(list(masks)),
         mask_bits=np.packbits(bits), mask_total=np.array(len(bits)),
     )  # fmt: skip
-    found = recorded_masks(Folder(folder).trace("cotta-wide-A"), {"net.a": 6, "net.b": 5})
+    result = recorded_masks(Folder(folder).trace("cotta-wide-A"), {"net.a": 6, "net.b": 5})
     for name, drawn in masks.items():
-        assert np.array_equal(list(found[f"net.{name}"]), drawn)
+        assert np.array_equal(list(result[f"net.{name}"]), drawn)
 
 
 def test_t3a_keeps_all_supports_where_filter_k_is_negative(folder: Path) -> None:

@@ -77,11 +77,11 @@ def with_correctness(
     """
     rng = np.random.default_rng(8)
     hard = rng.standard_normal(images)
-    own = {corruption: rng.standard_normal(images) for corruption in sorted(set(frame["corruption"]))}
+    ours = {corruption: rng.standard_normal(images) for corruption in sorted(set(frame["corruption"]))}
     packed, accuracies = [], []
     for method, corruption in frame[["method", "corruption"]].itertuples(index=False):
         shift = 0.5 + (better or {}).get(method, 0.0)
-        right = hard + own[corruption] + 0.3 * rng.standard_normal(images) + shift > 0
+        right = hard + ours[corruption] + 0.3 * rng.standard_normal(images) + shift > 0
         packed.append(np.packbits(right).tobytes())
         accuracies.append(100 * float(right.mean()))
     return frame.assign(correct=packed, accuracy=accuracies, n_images=images)

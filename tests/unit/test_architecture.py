@@ -15,23 +15,23 @@ OURS = ("ttabench", "ttabench_methods", "ttabench_reports")
 
 def imports(file: Path) -> set[str]:
     """Absolute names of our own modules that a file imports anywhere."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             if node.level:  # a package's own files
                 assert node.level == 1, file
                 continue
             inside = node.module in OURS  # from ttabench import nn
-            found |= {f"{node.module}.{a.name}" for a in node.names} if inside else {node.module or ""}
-    return {name for name in found if name.split(".")[0] in OURS}
+            result |= {f"{node.module}.{a.name}" for a in node.names} if inside else {node.module or ""}
+    return {name for name in result if name.split(".")[0] in OURS}
 
 
 def files(folder: str) -> list[Path]:
-    found = sorted((ROOT / folder).rglob("*.py"))
-    assert found
-    return found
+    result = sorted((ROOT / folder).rglob("*.py"))
+    assert result
+    return result
 
 
 def test_cell_and_protocol_import_nothing_of_ours() -> None:
@@ -101,17 +101,17 @@ LAYERS = (
 
 def modules() -> dict[str, Path]:
     """The modules of the core, by name."""
-    found = {}
+    result = {}
     for file in files("ttabench"):
         name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-        found[name.removesuffix(".__init__")] = file
-    return found
+        result[name.removesuffix(".__init__")] = file
+    return result
 
 
 def arrows() -> dict[str, set[str]]:
     """Module → modules of the core that it imports, also inside functions; not those for types only."""
     known = modules()
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, file in known.items():
         targets: set[str] = set()
         queue: list[ast.AST] = [ast.parse(file.read_text())]
@@ -126,18 +126,18 @@ def arrows() -> dict[str, set[str]]:
                 targets |= inner & known.keys() or {node.module or ""}
             else:
                 queue += ast.iter_child_nodes(node)
-        found[name] = (targets & known.keys()) - {name, "ttabench"}
-    return found
+        result[name] = (targets & known.keys()) - {name, "ttabench"}
+    return result
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Every circle that a walk along the arrows closes, as the modules on it."""
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     done: set[str] = set()
 
     def walk(name: str, path: list[str]) -> None:
         if name in path:
-            found.append(path[path.index(name) :])
+            result.append(path[path.index(name) :])
         elif name not in done:
             for target in sorted(graph[name]):
                 walk(target, [*path, name])
@@ -145,22 +145,22 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
     for name in sorted(graph):
         walk(name, [])
-    return found
+    return result
 
 
 def climbs(graph: dict[str, set[str]]) -> list[str]:
     """Imports from a layer below into one above it, and modules without a layer."""
     level = {name: i for i, layer in enumerate(LAYERS) for name in layer}
-    found = []
+    result = []
     for name, targets in sorted(graph.items()):
-        own = name.partition(".")[2].partition(".")[0]
-        if own and own not in level:
-            found.append(f"{name} has no layer")
+        ours = name.partition(".")[2].partition(".")[0]
+        if ours and ours not in level:
+            result.append(f"{name} has no layer")
         for target in sorted(targets):
             other = target.partition(".")[2].partition(".")[0]
-            if own and own != other and level.get(own, 99) < level.get(other, 99):
-                found.append(f"{name} → {target}")
-    return found
+            if ours and ours != other and level.get(ours, 99) < level.get(other, 99):
+                result.append(f"{name} → {target}")
+    return result
 
 
 def test_imports_go_down_the_layers_and_never_in_a_circle() -> None:

@@ -140,7 +140,7 @@ def test_an_epoch_is_the_difference_to_twice_as_many() -> None:
     network = classifier("resnet18", width=8)
     adapter = prepared(case, network)
     assert not isinstance(adapter, str)
-    found = speed(case, adapter, network, images(BATCH), lambda works: [(5.0, 2.0, 8.0)])
-    assert found.ratio == 1.5
-    assert found.adapter == case.epochs * BATCH / 3
-    assert found.floor == case.epochs * BATCH / 2
+    result = speed(case, adapter, network, images(BATCH), lambda works: [(5.0, 2.0, 8.0)])
+    assert result.ratio == 1.5
+    assert result.adapter == case.epochs * BATCH / 3
+    assert result.floor == case.epochs * BATCH / 2

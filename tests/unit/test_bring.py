@@ -125,9 +125,9 @@ SAVERS: dict[str, Callable[[dict[str, Tensor], Path], object]] = {
 def test_weights_are_read_from_every_usual_file(name: str, tmp_path: Path) -> None:
     wanted = small().net.state_dict()
     SAVERS[name](wanted, tmp_path / name)
-    found = read_weights(tmp_path / name)
-    assert found.keys() == wanted.keys()
-    assert all(torch.equal(found[k], wanted[k]) for k in wanted)
+    result = read_weights(tmp_path / name)
+    assert result.keys() == wanted.keys()
+    assert all(torch.equal(result[k], wanted[k]) for k in wanted)
 
 
 class Hostile:

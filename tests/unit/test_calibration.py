@@ -34,20 +34,20 @@ def test_the_edges_0_and_1_are_in_the_first_and_last_bin() -> None:
 
 
 def test_a_cell_has_the_softmax_probability_of_its_predictions() -> None:
-    found = evaluate(Source(Classifier.wrap(Reads()), Source.Config()), data(8), Protocol(batch_size=4), 0)
+    result = evaluate(Source(Classifier.wrap(Reads()), Source.Config()), data(8), Protocol(batch_size=4), 0)
     expected = float(torch.eye(CLASSES)[0].softmax(0)[0])  # Reads has logit 1 for the class, else 0
     k = int(np.ceil(expected * BINS)) - 1
-    assert found.calibration["count"][k] == found.calibration["correct"][k] == 8
-    assert np.isclose(found.calibration["confidence"][k], 8 * expected, atol=1e-3)
+    assert result.calibration["count"][k] == result.calibration["correct"][k] == 8
+    assert np.isclose(result.calibration["confidence"][k], 8 * expected, atol=1e-3)
 
 
 def test_held_out_images_alone_are_counted() -> None:
     method = Source(Classifier.wrap(Reads()), Source.Config())
-    found = evaluate(method, data(8), Protocol(batch_size=4, held_out=0.5), 0)
-    assert sum(found.calibration["count"]) == 4
+    result = evaluate(method, data(8), Protocol(batch_size=4, held_out=0.5), 0)
+    assert sum(result.calibration["count"]) == 4
 
 
 def test_with_scored_classes_the_probability_is_among_them() -> None:
     method = Source(Classifier.wrap(Reads()), Source.Config())
-    found = evaluate(method, data(8), Protocol(batch_size=4), 0, scored_classes=[2])
-    assert found.calibration["count"][-1] == 8
+    result = evaluate(method, data(8), Protocol(batch_size=4), 0, scored_classes=[2])
+    assert result.calibration["count"][-1] == 8

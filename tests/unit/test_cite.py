@@ -51,7 +51,7 @@ def test_every_preprint_that_we_cite_has_its_number() -> None:
     papers = {cls.paper for cls in methods().values() if cls.paper}
     assert papers
     for one in papers:
-        found = rows(one.bibtex())
-        assert found["title"] == one.title
-        assert ("eprint" in found) == (one.venue == "arXiv"), one.key
+        result = rows(one.bibtex())
+        assert result["title"] == one.title
+        assert ("eprint" in result) == (one.venue == "arXiv"), one.key
         assert one.venue.lower() != "preprint", one.key

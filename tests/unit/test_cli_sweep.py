@@ -304,12 +304,14 @@ def test_continual_state_survives_and_the_history_is_part_of_the_cell(
         return torch.eye(10)[[self.batches - 1]].expand(len(x), -1)
 
     monkeypatch.setattr(Tent, "adapt", counting)
-    found = {}
+    actual = {}
     for reset in ("per_corruption", "continual"):
         ttabench("sweep", *SMALL, *HERE, "--batch-size", "10", "--reset", reset, "--out", tmp_path / reset)
         records = Store.at(tmp_path / reset).latest().values()
-        found[reset] = {r.result.cell.corruption: r.result for r in records if r.result.cell.method == "tent"}
-    fresh, worn = found["per_corruption"], found["continual"]
+        actual[reset] = {
+            r.result.cell.corruption: r.result for r in records if r.result.cell.method == "tent"
+        }
+    fresh, worn = actual["per_corruption"], actual["continual"]
     assert fresh["fog"].correct == worn["fog"].correct == fresh["snow"].correct
     assert fresh["snow"].correct != worn["snow"].correct
     assert worn["snow"].cell.history == ("fog-5",)

@@ -155,9 +155,9 @@ class Point:
 def test_the_installed_packages_are_not_looked_through_again_for_a_method_that_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = registry.method("tent")
+    actual = registry.method("tent")
     monkeypatch.setattr(registry.metadata, "entry_points", lambda group: pytest.fail("looked through again"))
-    assert registry.method("tent") is found
+    assert registry.method("tent") is actual
 
 
 def test_a_broken_plugin_is_warned_about_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,9 +165,9 @@ def test_a_broken_plugin_is_warned_about_and_left_out(monkeypatch: pytest.Monkey
     broken = Point("broken", "elsewhere:Broken", "elsewhere")
     monkeypatch.setattr(registry, "entry_points", lambda group: {**real, "broken": broken})
     with pytest.warns(UserWarning, match="'broken' of package elsewhere cannot be imported"):
-        found = registry.methods()
-    assert "tent" in found
-    assert "broken" not in found
+        actual = registry.methods()
+    assert "tent" in actual
+    assert "broken" not in actual
 
 
 def test_two_packages_may_not_claim_one_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,13 +58,13 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return folder(tmp_path / "before", right), folder(tmp_path / "after", worse)
 
 
-def keys(found: Any) -> dict[str, tuple[str, str]]:
-    return {one.key: (one.before, one.after) for one in found}
+def keys(result: Any) -> dict[str, tuple[str, str]]:
+    return {one.key: (one.before, one.after) for one in result}
 
 
 def test_equal_cards_do_not_differ(runs: tuple[Path, Path]) -> None:
-    found = diff(*runs)
-    assert (found.differences, found.matched, found.differs) == ((), 5, False)
+    result = diff(*runs)
+    assert (result.differences, result.matched, result.differs) == ((), 5, False)
     assert compare(*runs).causes == ()
 
 
@@ -101,12 +101,12 @@ def test_source_settings_and_keys_of_later_versions(runs: tuple[Path, Path]) -> 
         record["drivers"] = {"cudnn": {"version": "9"}}
 
     edited(after, later)
-    found = keys(diff(before, after).differences)
-    assert found["source"][1] == "a" * 64
-    assert found["config.lr"] == ("0.001", "0.002")
-    assert found["temperature"] == ("not recorded", "4")
-    assert found["drivers.cudnn.version"] == ("not recorded", "9")
-    assert len(found) == 4
+    result = keys(diff(before, after).differences)
+    assert result["source"][1] == "a" * 64
+    assert result["config.lr"] == ("0.001", "0.002")
+    assert result["temperature"] == ("not recorded", "4")
+    assert result["drivers.cudnn.version"] == ("not recorded", "9")
+    assert len(result) == 4
 
 
 def test_the_modules_that_changed_are_named(runs: tuple[Path, Path]) -> None:
@@ -118,16 +118,16 @@ def test_the_modules_that_changed_are_named(runs: tuple[Path, Path]) -> None:
         record["modules"][changed[0]] = "0" * 16
 
     edited(after, newer, "code")
-    (found,) = diff(before, after).differences
-    assert (found.key, found.after) == (f"modules.{changed[0]}", "0" * 16)
-    assert f"{changed[0]}: " in str(found)
+    (result,) = diff(before, after).differences
+    assert (result.key, result.after) == (f"modules.{changed[0]}", "0" * 16)
+    assert f"{changed[0]}: " in str(result)
 
 
 def test_another_protocol_is_a_difference_not_other_cells(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = folder(tmp_path / "other", draw(), protocol=Protocol(batch_size=64))
-    found = diff(runs[0], other)
-    assert keys(found.differences) == {"protocol.batch_size": ("200", "64")}
-    assert (found.matched, found.only_first, found.only_second) == (5, 0, 0)
+    result = diff(runs[0], other)
+    assert keys(result.differences) == {"protocol.batch_size": ("200", "64")}
+    assert (result.matched, result.only_first, result.only_second) == (5, 0, 0)
 
 
 def test_a_csv_is_compared_by_what_it_holds(runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_an_alarm_in_a_table_is_an_outcome_and_no_cause(runs: tuple[Path, Path])
 def test_cells_of_one_side_are_counted(tmp_path: Path) -> None:
     right = draw()
     fewer = {key: bits for key, bits in right.items() if key[0] != "fog"}
-    found = diff(folder(tmp_path / "a", right), folder(tmp_path / "b", fewer))
-    assert (found.matched, found.only_first, found.only_second) == (4, 1, 0)
-    assert found.differs
+    result = diff(folder(tmp_path / "a", right), folder(tmp_path / "b", fewer))
+    assert (result.matched, result.only_first, result.only_second) == (4, 1, 0)
+    assert result.differs
 
 
 def test_a_difference_says_where_it_is_unless_it_is_everywhere() -> None:
@@ -187,14 +187,14 @@ def broken() -> Any:
 
 
 def test_json_says_all_of_it() -> None:
-    found = json.loads(as_json(broken()), parse_constant=lambda word: pytest.fail(word))
-    assert found["failed"] is True
-    assert found["counts"] == {
+    result = json.loads(as_json(broken()), parse_constant=lambda word: pytest.fail(word))
+    assert result["failed"] is True
+    assert result["counts"] == {
         "same": 13, "moved": 0, "chance": 0, "fell": 15, "lost": 1, "gained": 0, "missing": 1, "new": 0,
     }  # fmt: skip
-    assert len(found["cells"]) == 17
-    assert {row["verdict"] for row in found["means"]} == {"fell", "same"}
-    assert found["bounds"] == {"max_drop": 1.0, "max_mean_drop": 0.3, "alpha": 0.05}
+    assert len(result["cells"]) == 17
+    assert {row["verdict"] for row in result["means"]} == {"fell", "same"}
+    assert result["bounds"] == {"max_drop": 1.0, "max_mean_drop": 0.3, "alpha": 0.05}
 
 
 def test_annotations_are_one_line_each_and_escaped() -> None:

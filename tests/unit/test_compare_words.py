@@ -145,11 +145,11 @@ def test_warnings_and_causes_are_a_line_each() -> None:
 
 def test_a_long_list_is_cut_with_the_number_of_the_rest() -> None:
     frame = cells(("tent",), ("cct",), accuracy=lambda row: 75.0)
-    gone = frame[~frame["corruption"].isin(("fog", "snow", "frost"))]
-    shown = text(render(compare(frame, gone), limit=2))
+    removed = frame[~frame["corruption"].isin(("fog", "snow", "frost"))]
+    shown = text(render(compare(frame, removed), limit=2))
     at = shown.index("Missing cells: 3")
     assert shown[at + 3] == "  … and 1 more"
-    assert "  … and 1 more" not in text(render(compare(frame, gone), limit=3))
+    assert "  … and 1 more" not in text(render(compare(frame, removed), limit=3))
     fallen = frame.assign(accuracy=70.0)
     shown = [line.strip() for line in text(render(compare(frame, fallen), limit=4))]
     assert "… and 11 more" in shown
@@ -288,8 +288,8 @@ def test_junit_word_by_word() -> None:
 
 def test_junit_has_a_suite_for_each_architecture_and_dataset_with_its_own_cells() -> None:
     frame = cells(("tent",), ("cct", "resnet18"), datasets=("a", "b"), severities=(1, 5))
-    gone = frame[~where(frame, arch="cct", dataset="b", severity=5, corruption="fog")]
-    root = ElementTree.fromstring(junit(compare(frame, gone)))
+    removed = frame[~where(frame, arch="cct", dataset="b", severity=5, corruption="fog")]
+    root = ElementTree.fromstring(junit(compare(frame, removed)))
     failures = {suite.get("name"): suite.get("failures") for suite in root}
     assert failures == {"cct on a": "0", "resnet18 on a": "0", "cct on b": "1", "resnet18 on b": "0"}
     assert list(failures) == ["cct on a", "resnet18 on a", "cct on b", "resnet18 on b"]
@@ -368,8 +368,8 @@ def test_modules_say_more_than_the_hash_of_all() -> None:
 
 
 def test_a_difference_in_some_cells_of_a_place_names_the_place() -> None:
-    (found,) = differences([(A, {"x": 1}, {"x": 2}), (A, {"x": 1}, {"x": 1})])
-    assert (found.cells, found.of, found.places) == (1, 2, (A,))
+    (result,) = differences([(A, {"x": 1}, {"x": 2}), (A, {"x": 1}, {"x": 1})])
+    assert (result.cells, result.of, result.places) == (1, 2, (A,))
 
 
 # ---- two folders
@@ -382,21 +382,23 @@ def right(*names: str) -> dict[tuple[str, int], Any]:
 def test_a_diff_in_words(tmp_path: Path) -> None:
     one = folder(tmp_path / "one", right("fog", "snow"))
     other = folder(tmp_path / "other", right("fog", "frost", "pixelate"), checkpoint="d" * 64)
-    found = diff(one, str(other))
-    assert found.names == (str(one), str(other))
-    assert text(render_diff(found)) == [
+    result = diff(one, str(other))
+    assert result.names == (str(one), str(other))
+    assert text(render_diff(result)) == [
         "  weights: cccccccc → dddddddd", f"1 cells in both; 1 only in {one}; 2 only in {other}."
     ]  # fmt: skip
-    assert json.loads(diff_json(found)) == {
+    assert json.loads(diff_json(result)) == {
         "names": [str(one), str(other)], "matched": 1, "only_first": 1, "only_second": 2,
         "differences": [
             {"key": "checkpoint", "before": "c" * 64, "after": "d" * 64, "cells": 1, "of": 1, "places": []}
         ],
     }  # fmt: skip
-    assert diff_json(found).startswith('{\n "names"')
-    apart = diff(one, folder(tmp_path / "apart", right("pixelate")))
-    assert text(render_diff(apart)) == [f"0 cells in both; 2 only in {one}; 1 only in {tmp_path / 'apart'}."]
-    assert apart.differs
+    assert diff_json(result).startswith('{\n "names"')
+    separate = diff(one, folder(tmp_path / "apart", right("pixelate")))
+    assert text(render_diff(separate)) == [
+        f"0 cells in both; 2 only in {one}; 1 only in {tmp_path / 'apart'}."
+    ]
+    assert separate.differs
     assert not diff(one, one).differs
     assert diff(load_frame_of(one), load_frame_of(other)).names == ("the first results", "the second results")
 

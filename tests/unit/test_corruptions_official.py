@@ -141,7 +141,7 @@ def test_no_such_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def statistics_of_made(made: Path) -> dict[str, object]:
     """What a file of reference statistics says of the folder's images: three runs of the recipes."""
     clean = golden.read_mosaic(made / "clean.webp", 32)
-    own = measures.statistics(clean, clean)
+    ours = measures.statistics(clean, clean)
     entries = {}
     for name in ("gaussian_noise", "contrast"):
         recipe, severities = reference(name, procedural_frost_textures()), {}
@@ -151,22 +151,22 @@ def statistics_of_made(made: Path) -> dict[str, object]:
             for seed in (1, 2, 3):
                 rng = np.random.RandomState(seed)
                 runs.append(measures.statistics(np.stack([recipe(i, severity, rng) for i in clean]), clean))
-            mean = {key: np.mean([run[key] for run in runs], axis=0) for key in own}
-            pooled.append({key: np.std([run[key] for run in runs], axis=0, ddof=1) for key in own})
-            pooled[-1] |= {f"{key} relative": pooled[-1][key] / np.abs(mean[key]) for key in own}
+            mean = {key: np.mean([run[key] for run in runs], axis=0) for key in ours}
+            pooled.append({key: np.std([run[key] for run in runs], axis=0, ddof=1) for key in ours})
+            pooled[-1] |= {f"{key} relative": pooled[-1][key] / np.abs(mean[key]) for key in ours}
             severities[str(severity)] = {"value": plain(runs[0]), "seed_mean": plain(mean)}
         entries[name] = {"severity": severities}
         if name == "gaussian_noise":
             root = {key: np.sqrt(np.mean([p[key] ** 2 for p in pooled], axis=0)) for key in pooled[0]}
             entries[name]["pooled_seed_std"] = {
                 key: {"relative": root[f"{key} relative"].tolist(), "absolute": root[key].tolist()}
-                for key in own
+                for key in ours
             }
     bins = [44, 148, 244, 587]
     return {
         "images": {"n": len(clean)},
         "definitions": {"band_bins": bins},
-        "clean": plain(own),
+        "clean": plain(ours),
         "corruptions": entries,
     }
 
@@ -203,7 +203,7 @@ def test_statistics_of_other_draws(
 def test_statistics_keep_parseval() -> None:
     rng = np.random.default_rng(0)
     clean, corrupted = rng.integers(0, 256, (2, 3, 32, 32, 3), dtype=np.uint8)
-    found = measures.statistics(corrupted, clean)
-    total = found["dc_power"] + (found["band_power"] * [44, 148, 244, 587]).sum()
-    assert total / 1024 == pytest.approx(found["mse"], rel=1e-5)
-    assert found["mad"] == pytest.approx(256 / 3, rel=0.02)  # of two independent uniform levels
+    result = measures.statistics(corrupted, clean)
+    total = result["dc_power"] + (result["band_power"] * [44, 148, 244, 587]).sum()
+    assert total / 1024 == pytest.approx(result["mse"], rel=1e-5)
+    assert result["mad"] == pytest.approx(256 / 3, rel=0.02)  # of two independent uniform levels

@@ -45,9 +45,9 @@ def described(content: bytes, mirror: Mirror, file: str = "a.tar", **changes: ob
 def test_a_file_arrives_checked_and_with_progress(mirror: Mirror, tmp_path: Path) -> None:
     mirror.files["a.tar"] = CONTENT
     steps: list[tuple[str, int, int]] = []
-    path, found = download(described(CONTENT, mirror), tmp_path, lambda *step: steps.append(step))
+    path, result = download(described(CONTENT, mirror), tmp_path, lambda *step: steps.append(step))
     assert path.read_bytes() == CONTENT
-    assert found["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+    assert result["sha256"] == hashlib.sha256(CONTENT).hexdigest()
     coming = [done for what, done, _ in steps if what == "downloading a.tar"]
     assert len(coming) > 1
     assert coming == sorted(coming)

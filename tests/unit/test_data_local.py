@@ -45,9 +45,9 @@ def test_a_generated_set_is_what_the_corruption_functions_make(clean: Path, tmp_
     assert (data.test().images == fakes.clean_images(40)).all()
     for corruption in data.corruptions:
         for severity in (1, 5):
-            found = data.corrupted(corruption, severity)
-            assert (found.images == corrupt(fakes.clean_images(40), corruption, severity, seed=0)).all()
-            assert (found.labels == fakes.labels_for(40, 4)).all()
+            result = data.corrupted(corruption, severity)
+            assert (result.images == corrupt(fakes.clean_images(40), corruption, severity, seed=0)).all()
+            assert (result.labels == fakes.labels_for(40, 4)).all()
     assert np.allclose(data.mean, fakes.clean_images(40).mean((0, 1, 2)) / 255, atol=1e-4)
 
 
@@ -260,9 +260,9 @@ def test_classes_are_sorted_whatever_the_file_system_says(
             fakes.write_png(tmp_path / "x" / name / f"{i}.png", np.full((32, 32, 3), 2 * value + i, np.uint8))
     real = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: sorted(real(path), key=lambda e: e.name, reverse=True))
-    found = read_clean(tmp_path / "x")
-    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert found.images[:, 0, 0, 0].tolist() == [4, 5, 0, 1, 2, 3]
+    result = read_clean(tmp_path / "x")
+    assert result.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert result.images[:, 0, 0, 0].tolist() == [4, 5, 0, 1, 2, 3]
 
 
 # ---- arrays in files
@@ -272,9 +272,9 @@ def test_npz_images_are_mapped_where_they_are_stored_plain(tmp_path: Path) -> No
     data = Labelled(fakes.clean_images(5), fakes.labels_for(5, 2))
     for write, mapped in ((np.savez, True), (np.savez_compressed, False)):
         write(tmp_path / "x.npz", images=data.images, labels=data.labels)
-        found = open_npz(tmp_path / "x.npz")
-        assert (found.images == data.images).all()
-        assert (found.images.base is not None and isinstance(found.images.base, np.memmap)) == mapped
+        result = open_npz(tmp_path / "x.npz")
+        assert (result.images == data.images).all()
+        assert (result.images.base is not None and isinstance(result.images.base, np.memmap)) == mapped
 
 
 def test_equal_data_gives_equal_npz_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

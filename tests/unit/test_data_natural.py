@@ -97,11 +97,11 @@ def test_fingerprints_contain_the_new_images(cifar: Path, tmp_path_factory: pyte
 
 
 def test_sound_shifts_are_ok(cifar: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    (found,) = verify_published(fakes.FAKE_CIFAR10_1, cifar)
-    assert (found.level, found.text) == ("ok", "cifar10.1: 30 images of 10 classes, no severities.")
+    (result,) = verify_published(fakes.FAKE_CIFAR10_1, cifar)
+    assert (result.level, result.text) == ("ok", "cifar10.1: 30 images of 10 classes, no severities.")
     root = fakes.make_natural(tmp_path_factory.mktemp("r"), fakes.FAKE_IMAGENET_R, SUBSET)
-    (found,) = verify_published(fakes.FAKE_IMAGENET_R, root, deep=True)
-    assert (found.level, found.text) == ("ok", "imagenet-r: 4 images of 2 classes, no severities.")
+    (result,) = verify_published(fakes.FAKE_IMAGENET_R, root, deep=True)
+    assert (result.level, result.text) == ("ok", "imagenet-r: 4 images of 2 classes, no severities.")
 
 
 def test_deep_compares_the_published_checksums(cifar: Path) -> None:

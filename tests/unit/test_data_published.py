@@ -40,9 +40,9 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
 def test_severity_s_is_rows_s_minus_1_n_to_s_n(cifar: Path, severity: int) -> None:
-    found = CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", severity)
-    assert fakes.stamps(found.images) == [(severity, row, FROST) for row in range(20)]
-    assert (found.labels == fakes.labels_for(20, 10)).all()
+    result = CifarC(fakes.FAKE_CIFAR10, cifar).corrupted("frost", severity)
+    assert fakes.stamps(result.images) == [(severity, row, FROST) for row in range(20)]
+    assert (result.labels == fakes.labels_for(20, 10)).all()
 
 
 def test_the_clean_sets_are_the_batches_in_order(cifar: Path) -> None:
@@ -178,11 +178,11 @@ def test_bar_without_the_clean_images_says_how_to_get_them(tmp_path: Path) -> No
 @pytest.mark.parametrize("severity", [1, 3, 5])
 def test_tiny_severities_and_classes(tiny: Path, severity: int) -> None:
     data = TinyImageNetC(fakes.FAKE_TINY, tiny)
-    found = data.corrupted("frost", severity)
+    result = data.corrupted("frost", severity)
     exact = np.stack([fakes.stamped("frost", severity, row, 64) for row in range(8)])
     # JPEG stores these flat images to within a grey level or two; the stamps are further apart.
-    assert np.abs(found.images.astype(int) - exact).max() <= 3
-    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert np.abs(result.images.astype(int) - exact).max() <= 3
+    assert result.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_tiny_classes_are_sorted_and_not_in_the_order_of_wnids_txt(tiny: Path) -> None:
@@ -199,10 +199,10 @@ def test_tiny_validation_images_get_their_annotated_class(tiny: Path, layout: st
             (val / wnid).mkdir(exist_ok=True)
             (val / "images" / name).rename(val / wnid / name)
         (val / "images").rmdir()
-    found = TinyImageNetC(fakes.FAKE_TINY, tiny).test()
-    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    greens = found.images[:, 32, 32, 1].astype(int)  # the fakes' green is their class
-    assert np.abs(greens - found.labels).max() <= 2
+    result = TinyImageNetC(fakes.FAKE_TINY, tiny).test()
+    assert result.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    greens = result.images[:, 32, 32, 1].astype(int)  # the fakes' green is their class
+    assert np.abs(greens - result.labels).max() <= 2
 
 
 def test_tiny_training_images(tiny: Path) -> None:
@@ -249,8 +249,8 @@ def test_imagenet_images_keep_their_proportions(tmp_path: Path) -> None:
     rows = np.arange(512).repeat(256).reshape(512, 256) // 2
     path = tmp_path / "tall.png"
     fakes.write_png(path, np.repeat(rows[..., None], 3, axis=-1).astype(np.uint8))
-    found = read_image(path, 224, "imagenet")  # its shorter side is 256 already, so this only crops
-    assert (found[..., 0] == rows[144:368, 16:240]).all()
+    result = read_image(path, 224, "imagenet")  # its shorter side is 256 already, so this only crops
+    assert (result[..., 0] == rows[144:368, 16:240]).all()
     small = tmp_path / "small.png"
     fakes.write_png(small, np.zeros((30, 40, 3), np.uint8))
     assert read_image(small, 224, "imagenet").shape == (224, 224, 3)
@@ -410,14 +410,14 @@ def test_published_facts_are_consistent() -> None:
 
 def test_listing_tells_what_is_here(cifar: Path) -> None:
     (cifar / "Tiny-ImageNet-C").mkdir()
-    found = {entry.name: entry for entry in catalog.listing(cifar)}
-    assert found["cifar10-c"].state == "here"
+    result = {entry.name: entry for entry in catalog.listing(cifar)}
+    assert result["cifar10-c"].state == "here"
     folders = (cifar / "CIFAR-10-C", cifar / "cifar-10-batches-py")
-    assert found["cifar10-c"].size == sum(p.stat().st_size for f in folders for p in f.iterdir())
-    assert found["tinyimagenet-c"].state == "partly"
-    assert "tiny-imagenet-200 is missing" in found["tinyimagenet-c"].note
-    assert found["imagenet-c"].state == "not here"
-    assert "66.0 GB to download" in found["imagenet-c"].note
+    assert result["cifar10-c"].size == sum(p.stat().st_size for f in folders for p in f.iterdir())
+    assert result["tinyimagenet-c"].state == "partly"
+    assert "tiny-imagenet-200 is missing" in result["tinyimagenet-c"].note
+    assert result["imagenet-c"].state == "not here"
+    assert "66.0 GB to download" in result["imagenet-c"].note
 
 
 def test_other_sizes_are_other_datasets(cifar: Path) -> None:

@@ -52,9 +52,9 @@ def test_what_python_2_wrote_is_read(tmp_path: Path) -> None:
     # The stream is a real one: numpy itself reads it the same way.
     assert (pickle.loads(raw, encoding="bytes")[b"data"] == data).all()
     (tmp_path / "test_batch").write_bytes(raw)
-    found = read_batches(tmp_path, ("test_batch",), 10)
-    assert (found.images == images).all()
-    assert found.labels.tolist() == [4, 0, 9]
+    result = read_batches(tmp_path, ("test_batch",), 10)
+    assert (result.images == images).all()
+    assert result.labels.tolist() == [4, 0, 9]
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
@@ -65,10 +65,10 @@ def test_what_python_3_wrote_is_read(tmp_path: Path, protocol: int) -> None:
         b"x": np.array([1.5]),
     }
     (tmp_path / "batch").write_bytes(pickle.dumps(content, protocol))
-    found = load_batch(tmp_path / "batch")
-    assert (found["data"] == content[b"data"]).all()
-    assert found["labels"] == [1, 2, 3]
-    assert found["x"].tolist() == [1.5]
+    result = load_batch(tmp_path / "batch")
+    assert (result["data"] == content[b"data"]).all()
+    assert result["labels"] == [1, 2, 3]
+    assert result["x"].tolist() == [1.5]
 
 
 class _Runs:

@@ -48,10 +48,10 @@ def errors(findings: list[Finding]) -> list[str]:
 
 def test_nothing_is_wrong_with_a_sound_set(cifar: Path) -> None:
     steps: list[str] = []
-    found = verify_published(FACTS, cifar, on_progress=lambda what, done, total: steps.append(what))
-    assert is_usable(found)
-    assert [f.level for f in found] == ["ok"]
-    assert found[0].text == (
+    result = verify_published(FACTS, cifar, on_progress=lambda what, done, total: steps.append(what))
+    assert is_usable(result)
+    assert [f.level for f in result] == ["ok"]
+    assert result[0].text == (
         "cifar10-c: 10 classes, 50 training and 40 test images, 19 corruptions at 5 severities."
     )
     assert steps == list(ALL_CORRUPTIONS)
@@ -126,23 +126,23 @@ DEFECTS: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_a_defect_is_found_and_named(cifar: Path, defect: str) -> None:
     spoil, says = DEFECTS[defect]
     spoil(cifar)
-    found = verify_published(FACTS, cifar)
-    assert not is_usable(found)
+    result = verify_published(FACTS, cifar)
+    assert not is_usable(result)
     with pytest.raises(AssertionError, match=says):
-        raise AssertionError(" | ".join(errors(found)))
+        raise AssertionError(" | ".join(errors(result)))
 
 
 def test_missing_extra_corruptions_are_only_a_warning(cifar: Path) -> None:
     (cifar / C / "spatter.npy").unlink()
-    found = verify_published(FACTS, cifar)
-    assert is_usable(found)
-    assert any(f.level == "warning" and "spatter" in f.text for f in found)
+    result = verify_published(FACTS, cifar)
+    assert is_usable(result)
+    assert any(f.level == "warning" and "spatter" in f.text for f in result)
 
 
 def test_deep_compares_with_the_published_checksums(cifar: Path) -> None:
-    found = errors(verify_published(FACTS, cifar, deep=True))
-    assert len(found) == 26  # the fakes are none of the 6 batches, 19 arrays and labels that were published
-    assert all("published is" in text for text in found)
+    result = errors(verify_published(FACTS, cifar, deep=True))
+    assert len(result) == 26  # the fakes are none of the 6 batches, 19 arrays and labels that were published
+    assert all("published is" in text for text in result)
 
 
 def test_every_published_cifar_file_has_a_checksum() -> None:
@@ -168,17 +168,17 @@ def tiny(tmp_path: Path) -> Path:
 
 
 def test_a_sound_tiny(tmp_path: Path) -> None:
-    found = verify_published(fakes.FAKE_TINY, fakes.make_tiny(tmp_path, corruptions=CORRUPTIONS))
-    assert is_usable(found)
-    assert any("4 classes, 8 clean test images, 15 corruptions" in f.text for f in found)
+    result = verify_published(fakes.FAKE_TINY, fakes.make_tiny(tmp_path, corruptions=CORRUPTIONS))
+    assert is_usable(result)
+    assert any("4 classes, 8 clean test images, 15 corruptions" in f.text for f in result)
 
 
 def test_the_frost_defect_names_the_fixed_record(tiny: Path) -> None:
     for i in range(996):
         (tiny / "Tiny-ImageNet-C" / "frost" / "1" / f"n9{i:07}").mkdir()
-    found = errors(verify_published(fakes.FAKE_TINY, tiny))
-    assert "has 1,000 classes instead of 4: this is the first release of Tiny ImageNet-C" in found[0]
-    assert "https://zenodo.org/records/8206060" in found[0]
+    result = errors(verify_published(fakes.FAKE_TINY, tiny))
+    assert "has 1,000 classes instead of 4: this is the first release of Tiny ImageNet-C" in result[0]
+    assert "https://zenodo.org/records/8206060" in result[0]
 
 
 def _an_image(root: Path, corruption: str = "fog", severity: int = 2) -> Path:
@@ -226,9 +226,9 @@ TINY_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_defect_of_a_folder_is_found(tiny: Path, defect: str) -> None:
     spoil, says = TINY_DEFECTS[defect]
     spoil(tiny)
-    found = verify_published(fakes.FAKE_TINY, tiny)
+    result = verify_published(fakes.FAKE_TINY, tiny)
     with pytest.raises(AssertionError, match=says):
-        raise AssertionError(" | ".join(errors(found)))
+        raise AssertionError(" | ".join(errors(result)))
 
 
 def test_deep_decodes_every_image(tiny: Path) -> None:
@@ -244,9 +244,9 @@ def test_deep_decodes_every_image(tiny: Path) -> None:
 def test_imagenet_without_training_images_is_usable(tmp_path: Path) -> None:
     root = fakes.make_imagenet(tmp_path)
     shutil.rmtree(root / "imagenet" / "train")
-    found = verify_published(fakes.FAKE_IMAGENET, root)
-    assert any(f.level == "warning" and "methods that need source images" in f.text for f in found)
-    assert all("has no gaussian_noise" in text for text in errors(found))
+    result = verify_published(fakes.FAKE_IMAGENET, root)
+    assert any(f.level == "warning" and "methods that need source images" in f.text for f in result)
+    assert all("has no gaussian_noise" in text for text in errors(result))
 
 
 # ---- by name
@@ -254,8 +254,8 @@ def test_imagenet_without_training_images_is_usable(tmp_path: Path) -> None:
 
 def test_of_bar_the_clean_images_are_audited(cifar: Path) -> None:
     facts = replace(CIFAR10_C_BAR, test=FACTS.test, train=FACTS.train)
-    (found,) = verify_published(facts, cifar)
-    assert (found.level, "10 corruptions" in found.text) == ("ok", True)
+    (result,) = verify_published(facts, cifar)
+    assert (result.level, "10 corruptions" in result.text) == ("ok", True)
     assert len(errors(verify_published(facts, cifar, deep=True))) == 6  # the fakes have other checksums
     (cifar / FACTS.clean_folder / "data_batch_3").unlink()
     assert not is_usable(verify_published(facts, cifar))
@@ -266,9 +266,9 @@ def test_generated_sets_are_audited_too(tmp_path: Path) -> None:
     folder = generate(tmp_path / "x.npz", root=tmp_path, corruptions=["fog"], workers=0)
     assert [f.level for f in verify("x-c-local", tmp_path)] == ["ok"]
     generate(tmp_path / "x.npz", root=tmp_path, corruptions=["snow"], severities=[4], workers=0)
-    found = verify("x-c-local", tmp_path)
-    assert [f.text for f in found if f.level == "warning"] == ["x-c-local: snow has severity 4 only."]
-    assert is_usable(found)
+    result = verify("x-c-local", tmp_path)
+    assert [f.text for f in result if f.level == "warning"] == ["x-c-local: snow has severity 4 only."]
+    assert is_usable(result)
     np.save(folder / "fog-3.npy", fakes.natural_images(8))
     (folder / "snow-4.npy").unlink()
     assert errors(verify(str(folder))) == [

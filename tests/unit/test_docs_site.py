@@ -33,9 +33,9 @@ def identifiers(page: Path) -> set[str]:
 
 def test_every_command_and_option_has_its_place(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "commands.html").read_text())
-    for verb, found in command().commands.items():
+    for verb, result in command().commands.items():
         assert f"ttabench {verb}" in text
-        for option in found.params:
+        for option in result.params:
             assert all(name in text for name in option.opts if name.startswith("--")), (verb, option.opts)
 
 

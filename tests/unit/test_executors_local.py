@@ -280,11 +280,11 @@ class Prints:
         return "printed"
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(gone: bool) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(closed: bool) -> None:
     reader, writer = os.pipe()
     kept = [os.dup(number) for number in (1, 2)]
-    if gone:
+    if closed:
         os.close(reader)
     try:
         for number in (1, 2):
@@ -295,7 +295,7 @@ def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(gone: bool) ->
             os.dup2(old, number)
             os.close(old)
         os.close(writer)
-        if not gone:
+        if not closed:
             os.close(reader)
     assert output == ["printed"]
 

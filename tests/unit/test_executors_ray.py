@@ -117,10 +117,10 @@ def test_a_sweep_gives_the_numbers_of_local_bit_for_bit_though_a_node_is_killed(
     output = ttabench(*sweep, "--executor", "ray", "--out", ray)
     killer.join()
     assert output.code == 0, output.err
-    expected, found = Store.at(local).latest(), Store.at(ray).latest()
-    assert expected.keys() == found.keys()
+    expected, actual = Store.at(local).latest(), Store.at(ray).latest()
+    assert expected.keys() == actual.keys()
     for cell, record in expected.items():
-        again = found[cell].result
+        again = actual[cell].result
         assert again.status == record.result.status
         assert (again.accuracy, again.correct) == (record.result.accuracy, record.result.correct)
     ids = [record.cell_id for record in Store.at(ray).records()]

@@ -91,8 +91,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def quick(cell: Cell, store: Store, seeds: list[list[int]], pause: float = 1.0) -> list[Unit]:
     begun = tuple(sizes(store.root).items())
     return [
-        Quick(tuple((replace(cell, seed=seed),) for seed in own), store.root, pause=pause, begun=begun)
-        for own in seeds
+        Quick(tuple((replace(cell, seed=seed),) for seed in ours), store.root, pause=pause, begun=begun)
+        for ours in seeds
     ]
 
 
@@ -254,8 +254,8 @@ def test_packs_hold_as_many_cells_each_and_keep_the_order(cell: Cell, tmp_path: 
     for most in (1, 2, 3, 6, 1000):
         packs = slurm.pack(attempts, most)
         assert len(packs) <= most
-        assert [one for own in packs for one in own] == attempts
-    assert [sum(len(one.job.cells) for one in own) for own in slurm.pack(attempts, 3)] == [8, 10, 4]
+        assert [one for ours in packs for one in ours] == attempts
+    assert [sum(len(one.job.cells) for one in ours) for ours in slurm.pack(attempts, 3)] == [8, 10, 4]
     assert len(slurm.pack([Attempt("a job without cells")] * 5000, 1000)) == 1000
 
 
@@ -292,8 +292,8 @@ def test_a_sweep_gives_the_numbers_of_local_and_status_names_its_logs(
     assert ttabench(*sweep, "--workers", "1", "--out", local).code == 0
     output = ttabench(*sweep, "--executor", "slurm", "--workers", "2", "--out", out)
     assert output.code == 0, output.err
-    expected, found = Store.at(local).latest(), Store.at(out).latest()
+    expected, actual = Store.at(local).latest(), Store.at(out).latest()
     assert {cell: record.result.correct for cell, record in expected.items()} == {
-        cell: record.result.correct for cell, record in found.items()
+        cell: record.result.correct for cell, record in actual.items()
     }
     assert f"{out / 'slurm'}, " in ttabench("status", out).out.replace("\n", "")

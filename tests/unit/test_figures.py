@@ -266,10 +266,10 @@ def test_it_fills_a_column_and_its_words_can_be_read(
     for text, box in words:
         assert text.get_fontproperties().get_size_in_points() >= 6, text
         assert Bbox.union([page.padded(1), box]).bounds == page.padded(1).bounds, f"{text} is cut off"
-    apart = [
+    separate = [
         (text, box) for text, box in words if text.get_fontweight() != "bold"
     ]  # not the numbers of classes
-    for (one, here), (other, there) in itertools.combinations(apart, 2):
+    for (one, here), (other, there) in itertools.combinations(separate, 2):
         assert not here.overlaps(there), f"{one} and {other} overlap"
 
 
@@ -290,8 +290,8 @@ def test_two_moons_distance_falls_and_error_does_not() -> None:
     assert falls(course.loss, 0.02)
     assert falls(course.wasserstein, 0.1)
     assert course.mse.min() > 0.9 * course.mse[0]
-    apart = np.linalg.norm(course.corrected[-1][:, None] - course.source[None], axis=2)
-    assert (course.labels[apart.argmin(1)] != course.labels).mean() > 0.95
+    separate = np.linalg.norm(course.corrected[-1][:, None] - course.source[None], axis=2)
+    assert (course.labels[separate.argmin(1)] != course.labels).mean() > 0.95
 
 
 def test_two_moons_from_the_right_side_do_not_swap() -> None:
@@ -299,11 +299,11 @@ def test_two_moons_from_the_right_side_do_not_swap() -> None:
 
 
 def test_the_index_is_the_mean_of_the_unit_vectors() -> None:
-    found = quantile_index.compute()
-    np.testing.assert_allclose(np.linalg.norm(found.units, axis=1), 1)
-    np.testing.assert_allclose(found.units.mean(0), found.index)
-    assert np.linalg.norm(found.index) < 1
-    for x, unit in zip(found.samples, found.units, strict=True):  # from the sample, to the quantile at 0
+    result = quantile_index.compute()
+    np.testing.assert_allclose(np.linalg.norm(result.units, axis=1), 1)
+    np.testing.assert_allclose(result.units.mean(0), result.index)
+    assert np.linalg.norm(result.index) < 1
+    for x, unit in zip(result.samples, result.units, strict=True):  # from the sample, to the quantile at 0
         np.testing.assert_allclose(x + np.linalg.norm(x) * unit, 0, atol=1e-12)
 
 
@@ -341,15 +341,15 @@ def test_tsne_names_every_class_even_where_all_are_mixed() -> None:
     spread = np.ptp(mixed, axis=0)
     places = tsne.name_places(mixed, labels, spread)
     assert list(places) == list(range(10))
-    assert not any(own for _, own in places.values())
+    assert not any(ours for _, ours in places.values())
     at = np.array([at for at, _ in places.values()])
     for here, there in itertools.combinations(at / spread, 2):
         assert np.linalg.norm(here - there) > tsne.GAP  # none upon another
     centres = rng.normal(size=(10, 2)) * 100
     clear = centres[labels] + rng.normal(size=(300, 2))
-    apart = tsne.name_places(clear, labels, np.ptp(clear, axis=0))
-    assert all(own for _, own in apart.values())
-    for label, (where, _) in apart.items():
+    separate = tsne.name_places(clear, labels, np.ptp(clear, axis=0))
+    assert all(ours for _, ours in separate.values())
+    for label, (where, _) in separate.items():
         np.testing.assert_allclose(where, centres[label], atol=1)
 
 
@@ -382,8 +382,8 @@ def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: Workbench)
     track = loss_vs_mse.compute(bench, severity=3, epochs=1)
     method = bench.method(Quantile)
     hazy, clear = (method.model.features(next(iter(bench.images(s, 120)))).double() for s in (3, 0))
-    apart = method.matching.points[:, None].double() - (hazy / method.matching.unit)[None]  # (Q, n, k)
-    index = (apart / apart.norm(dim=2, keepdim=True)).mean(1)
+    separate = method.matching.points[:, None].double() - (hazy / method.matching.unit)[None]  # (Q, n, k)
+    index = (separate / separate.norm(dim=2, keepdim=True)).mean(1)
     loss = (index - method.matching.index).square().sum(1).mean().item()
     assert track.loss[0] == pytest.approx(loss, rel=1e-3)
     assert track.mse[0] == pytest.approx((hazy - clear).square().sum(1).mean().item(), rel=1e-3)
@@ -406,16 +406,16 @@ def test_watching_the_loss_does_not_disturb_it(bench: Workbench, monkeypatch: py
 
 
 def test_tsne_scores_what_it_shows(bench: Workbench) -> None:
-    found = tsne.compute(bench, "15", images=40, epochs=6)
-    assert found.places.shape == (2, 2, 40, 2)
-    assert np.bincount(found.labels).min() > 0
-    raw, corrected = found.accuracy
+    result = tsne.compute(bench, "15", images=40, epochs=6)
+    assert result.places.shape == (2, 2, 40, 2)
+    assert np.bincount(result.labels).min() > 0
+    raw, corrected = result.accuracy
     for severity, accuracy in zip((1, 5), raw, strict=True):
         data = bench.dataset.corrupted("fog", severity)
         assert accuracy == pytest.approx(clean_accuracy(bench.classifier, data))
     assert corrected[1] > raw[1] + 10
     again = tsne.compute(bench, "15", images=40, epochs=6)
-    np.testing.assert_array_equal(found.places, again.places)
+    np.testing.assert_array_equal(result.places, again.places)
 
 
 @pytest.mark.parametrize("wrong", [{"severities": "6"}, {"severities": ""}, {"images": 1}, {"epochs": -1}])
@@ -432,7 +432,7 @@ def test_the_figures_of_a_classifier_agree_with_a_sweep(
 
     shown: list[tsne.Embedding] = []
     draw = tsne.draw
-    monkeypatch.setattr(tsne, "draw", lambda found: (shown.append(found), draw(found))[1])
+    monkeypatch.setattr(tsne, "draw", lambda result: (shown.append(result), draw(result))[1])
     output = ttabench("figure", "tsne", "--out", tmp_path, "--set", "severities=5", "--set", "images=100")
     assert output.code == 0, output.err
     out = tmp_path / "results"

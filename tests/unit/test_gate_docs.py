@@ -22,8 +22,8 @@ PAGE, WORKFLOW = ROOT / "docs/gate.md", ROOT / ".github/workflows/accuracy.yml"
 
 def commands(file: Path) -> list[list[str]]:
     lines = (line.strip().removeprefix("- ") for line in file.read_text().splitlines())
-    found = [re.fullmatch(r"(?:\$ |run: )?(ttabench \w+ [^|]*).*", line) for line in lines]
-    return [shlex.split(match[1])[1:] for match in found if match]
+    result = [re.fullmatch(r"(?:\$ |run: )?(ttabench \w+ [^|]*).*", line) for line in lines]
+    return [shlex.split(match[1])[1:] for match in result if match]
 
 
 @pytest.mark.parametrize(("file", "least"), [(PAGE, 5), (WORKFLOW, 4)])

@@ -39,10 +39,10 @@ def test_the_baseline_comes_first_and_once() -> None:
 
 
 def test_batch_norm_methods_are_not_applicable_where_there_is_none() -> None:
-    found = labels(RESNET, CCT, methods=("bn_stats", "tent[norms=batch]"))
-    assert found[("bn_stats", "cct")] == "no batch norm"
-    assert found[("tent", "cct")] == "no batch norm"
-    assert found[("bn_stats", "resnet18")] == ""
+    result = labels(RESNET, CCT, methods=("bn_stats", "tent[norms=batch]"))
+    assert result[("bn_stats", "cct")] == "no batch norm"
+    assert result[("tent", "cct")] == "no batch norm"
+    assert result[("bn_stats", "resnet18")] == ""
 
 
 def test_tent_adapts_all_norms_where_there_is_no_batch_norm_and_says_so() -> None:
@@ -58,8 +58,8 @@ def test_one_configuration_under_two_names_is_one_cell() -> None:
 
 
 def test_settings_cross() -> None:
-    found = labels(RESNET, settings=("tent.lr=0.01,0.1", "tent.steps=1,2"))
-    assert {label for label, _ in found} == {
+    result = labels(RESNET, settings=("tent.lr=0.01,0.1", "tent.steps=1,2"))
+    assert {label for label, _ in result} == {
         "source", "tent[lr=0.01]", "tent[lr=0.1]", "tent[lr=0.01,steps=2]", "tent[lr=0.1,steps=2]",
     }  # fmt: skip
 
@@ -145,13 +145,13 @@ def test_a_setting_stands_in_one_place() -> None:
 
 
 def test_settings_of_a_name_and_of_an_option_are_joined() -> None:
-    found = labels(RESNET, methods=("tent[steps=2]",), settings=("tent.lr=0.01,0.1",))
-    assert {label for label, _ in found} == {"source", "tent[lr=0.01,steps=2]", "tent[lr=0.1,steps=2]"}
+    result = labels(RESNET, methods=("tent[steps=2]",), settings=("tent.lr=0.01,0.1",))
+    assert {label for label, _ in result} == {"source", "tent[lr=0.01,steps=2]", "tent[lr=0.1,steps=2]"}
 
 
 def test_settings_are_of_the_method_they_name() -> None:
-    found = labels(RESNET, methods=("tent", "eata"), settings=("eata.lr=0.1",))
-    assert {label for label, _ in found} == {"source", "tent", "eata[lr=0.1]"}
+    result = labels(RESNET, methods=("tent", "eata"), settings=("eata.lr=0.1",))
+    assert {label for label, _ in result} == {"source", "tent", "eata[lr=0.1]"}
 
 
 @pytest.mark.parametrize("option", ["order", "contamination"])

@@ -108,8 +108,8 @@ def test_accuracies_are_those_of_the_stored_images(tmp_path: Path) -> None:
     shares = {"source": 0.5, "tent": 0.7}
     table = built(tmp_path / "site", folder(tmp_path / "a", results(shares)))
     for method, line in table.set_index("method").iterrows():
-        own = [r for r in results(shares) if r.cell.method == method]
-        bits = [np.unpackbits(np.frombuffer(r.correct, np.uint8))[:IMAGES] for r in own]
+        ours = [r for r in results(shares) if r.cell.method == method]
+        bits = [np.unpackbits(np.frombuffer(r.correct, np.uint8))[:IMAGES] for r in ours]
         assert line["accuracy"] == pytest.approx(100 * np.mean(bits), abs=1e-4)
         assert line["low"] < line["accuracy"] < line["high"]
 
@@ -258,11 +258,11 @@ def test_in_a_browser(browser: Any, tmp_path: Path) -> None:
     browser.get((tmp_path / "site" / "index.html").as_uri())
 
     def shown() -> list[str]:
-        found: list[str] = browser.execute_script(
+        actual: list[str] = browser.execute_script(
             "return [...document.querySelectorAll('.means tbody:not([hidden]) tr[data-r]:not([hidden])')]"
             ".map((row) => row.cells[0].textContent.trim())"
         )
-        return found
+        return actual
 
     assert shown() == ["Source", "TENT", HOSTILE[0], "EATA", "Source", "CoTTA"]
     Select(browser.find_element(By.NAME, "protocol")).select_by_visible_text(small.caption())

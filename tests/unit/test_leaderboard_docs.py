@@ -19,8 +19,8 @@ PAGE, WORKFLOW = ROOT / "docs/leaderboard.md", ROOT / ".github/workflows/submiss
 
 
 def commands(file: Path) -> list[list[str]]:
-    found = re.findall(r"(?:\$ |^\s*|dir |\\n' )(ttabench \w+ -?[^|`<\n]*)", file.read_text(), re.MULTILINE)
-    return [shlex.split(text)[1:] for text in found]
+    result = re.findall(r"(?:\$ |^\s*|dir |\\n' )(ttabench \w+ -?[^|`<\n]*)", file.read_text(), re.MULTILINE)
+    return [shlex.split(text)[1:] for text in result]
 
 
 @pytest.mark.parametrize(("file", "least"), [(PAGE, 4), (WORKFLOW, 2)])

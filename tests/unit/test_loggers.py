@@ -82,11 +82,11 @@ def test_tensorboard_files_hold_the_accuracies(classifiers: None, tmp_path: Path
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     output = ttabench("sweep", *SMALL, "--log", "tensorboard", "--out", tmp_path / "results")
     assert output.code == 0, output.err
-    found = accumulator.EventAccumulator(str(tmp_path / "results" / "tensorboard"))
-    found.Reload()
-    tags = set(found.Tags()["scalars"])
+    actual = accumulator.EventAccumulator(str(tmp_path / "results" / "tensorboard"))
+    actual.Reload()
+    tags = set(actual.Tags()["scalars"])
     assert {"accuracy/tent/resnet18/digits-c/fog-5", "accuracy/source/resnet18/digits-c/fog-5"} < tags
-    assert [event.value for event in found.Scalars("sweep/done")] == [1.0, 2.0]
+    assert [event.value for event in actual.Scalars("sweep/done")] == [1.0, 2.0]
 
 
 def test_names_have_only_characters_that_every_logger_takes(result: Result) -> None:

@@ -36,18 +36,18 @@ def test_cstu(
         newcomer, before = Item(IMAGE, now, uncertainty), memory.items()
         counts = [len(items) for items in memory.classes]
         memory.insert(newcomer, label)
-        gone = set(before) - set(memory.items())
+        removed = set(before) - set(memory.items())
         entered = newcomer in memory.classes[label]
         if counts[label] < share and len(before) < capacity:
             assert entered
-            assert not gone
+            assert not removed
         else:
-            assert len(gone) == entered
+            assert len(removed) == entered
             assert len(memory) == len(before)
             rivals = [label] if counts[label] >= share else memory_largest(counts)
             scores = [memory.score(item, now) for item in before if label_of(item, stream, classes) in rivals]
             assert entered == (max(scores) > memory.score(newcomer, now))
-            assert all(memory.score(item, now) == max(scores) for item in gone)
+            assert all(memory.score(item, now) == max(scores) for item in removed)
         assert all(len(items) <= math.ceil(share) for items in memory.classes)
         assert len(memory) <= capacity
         assert all(order == sorted(order) for order in held(memory))
@@ -91,9 +91,9 @@ def test_hus(size: tuple[int, int], labels: list[int], seed: int) -> None:
         largest, before = memory.largest(), set(memory.items())
         memory.insert(Item(IMAGE, now), label)
         assert memory.classes[label][-1].arrival == now
-        gone = before - set(memory.items())
-        assert len(gone) == (len(before) == capacity)
-        for item in gone:
+        removed = before - set(memory.items())
+        assert len(removed) == (len(before) == capacity)
+        for item in removed:
             left = labels[item.arrival] % classes
             assert counts[left] == max(counts.values())
             assert left == label or label not in largest

@@ -105,8 +105,8 @@ def test_actmad_lowers_its_loss_and_leaves_head_and_stored_statistics(
 
 def test_actmad_moments_have_the_right_values_and_gradients() -> None:
     out = torch.randn(7, 3, 2, dtype=torch.double, requires_grad=True)
-    for found, expected in zip(batch_moments(out), (out.mean(0), out.var(0)), strict=True):
-        torch.testing.assert_close(found, expected)
+    for result, expected in zip(batch_moments(out), (out.mean(0), out.var(0)), strict=True):
+        torch.testing.assert_close(result, expected)
     assert torch.autograd.gradcheck(batch_moments, (out,))
 
 
@@ -178,10 +178,10 @@ def random_gaussian(seed: int, k: int = 6) -> tuple[Tensor, Tensor]:
 def test_ttac_divergence_is_both_kullback_leibler_divergences_together() -> None:
     (m0, c0), (m1, c1) = random_gaussian(0), random_gaussian(1)
     bias = torch.tensor(0.3).double()
-    found = Anchor(m0, c0, bias).divergence(m1, c1)
+    result = Anchor(m0, c0, bias).divergence(m1, c1)
     ridge = bias * torch.eye(6)
     p, q = MultivariateNormal(m0, c0 + ridge), MultivariateNormal(m1, c1 + ridge)
-    torch.testing.assert_close(found, kl_divergence(p, q) + kl_divergence(q, p))
+    torch.testing.assert_close(result, kl_divergence(p, q) + kl_divergence(q, p))
     assert Anchor(m0, c0, bias).divergence(m0, c0).abs() < 1e-9
 
 
@@ -208,15 +208,15 @@ def test_ttac_learns_towards_the_source(tiny: dict[str, Classifier]) -> None:
     method = TTAC(tiny["GN CNN"], TTACConfig(lr=1e-4, classes=False))
     method.prepare(Source(TTAC.needs))
 
-    def apart() -> float:
+    def separate() -> float:
         with torch.no_grad():
             z = method.model.features(TARGET)
             return float(method.source.divergence(z.mean(0), z.T.cov(correction=0)))
 
-    before = apart()
+    before = separate()
     for _ in range(5):
         method.adapt(TARGET)
-    assert apart() < before
+    assert separate() < before
     assert method.whole[0] == 5 * len(TARGET)
 
 
@@ -244,12 +244,12 @@ def test_coral_noise_is_what_draws_of_the_source_give() -> None:
     mean, covariance = random_gaussian(2, k=4)
     draws = MultivariateNormal(mean, covariance).sample((20_000, 30))
     moments = draws.mean(1), torch.stack([z.T.cov() for z in draws[:4000]])
-    found = noise(covariance, 30)
+    result = noise(covariance, 30)
     measured = (
         torch.stack([coral(covariance, c) for c in moments[1]]).mean(),
         (moments[0] - mean).square().mean(),
     )
-    for ours, theirs in zip(found, measured, strict=True):
+    for ours, theirs in zip(result, measured, strict=True):
         assert ours.item() == pytest.approx(theirs.item(), rel=0.05)
 
 
@@ -294,8 +294,8 @@ def test_tca_supports_are_the_most_certain_of_each_class() -> None:
     sizes = torch.tensor([3, 0, 100, 1])
     kept = set(most_certain(labels, entropies, sizes).tolist())
     for j, size in enumerate(sizes.tolist()):
-        own = (labels == j).nonzero()[:, 0]
-        assert kept & set(own.tolist()) == set(own[entropies[own].argsort()[:size]].tolist())
+        mine = (labels == j).nonzero()[:, 0]
+        assert kept & set(mine.tolist()) == set(mine[entropies[mine].argsort()[:size]].tolist())
 
 
 def test_tca_online_ends_where_offline_is(tiny: dict[str, Classifier]) -> None:
@@ -334,8 +334,8 @@ def test_aqr_recovers_what_an_increasing_shift_has_done_to_each_channel(shift: A
     errors = []
     for cells in (32, 512, 16_384):
         x = shift(h).T.unsqueeze(-1).clone()
-        found = aqr.recalibrate(x, exact(h), cells, samples=20_000)[..., 0].T
-        errors.append(((found - h).square().mean() / h.var()).sqrt().item())
+        result = aqr.recalibrate(x, exact(h), cells, samples=20_000)[..., 0].T
+        errors.append(((result - h).square().mean() / h.var()).sqrt().item())
     assert errors[-1] < 0.005
     assert errors[0] >= errors[-1]
     y = shift(h)
@@ -363,7 +363,7 @@ def test_aqr_is_the_same_in_every_memory_format(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     x = torch.randn(shape) * torch.arange(1, 1 + shape[1])[:, None, None]
     quantiles = exact(torch.randn(shape[1], 500) + 10 * torch.arange(shape[1])[:, None])
-    found = [
+    result = [
         aqr.recalibrate(each.flatten(2), quantiles, 16, samples=1000)
         for each in (
             x.clone(),
@@ -372,9 +372,9 @@ def test_aqr_is_the_same_in_every_memory_format(shape: tuple[int, ...]) -> None:
         )
     ]
     alone = [aqr.recalibrate(x[:, [c]].flatten(2), quantiles[[c]], 16, 1000) for c in range(shape[1])]
-    for each in found:
+    for each in result:
         torch.testing.assert_close(each, torch.cat(alone, dim=1))
-    assert (found[0].mean((0, 2)) - 10 * torch.arange(shape[1])).abs().max() < 1
+    assert (result[0].mean((0, 2)) - 10 * torch.arange(shape[1])).abs().max() < 1
 
 
 def test_aqr_samples_come_from_all_images_rows_and_columns() -> None:
@@ -409,33 +409,33 @@ def test_aqr_tails_are_calibrated_whatever_the_batch_size(n: int) -> None:
 
 
 def test_aqr_leaves_a_constant_channel_and_the_source_as_they_are(tiny: dict[str, Classifier]) -> None:
-    found: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     same = torch.full((10, 1, 4), 3.5)
     assert torch.equal(aqr.recalibrate(same.clone(), exact(torch.randn(1, 100)), 64, 100), same)
     for net in tiny.values():
         method = aqr.AQR(net)
         method.prepare(Source(aqr.AQR.needs))
         layers = dict(norm_modules(net))
-        with torch.no_grad(), on_output(layers, lambda name, out: found.update({name: out.clone()})):
+        with torch.no_grad(), on_output(layers, lambda name, out: result.update({name: out.clone()})):
             net(SOURCE)
-        for name, out in found.items():
+        for name, out in result.items():
             x = by_channel(layers[name], out)
             y = aqr.recalibrate(x.clone(), method.quantiles[name], 128, x.numel())
             assert (y - x).square().mean() < 0.015**2 * x.var()
-        found.clear()
+        result.clear()
 
 
 def test_aqr_layers_have_the_sources_quantiles_afterwards(tiny: dict[str, Classifier]) -> None:
     net = tiny["BN CNN"]
     method = aqr.AQR(net, aqr.AQRConfig(samples=100_000))
     method.prepare(Source(aqr.AQR.needs))
-    found: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     layers = dict(norm_modules(method.model))
     # outside of the method's own hooks, which come later, only the map's result is seen by what follows
     following = {name: method.model.get_submodule(name.rpartition(".")[0])[2] for name in layers}
-    with on_output(following, lambda name, out: found.update({name: out})):
+    with on_output(following, lambda name, out: result.update({name: out})):
         method.adapt(TARGET)
-    for name, out in found.items():
+    for name, out in result.items():
         median = by_channel(layers[name], out).transpose(0, 1).flatten(1).quantile(0.5, dim=1)
         expected = method.quantiles[name][:, aqr.LEVELS // 2].relu()
         assert (median - expected).abs().mean() < 0.1

@@ -207,11 +207,11 @@ def test_norms_of_a_mixed_network() -> None:
         nn.Linear(4, CLASSES),
     )  # fmt: skip
     classifier = Classifier(body, last="5")
-    found = {
+    result = {
         norms: set(ready(Tent(classifier, TentConfig(norms=norms))).parameters) for norms in ("batch", "all")
     }
-    assert found["batch"] == {"net.1.weight", "net.1.bias"}
-    assert found["all"] == found["batch"] | {"net.2.weight", "net.2.bias"}
+    assert result["batch"] == {"net.1.weight", "net.1.bias"}
+    assert result["all"] == result["batch"] | {"net.2.weight", "net.2.bias"}
 
 
 @pytest.mark.parametrize("cls", [Tent, EATA])
@@ -309,8 +309,8 @@ def test_fisher_information_of_known_gradients() -> None:
     for x in batches:  # ∂ CE / ∂ logits = softmax − one-hot, averaged over the batch
         logits = model(x).detach()
         expected.append((logits.softmax(1) - F.one_hot(logits.argmax(1), 3)).mean(0).square())
-    found = fisher_information(model, [model.theta], batches)
-    torch.testing.assert_close(found, torch.stack(expected).mean(0))
+    result = fisher_information(model, [model.theta], batches)
+    torch.testing.assert_close(result, torch.stack(expected).mean(0))
 
 
 def test_redundant_and_unreliable_samples_change_nothing(net: Classifier, x: Tensor) -> None:

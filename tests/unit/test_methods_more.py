@@ -342,15 +342,15 @@ def test_deyo_either_weight_can_be_switched_off(
     method = deyo_on(tiny["GN CNN"], **weights)
     method.e0 = 1.0
     h, plpd = [0.2, 1.5, 0.7], [0.9, -0.3, 0.0]
-    found = method.weight(torch.tensor(h), torch.tensor(plpd))
-    assert found.tolist() == pytest.approx([expected(a, b) for a, b in zip(h, plpd, strict=True)])
+    result = method.weight(torch.tensor(h), torch.tensor(plpd))
+    assert result.tolist() == pytest.approx([expected(a, b) for a, b in zip(h, plpd, strict=True)])
 
 
 def test_deyo_plpd_is_what_the_predicted_class_loses() -> None:
     p = random_probabilities(1, 50, 6)
     assert torch.equal(deyo.probability_difference(p, p), torch.zeros(50).double())
-    gone = p.clone().scatter_(1, p.argmax(1, keepdim=True), 0.0)
-    assert torch.equal(deyo.probability_difference(p, gone), p.amax(1))
+    removed = p.clone().scatter_(1, p.argmax(1, keepdim=True), 0.0)
+    assert torch.equal(deyo.probability_difference(p, removed), p.amax(1))
     other = random_probabilities(2, 50, 6)
     assert deyo.probability_difference(p, other).abs().max() <= 1
 
@@ -569,9 +569,9 @@ def unaugmented(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memo_marginal_entropy_is_that_of_the_mean_prediction() -> None:
     p = random_probabilities(3, 16, 5)
-    found = memo.marginal_entropy(p.log())
-    assert torch.isclose(found, torch.special.entr(p.mean(0)).sum())
-    assert found >= torch.special.entr(p).sum(1).mean()  # Jensen
+    result = memo.marginal_entropy(p.log())
+    assert torch.isclose(result, torch.special.entr(p.mean(0)).sum())
+    assert result >= torch.special.entr(p).sum(1).mean()  # Jensen
     same = p[:1].expand(16, -1)
     assert torch.isclose(memo.marginal_entropy(same.log()), torch.special.entr(p[0]).sum())
 
@@ -639,10 +639,10 @@ def test_memo_no_gradient_flows_through_the_statistics_of_batch_norm(tiny: dict[
     assert layer.running_var is not None
     x = torch.randn(2, layer.num_features, 5, 5, requires_grad=True)
     weight = torch.randn(x.shape)
-    (found,) = torch.autograd.grad((layer(x) * weight).sum(), x)
+    (result,) = torch.autograd.grad((layer(x) * weight).sum(), x)
     var = 3 / 4 * layer.running_var + 1 / 4 * x.detach().var((0, 2, 3))
     scale = (layer.weight.detach() / (var + layer.eps).sqrt()).view(1, -1, 1, 1)
-    assert torch.allclose(found, weight * scale, atol=1e-5)
+    assert torch.allclose(result, weight * scale, atol=1e-5)
     one = torch.randn(1, layer.num_features, 1, 1)  # a single value has no unbiased variance
     assert torch.isfinite(layer(one)).all()
 
@@ -1165,8 +1165,8 @@ def test_foa_reads_each_block_as_the_next_norm_layer_leaves_it(
         with Prompted(model) as seen:
             model(x)
     assert len(seen.summaries) == 3
-    for found, right in zip(seen.summaries, expected, strict=True):
-        assert torch.allclose(found, right, atol=1e-6)
+    for result, right in zip(seen.summaries, expected, strict=True):
+        assert torch.allclose(result, right, atol=1e-6)
 
 
 @pytest.mark.parametrize("quirks", [False, True])

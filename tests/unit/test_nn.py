@@ -178,9 +178,9 @@ def test_norm_affine_finds_weights_and_biases_of_the_kinds_asked_for() -> None:
     model.requires_grad_(False)
     assert list(tta.norm_affine(model, "batch")) == ["0.weight", "0.bias"]
     assert [n for n, p in model.named_parameters() if p.requires_grad] == ["0.weight", "0.bias"]
-    found = tta.norm_affine(model, skip={"1"})
-    assert list(found) == ["0.weight", "0.bias", "3.weight"]
-    assert tta.describe(model, found) == "1 BatchNorm2d, 1 LayerNorm (12 parameters)"
+    result = tta.norm_affine(model, skip={"1"})
+    assert list(result) == ["0.weight", "0.bias", "3.weight"]
+    assert tta.describe(model, result) == "1 BatchNorm2d, 1 LayerNorm (12 parameters)"
 
 
 def test_norm_affine_says_where_there_is_nothing() -> None:

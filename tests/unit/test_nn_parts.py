@@ -75,9 +75,9 @@ class LayerNorm2d(nn.LayerNorm):
 
 def test_outputs_by_channel() -> None:
     tokens = torch.randn(2, 5, 3)
-    found = tta.by_channel(nn.LayerNorm(3), tokens)
-    assert found.shape == (10, 3, 1)
-    assert torch.equal(found[:, :, 0], tokens.reshape(10, 3))
+    result = tta.by_channel(nn.LayerNorm(3), tokens)
+    assert result.shape == (10, 3, 1)
+    assert torch.equal(result[:, :, 0], tokens.reshape(10, 3))
     maps = torch.randn(2, 3, 4, 5)
     for layer in (nn.BatchNorm2d(3), nn.GroupNorm(1, 3), LayerNorm2d(3)):
         assert torch.equal(tta.by_channel(layer, maps), maps.reshape(2, 3, 20))

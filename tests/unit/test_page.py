@@ -92,8 +92,8 @@ def rows(html: str) -> Rows:
 def embedded(html: str) -> dict[str, Any]:
     """The data that the page's script reads."""
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
-    found: dict[str, Any] = json.loads(text)
-    return found
+    actual: dict[str, Any] = json.loads(text)
+    return actual
 
 
 def test_the_same_cells_give_the_same_page(frame: pd.DataFrame, html: str) -> None:
@@ -105,14 +105,14 @@ def test_numbers_by_corruption_are_those_of_the_csv(frame: pd.DataFrame, rows: R
     accuracies = table[table["row"] == "accuracy"].round(4)
     rises = table[table["row"] == "increase"]
     data = [t for t in rows.tables if t["about"].get("data-detail") == "cell"]
-    found = {}
+    actual = {}
     for one in data:
         columns = one["about"]["data-columns"].split()
         for about, entries in one["rows"]:
             if "data-r" in about:
-                found[int(about["data-r"])] = (columns, about, entries)
-    assert len(found) == len(accuracies)
-    for (_, line), (columns, about, entries) in zip(accuracies.iterrows(), found.values(), strict=True):
+                actual[int(about["data-r"])] = (columns, about, entries)
+    assert len(actual) == len(accuracies)
+    for (_, line), (columns, about, entries) in zip(accuracies.iterrows(), actual.values(), strict=True):
         assert about["arch"] == line["arch"]
         assert line["method"] in about["data-text"].split()
         for column, (attributes, text) in zip(columns, entries[2:], strict=True):
@@ -123,7 +123,7 @@ def test_numbers_by_corruption_are_those_of_the_csv(frame: pd.DataFrame, rows: R
             else:
                 assert float(attributes["data-v"]) == value
                 assert float(text) == pytest.approx(value, abs=0.0501)
-    shown = [e[0]["data-i"] for _, _, entries in found.values() for e in entries[2:] if "data-i" in e[0]]
+    shown = [e[0]["data-i"] for _, _, entries in actual.values() for e in entries[2:] if "data-i" in e[0]]
     expected = rises[[*CORRUPTIONS, MEAN]].notna().sum().sum()
     assert len(shown) == expected > 0
 
@@ -148,7 +148,7 @@ def test_each_number_has_what_stands_behind_it(frame: pd.DataFrame, html: str) -
     texts = data["texts"]
     stored = {
         cell[5]: (cell, row, corruption)
-        for row in data["rows"] for corruption, found in row["cells"].items() for cell in found
+        for row in data["rows"] for corruption, actual in row["cells"].items() for cell in actual
     }  # fmt: skip
     assert set(stored) == set(frame["cell_id"])
     for cell in frame.to_dict("records"):
@@ -180,13 +180,13 @@ def test_gaps_name_what_is_missing_failed_and_stale(frame: pd.DataFrame) -> None
     stale.attrs[MISSING] = (Missing("memo", "memo", "cct", "digits-c", 5, ("fog", "snow"), 4),)
     html = page.html(Report(stale))
     gaps = Rows(html).tables[-1]
-    found = {cells[0][1]: [text for _, text in cells[1:]] for _, cells in gaps["rows"][1:]}
-    assert found["missing"][:3] == ["MEMO", "CCT", "4"]
-    assert found["failed"][:3] == ["Quantile", "CCT", "2"]
-    assert found["failed"][-1] == "the logits hold NaN"
-    assert found["stale"][:3] == ["TENT", "ResNet18", str(int(tent.sum()))]
-    assert found["stale"][-1] == "ttabench_methods/tent.py changed"
-    assert found["n/a"][-1] == "no batch norm"
+    actual = {cells[0][1]: [text for _, text in cells[1:]] for _, cells in gaps["rows"][1:]}
+    assert actual["missing"][:3] == ["MEMO", "CCT", "4"]
+    assert actual["failed"][:3] == ["Quantile", "CCT", "2"]
+    assert actual["failed"][-1] == "the logits hold NaN"
+    assert actual["stale"][:3] == ["TENT", "ResNet18", str(int(tent.sum()))]
+    assert actual["stale"][-1] == "ttabench_methods/tent.py changed"
+    assert actual["n/a"][-1] == "no batch norm"
 
 
 def test_reasons_are_told_in_full_and_once_for_all_numbers() -> None:

@@ -67,11 +67,11 @@ def column(driver: Any, name: str) -> list[str]:
 
 def sort_values(driver: Any) -> list[float]:
     """The unrounded means, in the order of the table; those of rows that have one."""
-    found: list[str] = script(
+    result: list[str] = script(
         driver,
         "return [...document.querySelectorAll('.means tbody tr')].map((row) => row.cells[3].dataset.v)",
     )
-    return [float(value) for value in found if value]
+    return [float(value) for value in result if value]
 
 
 def head(driver: Any, name: str, table: str = "table.means") -> Any:

@@ -142,8 +142,8 @@ def test_a_source_has_the_facts_of_its_model_and_its_dataset() -> None:
     digits, letters = dataset("digits", 10), dataset("letters", 26)
     models = [Known("a", digits, True), Known("b", digits, False), Known("c", letters, False)]
     told: list[str] = []
-    found = find_sources(cast("list[Model]", models), "cuda:1", cast("Any", told))
-    assert found == [
+    result = find_sources(cast("list[Model]", models), "cuda:1", cast("Any", told))
+    assert result == [
         Source("a", "digits", 10, "data of digits", cast("Any", "a loaded"), "w" * 64),
         Source("b", "digits", 10, "data of digits", cast("Any", "b built"), ""),
         Source("c", "letters", 26, "data of letters", cast("Any", "c built"), ""),
@@ -320,8 +320,8 @@ def test_a_method_that_is_offline_in_its_paper_is_not_reset_between_batches(
     reset: str, mode: str, expected: tuple[str, str]
 ) -> None:
     planned = plan(grid(methods=("quantile",), reset=reset, mode=mode), [RESNET])
-    found = {p.cell.method: (p.cell.protocol.mode, p.unmet) for p in planned}
-    assert found == {"source": ("online", ""), "quantile": expected}
+    result = {p.cell.method: (p.cell.protocol.mode, p.unmet) for p in planned}
+    assert result == {"source": ("online", ""), "quantile": expected}
 
 
 def test_what_an_offline_method_lacks_otherwise_is_told_first() -> None:

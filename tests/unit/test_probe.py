@@ -186,7 +186,7 @@ class Maps(nn.Module):
         return self.head(maps.mean((1, 2) if self.channels_last else (2, 3)))  # type: ignore[no-any-return]
 
 
-def found(net: nn.Module) -> tuple[str, ...]:
+def result(net: nn.Module) -> tuple[str, ...]:
     return Classifier.wrap(net, SIZE).tags
 
 
@@ -219,9 +219,9 @@ TRANSFORMER, CLASS, NO_ROOM = "transformer", "class_token", "no_room_for_prompts
     ],
 )
 def test_what_kind_of_network_it_is(net: Callable[[], nn.Module], tags: tuple[str, ...]) -> None:
-    assert found(net()) == tags
-    assert found(net().double()) == tags
-    assert found(net().bfloat16()) == tags
+    assert result(net()) == tags
+    assert result(net().double()) == tags
+    assert result(net().bfloat16()) == tags
 
 
 @pytest.mark.parametrize(

@@ -112,19 +112,19 @@ def bank_with_best_beta(now: Tensor, seen: Tensor) -> Bank:
 @pytest.mark.parametrize("seen", [[], [4, 0], list(range(N))])
 def test_a_bank_with_best_beta_is_unbiased_over_batches(seen: list[int]) -> None:
     now = moved(0.5)
-    found = [bank_with_best_beta(now, torch.tensor(seen)) if seen else Bank(POINTS, THEN.clone(), beta=None)
+    result = [bank_with_best_beta(now, torch.tensor(seen)) if seen else Bank(POINTS, THEN.clone(), beta=None)
              for _ in BATCHES]  # fmt: skip
-    estimates = [bank.estimate(b, now[b]) for bank, b in zip(found, BATCHES, strict=True)]
+    estimates = [bank.estimate(b, now[b]) for bank, b in zip(result, BATCHES, strict=True)]
     torch.testing.assert_close(torch.stack(estimates).mean(0), quantile_index(POINTS, now))
 
 
 def test_a_bank_that_has_seen_all_images_knows_the_best_beta() -> None:
     now = moved(0.5)
     sa, ss, sas = population(now)
-    found = [bank_with_best_beta(now, torch.arange(N)).estimate(b, now[b]) for b in BATCHES]
+    result = [bank_with_best_beta(now, torch.arange(N)).estimate(b, now[b]) for b in BATCHES]
     beta = (sas / ss).clamp(0, 1)
     least = (N - B) / (N - 1) / B * (sa + beta.square() * ss - 2 * beta * sas)
-    torch.testing.assert_close(variance(torch.stack(found)), least)
+    torch.testing.assert_close(variance(torch.stack(result)), least)
 
 
 @pytest.mark.parametrize("size", [1, B])

@@ -152,7 +152,7 @@ def test_indices_at_the_support_tell_distributions_apart() -> None:
     for seed in range(20):
         p = torch.softmax(normal(seed, 6), 0)
         q = torch.softmax(normal(seed + 100, 6), 0)
-        apart = [
+        separate = [
             (quantile_index(support, support, w.expand(6, 6)) * (1 - w).unsqueeze(1)) for w in (p, q)
         ]  # Σ_{i≠j} pᵢ vⱼᵢ, as in the proof
-        assert (apart[0] - apart[1]).norm() > 1e-3 * (p - q).norm()
+        assert (separate[0] - separate[1]).norm() > 1e-3 * (p - q).norm()

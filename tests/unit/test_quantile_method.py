@@ -266,16 +266,16 @@ def test_indices_within_classes_count_only_features_of_the_class() -> None:
     """√weight × C × (share of the class) × the index among the features that are predicted as the class."""
     method = prepared({"per_class": 4.0})
     features = torch.randn(50, method.matching.points.shape[1]) + method.matching.points[:50]
-    found = mean_unit(method.matching.points, features, method.matching.weigh)
+    result = mean_unit(method.matching.points, features, method.matching.weigh)
     number = len(method.matching.points) // 2
     plain = quantile_index(method.matching.points[:number], features)
-    torch.testing.assert_close(found[:number], plain, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result[:number], plain, rtol=1e-4, atol=1e-5)
     of_points = method.model.head(method.matching.points[number:] * method.matching.unit).argmax(1)
     of_features = method.model.head(features * method.matching.unit).argmax(1)
     for c in range(4):
         points, mine = method.matching.points[number:][of_points == c], features[of_features == c]
         expected = 2.0 * 4 * len(mine) / 50 * quantile_index(points, mine)
-        torch.testing.assert_close(found[number:][of_points == c], expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(result[number:][of_points == c], expected, rtol=1e-4, atol=1e-5)
     assert len(method.matching.index) == 2 * number
 
 
@@ -292,7 +292,7 @@ def test_matching_within_classes_undoes_a_shift() -> None:
 def test_information_maximisation_leaves_predictions_surer_and_diverse(mode: str) -> None:
     x, labels = shifted(120)
     stream = Stream(x, np.arange(120), 40)
-    found = []
+    result = []
     for weight in (0.0, 1.0):
         method = prepared({"information": weight, "epochs": 12, "online_lr": 1e-3, "steps": 20})
         torch.manual_seed(1)
@@ -302,8 +302,8 @@ def test_information_maximisation_leaves_predictions_surer_and_diverse(mode: str
             for batch in stream:
                 method.adapt(batch)
         logits = torch.cat([method.predict(batch) for batch in stream])
-        found.append(float(information_maximisation(logits)))
-    assert found[1] < found[0]
+        result.append(float(information_maximisation(logits)))
+    assert result[1] < result[0]
     assert accuracy(method, stream, labels) > (0.9 if mode == "offline" else 0.25)
 
 

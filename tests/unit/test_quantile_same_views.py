@@ -14,7 +14,7 @@ from ttabench_methods.quantile.same_views import Views
 from ttabench_methods.quantile.same_views import shifted as moved
 
 
-def found(method: Quantile, x: Tensor) -> Views:
+def result(method: Quantile, x: Tensor) -> Views:
     return Views(method.matching, method.matching.features(x), x)
 
 
@@ -30,16 +30,16 @@ def test_an_image_is_moved_by_a_pixel(down: int, right: int) -> None:
 def test_the_mirror_is_a_symmetry_where_mirrored_images_are_as_near_to_the_source() -> None:
     """The classes are told apart by colour, which the mirror leaves; not so where left and right differ."""
     method, x = prepared({}), images(300, 2)[0]
-    assert found(method, to_tensor(to_bytes(x))).mirror
+    assert result(method, to_tensor(to_bytes(x))).mirror
     x[:, :, :4] *= 0.5
     lopsided = prepared({}, images_of_source=x)
-    assert not found(lopsided, to_tensor(to_bytes(x))).mirror
+    assert not result(lopsided, to_tensor(to_bytes(x))).mirror
 
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_predictions_are_means_of_log_probabilities_over_the_views(mirror: bool) -> None:
     method, x = prepared({}), torch.rand(7, 3, 8, 8)
-    views = found(method, x)
+    views = result(method, x)
     views.mirror = mirror
     seen = list(views.of(x))
     assert len(seen) == (10 if mirror else 5)
@@ -75,7 +75,7 @@ def test_there_is_an_alarm_where_views_disagree() -> None:
 
 def test_agreement_is_the_share_of_the_same_class() -> None:
     method, x = prepared({}), torch.rand(40, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    views = found(method, x)
+    views = result(method, x)
     view = x.flip(-1) if views.mirror else moved(x, 0, 1)
     same = classifier()(x).argmax(1) == classifier()(view).argmax(1)
     assert views.agreement == pytest.approx(float(same.float().mean()))

@@ -41,10 +41,10 @@ def descend(x: Tensor, u: Tensor, start: Tensor) -> Tensor:
     q, samples = start, x.expand(len(u), *x.shape)
     for _ in range(500):
         last = q
-        q, own, done = solver._step(samples, u, last, 1e-10)
+        q, ours, done = solver._step(samples, u, last, 1e-10)
         assert (check_loss(x, u, q) <= check_loss(x, u, last) + 1e-14).all()
         if done.all():
-            return torch.where(own.unsqueeze(-1) >= 0, x[own], q)
+            return torch.where(ours.unsqueeze(-1) >= 0, x[ours], q)
     raise AssertionError("the steps do not end")
 
 
@@ -217,9 +217,9 @@ def test_result_is_in_float32_or_better() -> None:
     x, u = normal(24, 30, 4), inside(25, 3, 4)
     exact = geometric_quantile(x.bfloat16().double(), u.bfloat16().double())
     with torch.autocast("cpu", torch.bfloat16):
-        found = geometric_quantile(x.bfloat16(), u.bfloat16())
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-6)
+        result = geometric_quantile(x.bfloat16(), u.bfloat16())
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result.double(), exact, rtol=1e-6, atol=1e-6)
     assert geometric_quantile(x.float(), u).dtype == torch.float64
     leaf = x.float().requires_grad_()
     (gradient,) = torch.autograd.grad(geometric_quantile(leaf, u).sum(), leaf)

@@ -90,8 +90,8 @@ def test_indices_within_classes_are_among_the_source_features_of_the_class() -> 
     )
     for c in range(CLASSES):
         within = units(points[of_points == c], features[of_features == c]).sum(1) / len(features)
-        found = method.matching.index[len(points) :][of_points == c]
-        torch.testing.assert_close(found.double(), 2.0 * CLASSES * within, rtol=1e-4, atol=1e-5)
+        result = method.matching.index[len(points) :][of_points == c]
+        torch.testing.assert_close(result.double(), 2.0 * CLASSES * within, rtol=1e-4, atol=1e-5)
 
 
 def test_loss_is_of_all_indices_and_within_classes_the_sum_of_both_halves() -> None:
@@ -99,8 +99,8 @@ def test_loss_is_of_all_indices_and_within_classes_the_sum_of_both_halves() -> N
     for per_class in (0.0, 2.0):
         method = prepared({"per_class": per_class})
         estimate = torch.randn_like(method.matching.index)
-        apart = (estimate - method.matching.index).square().sum(1)
-        halves = [half.mean() for half in apart.chunk(2 if per_class else 1)]
+        separate = (estimate - method.matching.index).square().sum(1)
+        halves = [half.mean() for half in separate.chunk(2 if per_class else 1)]
         torch.testing.assert_close(method.matching.loss(estimate), sum(halves))
         torch.testing.assert_close(method.matching.loss(estimate, plain=True), halves[0])
 
@@ -261,9 +261,9 @@ def test_the_loss_looks_at_predictions_after_a_third_of_the_epochs(looks: dict[s
         torch.manual_seed(1)
         method.fit(stream(60, 60), epochs=6)
         ways.append(torch.stack([parameters for _, parameters in seen]))
-    apart = (ways[0] - ways[1]).abs().amax(1)
-    assert apart[:6].max() < 1e-5  # two epochs of 3 updates
-    assert apart[6] > 1e-4
+    separate = (ways[0] - ways[1]).abs().amax(1)
+    assert separate[:6].max() < 1e-5  # two epochs of 3 updates
+    assert separate[6] > 1e-4
 
 
 def test_minibatches_are_about_equal_and_a_pass_over_all_images() -> None:

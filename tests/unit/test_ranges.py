@@ -38,14 +38,14 @@ method = cache(find_method)  # each search reads what is installed, and here it 
 
 def numeric_settings() -> list[tuple[str, str, type]]:
     """(method, setting, int or float) of all registered methods."""
-    found = []
+    result = []
     for name in method_names():
         config = method(name).Config
         hints = typing.get_type_hints(config)
         for key in (field.name for field in fields(config)):
             kinds = {int, float} & {hints[key], *typing.get_args(hints[key])}
-            found += [(name, key, kind) for kind in kinds]
-    return found
+            result += [(name, key, kind) for kind in kinds]
+    return result
 
 
 def edges(allowed: Range, kind: type) -> Iterator[tuple[str, str]]:
@@ -54,13 +54,13 @@ def edges(allowed: Range, kind: type) -> Iterator[tuple[str, str]]:
     def beside(bound: float, towards: float) -> float:
         return math.nextafter(bound, towards) if kind is float else bound + math.copysign(1, towards)
 
-    found = [
+    result = [
         (allowed.least, beside(allowed.least, -math.inf)),
         (beside(allowed.above, math.inf), allowed.above),
         (allowed.most, beside(allowed.most, math.inf)),
         (beside(allowed.below, -math.inf), allowed.below),
     ]
-    for inside, outside in found:
+    for inside, outside in result:
         if math.isfinite(inside) and math.isfinite(outside):
             yield repr(kind(inside)), repr(kind(outside))
 

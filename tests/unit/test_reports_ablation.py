@@ -51,14 +51,14 @@ def grid(**made: Any) -> pd.DataFrame:
 
 
 def only(frame: pd.DataFrame) -> ablation.Ablation:
-    (found,), reasons = ablation.ablations(frame)
+    (actual,), reasons = ablation.ablations(frame)
     assert reasons == []
-    return found
+    return actual
 
 
 def why_not(frame: pd.DataFrame) -> str:
-    found, (reason,) = ablation.ablations(frame)
-    assert found == []
+    actual, (reason,) = ablation.ablations(frame)
+    assert actual == []
     return reason
 
 
@@ -164,8 +164,8 @@ def test_two_incomplete_means_compare_nothing() -> None:
 def test_what_was_not_measured_the_same_way_is_never_in_one_ablation() -> None:
     frame = configured({"tent[a]": {"steps": 1}, "tent[b]": {"steps": 2}})
     other = frame.assign(batch_size=64, cell_id="x" + frame["cell_id"])
-    found, _ = ablation.ablations(pd.concat([frame, other]))
-    assert sorted(made.about["batch_size"] for made in found) == [64, 200]
+    actual, _ = ablation.ablations(pd.concat([frame, other]))
+    assert sorted(made.about["batch_size"] for made in actual) == [64, 200]
     mixed = pd.concat([frame[frame["method"] != "tent[b]"], other[other["method"] == "tent[b]"]])
     assert ablation.ablations(mixed) == ([], [])
 

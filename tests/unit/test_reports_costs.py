@@ -33,13 +33,13 @@ def frame() -> pd.DataFrame:
 
 
 def test_a_row_has_the_medians_of_its_cells_and_passes_per_image(frame: pd.DataFrame) -> None:
-    found = costs(Report(frame)).set_index(["arch", "method"])
-    tent = found.loc["resnet18", "tent"]
+    result = costs(Report(frame)).set_index(["arch", "method"])
+    tent = result.loc["resnet18", "tent"]
     assert tent["compute_ratio"] == 2
     assert (tent["forward_passes"], tent["backward_passes"]) == (1, 0.25)
-    assert found.loc[("cct", "cotta"), "forward_passes"] == 34
+    assert result.loc[("cct", "cotta"), "forward_passes"] == 34
     assert (tent["cells"], tent["cells_with_cost"], tent["notes"]) == (15, 15, "")
-    source = found.loc["resnet18", "source"]
+    source = result.loc["resnet18", "source"]
     assert tent["increase"] == pytest.approx(tent["accuracy"] - source["accuracy"])
 
 
@@ -48,10 +48,10 @@ def test_missing_costs_show(frame: pd.DataFrame) -> None:
     frame.loc[mask, ["images", "forward", "backward", "compute_ratio"]] = None
     frame.loc[frame["base"] == "cotta", [*SPENT]] = None
     frame.loc[where(frame, method="tent", corruption="snow"), "device"] = "cuda"
-    found = costs(Report(frame)).set_index(["arch", "method"])
-    assert found.loc[("resnet18", "tent"), "notes"].startswith("some of its cells")
-    assert found.loc[("resnet18", "tent"), "device"] == "cpu, cuda"
-    assert found.loc[("cct", "cotta"), "cells_with_cost"] == 0
+    result = costs(Report(frame)).set_index(["arch", "method"])
+    assert result.loc[("resnet18", "tent"), "notes"].startswith("some of its cells")
+    assert result.loc[("resnet18", "tent"), "device"] == "cpu, cuda"
+    assert result.loc[("cct", "cotta"), "cells_with_cost"] == 0
     text = markdown.render(cost(Report(frame)))  # type: ignore[arg-type]
     assert "its cells were stored without their cost" in text
     assert "some of its cells were stored without their cost" in text

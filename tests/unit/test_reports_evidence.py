@@ -32,8 +32,8 @@ def row(table: Table, method: str, arch: str = "cct") -> Row:
 
 def bits(frame: pd.DataFrame, method: str, arch: str = "cct") -> np.ndarray:
     """(corruptions, images), of the first seed."""
-    own = frame[where(frame, method=method, arch=arch, seed=0)].set_index("corruption")["correct"]
-    packed = [np.frombuffer(own[c], np.uint8) for c in CORRUPTIONS]
+    ours = frame[where(frame, method=method, arch=arch, seed=0)].set_index("corruption")["correct"]
+    packed = [np.frombuffer(ours[c], np.uint8) for c in CORRUPTIONS]
     return np.unpackbits(np.stack(packed), axis=1, count=IMAGES).astype(bool)
 
 
@@ -44,7 +44,7 @@ def frame() -> pd.DataFrame:
 
 def test_tests_and_intervals_are_those_of_the_images(frame: pd.DataFrame) -> None:
     table = one(frame)
-    found = evidence.findings(table)
+    result = evidence.findings(table)
     raw, rises = [], {}
     adapted = [m for m in METHODS if m != "source"]
     for method in adapted:
@@ -52,7 +52,7 @@ def test_tests_and_intervals_are_those_of_the_images(frame: pd.DataFrame) -> Non
         rises[method] = by_image
         raw.append(ttest_1samp(by_image, 0).pvalue)
     for method, p in zip(adapted, stats.holm(raw), strict=True):
-        finding = found[id(row(table, method))]
+        finding = result[id(row(table, method))]
         assert finding.p_source == pytest.approx(p, rel=1e-5)
         low, high = finding.rise_interval
         error = 100 * rises[method].std(ddof=1) / math.sqrt(IMAGES)
@@ -65,17 +65,17 @@ def test_tests_and_intervals_are_those_of_the_images(frame: pd.DataFrame) -> Non
 
 def test_won_tied_and_lost_corruptions_are_counted_by_mcnemars_test(frame: pd.DataFrame) -> None:
     table = one(frame)
-    found = evidence.findings(table)
+    result = evidence.findings(table)
     for method in ("tent", "eata"):
         a, b = bits(frame, "source"), bits(frame, method)
         only = [(int((x & ~y).sum()), int((y & ~x).sum())) for x, y in zip(a, b, strict=True)]
         p = stats.holm([binomtest(second, first + second).pvalue for first, second in only])
         sure = [second - first for (first, second), adjusted in zip(only, p, strict=True) if adjusted < 0.05]
-        finding = found[id(row(table, method))]
+        finding = result[id(row(table, method))]
         assert finding.wins == sum(change > 0 for change in sure)
         assert finding.losses == sum(change < 0 for change in sure)
         assert finding.ties == len(CORRUPTIONS) - len(sure)
-    assert found[id(row(table, "eata"))].wins > found[id(row(table, "tent"))].wins
+    assert result[id(row(table, "eata"))].wins > result[id(row(table, "tent"))].wins
 
 
 def test_what_a_test_does_not_tell_apart_is_best_together(frame: pd.DataFrame) -> None:
@@ -126,24 +126,24 @@ def test_ties_are_those_of_holms_procedure() -> None:
 
 def test_offline_rows_are_tested_against_offline_rows_only(frame: pd.DataFrame) -> None:
     table = one(frame)
-    found = evidence.findings(table)
-    assert math.isnan(found[id(row(table, "quantile"))].p_best)  # the best of its mode
+    result = evidence.findings(table)
+    assert math.isnan(result[id(row(table, "quantile"))].p_best)  # the best of its mode
     best = max(("eata", "sar"), key=lambda method: row(table, method).value("mean"))
     others = [m for m in ("tent", "eata", "sar") if m != best]
     known = [
         ttest_1samp(bits(frame, m).mean(axis=0) - bits(frame, best).mean(axis=0), 0).pvalue for m in others
     ]
     for method, p in zip(others, stats.holm(known), strict=True):
-        assert found[id(row(table, method))].p_best == pytest.approx(p, rel=1e-5)
+        assert result[id(row(table, method))].p_best == pytest.approx(p, rel=1e-5)
 
 
 def test_ranks_are_means_over_the_corruptions_within_a_mode(frame: pd.DataFrame) -> None:
     table = one(frame)
-    found = evidence.findings(table)
+    result = evidence.findings(table)
     online = ("source", "tent", "eata", "sar")
     printed = np.array([[row(table, m).printed(c) for c in CORRUPTIONS] for m in online])
     for method, rank in zip(online[1:], rankdata(-printed, axis=0).mean(axis=1)[1:], strict=True):
-        assert found[id(row(table, method))].rank == pytest.approx(rank)
+        assert result[id(row(table, method))].rank == pytest.approx(rank)
 
 
 def test_without_correctness_nothing_is_claimed() -> None:

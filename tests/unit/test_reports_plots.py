@@ -243,11 +243,11 @@ def test_bars_are_sorted_means_with_their_intervals(few: Report) -> None:
         for value in sorted((row.value(MEAN) for row in rows if row.measured), reverse=True)
     ]
     np.testing.assert_allclose(widths, expected)
-    found = few.findings(table)
+    result = few.findings(table)
     ends = {tuple(np.round(line.get_xdata(), 6)) for line in axes.lines}
     for row in table.rows:
         if row.measured:
-            assert tuple(np.round(found[id(row)].interval, 6)) in ends
+            assert tuple(np.round(result[id(row)].interval, 6)) in ends
     assert axes.get_xlim()[0] == 0  # a bar that does not start at zero lies
     assert "95\u00a0% intervals" in drawing.caption
 
@@ -317,8 +317,8 @@ def test_a_method_is_one_curve_in_all_panels_and_those_in_all_panels_come_first(
     assert first["sar"] == other["sar"] != None  # noqa: E711
     assert [name for name, look in first.items() if look][:4] == ["only4", "only5", "only6", "only7"]
     several = {"cnn": panel("cnn", {"tent": 1.0, "tent[lr=1]": 2.0}), "cct": panel("cct", {"tent": 3.0})}
-    own = looks(several, lambda row: row.value(MEAN))
-    assert own.of(several["cnn"][0]) == own.of(several["cct"][0]) != own.of(several["cnn"][1])
+    ours = looks(several, lambda row: row.value(MEAN))
+    assert ours.of(several["cnn"][0]) == ours.of(several["cct"][0]) != ours.of(several["cnn"][1])
 
 
 def test_the_heat_map_writes_a_hundred_within_its_cell(many: Report) -> None:

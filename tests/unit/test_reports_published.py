@@ -65,8 +65,8 @@ def test_the_papers_tables_are_copied_faithfully(
 def test_rows_of_official_readmes_are_copied_faithfully(shared: Path) -> None:
     """methods.md prints them as ``- tent 24.8 23.5 … | **18.6**``."""
     text = (shared / "methods.md").read_text()
-    found = re.findall(r"^- (\w+)((?: \d+\.\d){15}) \| \**(\d+\.\d)", text, re.MULTILINE)
-    assert len(found) == 6
+    actual = re.findall(r"^- (\w+)((?: \d+\.\d){15}) \| \**(\d+\.\d)", text, re.MULTILINE)
+    assert len(actual) == 6
     ours = {
         (name, row["method"], row["corruption"]): row["error"]
         for name in ("tent2021", "eata2022")
@@ -81,7 +81,7 @@ def test_rows_of_official_readmes_are_copied_faithfully(shared: Path) -> None:
         "ETA": "eta",
         "EATA": "eata",
     }
-    for name, values, mean in found:
+    for name, values, mean in actual:
         publication = "tent2021" if name in ("source", "norm", "tent") else "eata2022"
         printed = dict(zip(CORRUPTIONS, values.split(), strict=True)) | {"mean": mean}
         assert printed == {c: ours[publication, names.get(name, name.lower()), c] for c in printed}, name
@@ -121,8 +121,8 @@ def test_an_unknown_publication_is_named() -> None:
 
 def test_the_misprints_are_found_and_no_others() -> None:
     """Each was read in the paper's source: these values are printed there."""
-    found = {(one.table, one.row, one.column): (one.printed, f"{one.computed:.1f}") for one in audit()}
-    assert found == {
+    actual = {(one.table, one.row, one.column): (one.printed, f"{one.computed:.1f}") for one in audit()}
+    assert actual == {
         ("quantile2026, cifar10-c", "cvt increase", "motion_blur"): ("10.3", "13.2"),
         ("quantile2026, cifar10-c", "cvt increase", "zoom_blur"): ("7.2", "12.1"),
         ("quantile2026, cifar100-c", "cvt increase", "shot_noise"): ("21.6", "21.4"),
@@ -276,11 +276,11 @@ def test_the_quantile_papers_numbers_are_of_its_own_form() -> None:
 
 
 def test_every_publication_that_has_the_number_can_be_asked_for() -> None:
-    found = published.beside(pd.DataFrame([result()]), every=True)
-    assert found["publication"].tolist() == ["tent2021", "doebler2023"]
-    assert found["why_not"].tolist()[0] == ""
-    assert "published for reset continual, ours is per corruption" in found["why_not"].tolist()[1]
-    assert found.index.tolist() == [0, 0]
+    actual = published.beside(pd.DataFrame([result()]), every=True)
+    assert actual["publication"].tolist() == ["tent2021", "doebler2023"]
+    assert actual["why_not"].tolist()[0] == ""
+    assert "published for reset continual, ours is per corruption" in actual["why_not"].tolist()[1]
+    assert actual.index.tolist() == [0, 0]
 
 
 def test_a_frame_without_a_protocol_is_matched_by_what_it_has() -> None:

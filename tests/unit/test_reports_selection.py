@@ -44,40 +44,40 @@ def only(frame: pd.DataFrame, score: str = "infomax") -> selection.Choice:
 
 
 def test_the_highest_score_is_chosen_and_the_best_setting_is_the_oracle(frame: pd.DataFrame) -> None:
-    found = only(frame)
-    assert found.chosen is not None
-    assert found.oracle is not None
-    assert (found.chosen.name, found.oracle.name) == ("lr=0.01", "lr=0.1")
-    assert found.gap == pytest.approx(5)
-    assert found.correlation == pytest.approx(0.8)  # one swap of neighbours among four
-    assert found.left_out == {}
-    line = selection.frame([found]).iloc[0]
+    result = only(frame)
+    assert result.chosen is not None
+    assert result.oracle is not None
+    assert (result.chosen.name, result.oracle.name) == ("lr=0.01", "lr=0.1")
+    assert result.gap == pytest.approx(5)
+    assert result.correlation == pytest.approx(0.8)  # one swap of neighbours among four
+    assert result.left_out == {}
+    line = selection.frame([result]).iloc[0]
     assert (line["settings"], line["compared"], line["accuracy"], line["gap"]) == (4, 4, 75, 5)
 
 
 def test_a_score_that_orders_settings_the_wrong_way_shows(frame: pd.DataFrame) -> None:
-    found = only(frame, "extra")
-    assert found.chosen is not None
-    assert found.chosen.name == "lr=1"
-    assert found.gap == pytest.approx(60)
-    assert found.correlation == pytest.approx(-1)
+    result = only(frame, "extra")
+    assert result.chosen is not None
+    assert result.chosen.name == "lr=1"
+    assert result.gap == pytest.approx(60)
+    assert result.correlation == pytest.approx(-1)
 
 
 def test_incomplete_settings_are_left_out_and_named(frame: pd.DataFrame) -> None:
     frame = spoil(frame, "failed", "NaN", method="tent[lr=0.1]", corruption="fog")
     frame.loc[where(frame, method="tent[lr=0.01]", corruption="snow"), "infomax"] = None
     frame.attrs[MISSING] = (Missing("tent[lr=3]", "tent", "resnet18", "digits-c", 5, CORRUPTIONS, 15),)
-    found = only(frame)
-    assert found.left_out == {
+    result = only(frame)
+    assert result.left_out == {
         "lr=0.1": "measured on 14 of 15 corruptions",
         "lr=0.01": "14 of 15 cells have the score",
         "lr=3": "no cell is measured yet",
     }
-    assert found.chosen is not None
-    assert found.oracle is not None
-    assert (found.chosen.name, found.oracle.name) == ("defaults", "lr=0.01")  # the best has no score
-    assert found.correlation != found.correlation
-    text = markdown.render(sheet([found]))
+    assert result.chosen is not None
+    assert result.oracle is not None
+    assert (result.chosen.name, result.oracle.name) == ("defaults", "lr=0.01")  # the best has no score
+    assert result.correlation != result.correlation
+    text = markdown.render(sheet([result]))
     assert "2 of 5" in text
     for name in ("lr=0.1", "lr=0.01", "lr=3"):
         assert f"left out: {name}," in text

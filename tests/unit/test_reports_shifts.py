@@ -60,13 +60,13 @@ def test_shifts_and_corruptions_side_by_side_keep_their_own_means(tmp_path: Path
         cells(archs=("resnet18",), datasets=("cifar10-c-bar",), corruptions=BAR_CORRUPTIONS),
         cells(archs=("resnet18",), datasets=("cifar10.1",), corruptions=(NATURAL,), severities=(0,)),
     ]).assign(cell_id=lambda f: [f"{n:064x}" for n in range(len(f))])  # fmt: skip
-    found = {table.key["dataset"]: table for table in tables.tables(frame)}
-    assert [(name, len(table.main), table.extra) for name, table in found.items()] == [
+    result = {table.key["dataset"]: table for table in tables.tables(frame)}
+    assert [(name, len(table.main), table.extra) for name, table in result.items()] == [
         ("cifar10-c", 15, ()), ("cifar10-c-bar", 10, ()), ("cifar10.1", 1, ()),
     ]  # fmt: skip
-    assert found["cifar10-c-bar"].main == BAR_CORRUPTIONS
-    assert [naming.dataset(name) for name in found] == ["CIFAR10-C", "CIFAR10-C-bar", "CIFAR10.1"]
-    assert {naming.clean(name) for name in found} == {"CIFAR10"}
+    assert result["cifar10-c-bar"].main == BAR_CORRUPTIONS
+    assert [naming.dataset(name) for name in result] == ["CIFAR10-C", "CIFAR10-C-bar", "CIFAR10.1"]
+    assert {naming.clean(name) for name in result} == {"CIFAR10"}
     pages = [path.read_text() for path in markdown.write(frame, tmp_path)]
     assert "severity 5" in "".join(pages)
     assert "severity 0" not in "".join(pages)

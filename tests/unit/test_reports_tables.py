@@ -30,9 +30,9 @@ NUMBERS = [*CORRUPTIONS, "mean"]
 
 def line(frame: pd.DataFrame, **values: object) -> pd.Series:
     """The only line of a table with these values."""
-    found = frame[where(frame, **values)]
-    assert len(found) == 1, found
-    return found.iloc[0]
+    result = frame[where(frame, **values)]
+    assert len(result) == 1, result
+    return result.iloc[0]
 
 
 def accuracies(frame: pd.DataFrame, **values: object) -> np.ndarray:
@@ -258,12 +258,12 @@ def test_extra_corruptions_have_a_mean_of_their_own() -> None:
     frame = cells(corruptions=(*CORRUPTIONS, *EXTRA_CORRUPTIONS))
     table = csv_files.per_corruption(frame)
     shown = line(table, arch="cct", method="tent", row="accuracy")
-    own = frame[where(frame, arch="cct", method="tent")].set_index("corruption")["accuracy"]
-    assert shown["mean"] == pytest.approx(own[list(CORRUPTIONS)].mean())
-    assert shown["mean_extra"] == pytest.approx(own[list(EXTRA_CORRUPTIONS)].mean())
+    mine = frame[where(frame, arch="cct", method="tent")].set_index("corruption")["accuracy"]
+    assert shown["mean"] == pytest.approx(mine[list(CORRUPTIONS)].mean())
+    assert shown["mean_extra"] == pytest.approx(mine[list(EXTRA_CORRUPTIONS)].mean())
     only = csv_files.per_corruption(frame[frame["corruption"].isin(EXTRA_CORRUPTIONS)])
     mean = line(only, arch="cct", method="tent", row="accuracy")["mean"]
-    assert mean == pytest.approx(own[list(EXTRA_CORRUPTIONS)].mean())
+    assert mean == pytest.approx(mine[list(EXTRA_CORRUPTIONS)].mean())
 
 
 def test_a_mean_over_a_part_of_the_fifteen_says_so() -> None:
@@ -537,10 +537,10 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
     frame.loc[frame["base"] == "quantile", "config"] = '{"epochs": 7, "source_features": 500}'
     for path in csv_files.write(frame, tmp_path):
         table = pd.read_csv(path)
-        own = table[table["method"] == "quantile"].iloc[0]
-        assert own["mode"] == "offline", path.name
-        assert own["source_data"] == "features of 500 source images", path.name
-        assert own["epochs" if path.name == "given.csv" else "epochs_seen"] == 7, path.name
+        mine = table[table["method"] == "quantile"].iloc[0]
+        assert mine["mode"] == "offline", path.name
+        assert mine["source_data"] == "features of 500 source images", path.name
+        assert mine["epochs" if path.name == "given.csv" else "epochs_seen"] == 7, path.name
         assert set(table.loc[table["method"] == "tent", "source_data"]) == {"nothing"}
     methods = pd.read_csv(tmp_path / "given.csv").set_index("method")
     assert "eval mode" in methods.loc["tent", "deviations"]  # what the method's file says
@@ -722,13 +722,13 @@ def test_planned_cells_that_are_missing_are_told_in_every_csv_table(tmp_path: Pa
         Missing(method="tent", base="tent", arch="resnet18", cells=1, **place),
     )
     for path in csv_files.write(half, tmp_path / "half"):
-        found = pd.read_csv(path)
+        result = pd.read_csv(path)
         if path.name == "given.csv":
             continue
-        assert len(found) == len(whole[path.name]) + 1, path.name
-        assert (found.dtypes == whole[path.name].dtypes)[["arch", "method", "notes"]].all()
-        (note,) = found.loc[(found["method"] == "tent") & (found["arch"] == "cct"), "notes"]
+        assert len(result) == len(whole[path.name]) + 1, path.name
+        assert (result.dtypes == whole[path.name].dtypes)[["arch", "method", "notes"]].all()
+        (note,) = result.loc[(result["method"] == "tent") & (result["arch"] == "cct"), "notes"]
         assert note == "missing: 7 planned cells", path.name
         if path.name != "cost.csv":  # it counts the cells
-            noted = found.loc[(found["method"] == "tent") & (found["arch"] == "resnet18"), "notes"]
+            noted = result.loc[(result["method"] == "tent") & (result["arch"] == "resnet18"), "notes"]
             assert "1 planned cell is missing" in str(noted.iloc[0]), path.name

@@ -284,8 +284,8 @@ def test_a_normalisation_is_the_only_thing_a_file_may_lack(drive: Mirror) -> Non
 
 def test_names_behind_a_normalising_layer_get_its_prefix() -> None:
     net = nn.ModuleDict({"normalize": nn.Identity(), "model": nn.Linear(2, 2)})
-    found = robustbench.renamed(net, {"module.weight": torch.zeros(2), "model.bias": torch.zeros(2)})
-    assert set(found) == {"model.weight", "model.bias"}
+    result = robustbench.renamed(net, {"module.weight": torch.zeros(2), "model.bias": torch.zeros(2)})
+    assert set(result) == {"model.weight", "model.bias"}
 
 
 # ---- the real package

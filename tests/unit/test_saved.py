@@ -461,13 +461,13 @@ def grown(draw: Random, depth: int, made: list[Any]) -> Any:
 
 
 def reachable(thing: Any) -> list[Any]:
-    found: dict[int, Any] = {}
+    result: dict[int, Any] = {}
     queue = [thing]
     while queue:
         part = queue.pop()
-        if id(part) in found or isinstance(part, (type, str, int, float)):
+        if id(part) in result or isinstance(part, (type, str, int, float)):
             continue
-        found[id(part)] = part
+        result[id(part)] = part
         if isinstance(part, dict):
             queue += part.values()
         elif isinstance(part, (list, tuple, deque)):
@@ -476,7 +476,7 @@ def reachable(thing: Any) -> list[Any]:
             queue.append(part.held)
         elif (hasattr(part, "__dict__") and not callable(part)) or isinstance(part, nn.Module):
             queue += vars(part).values()
-    return list(found.values())
+    return list(result.values())
 
 
 def disturb(draw: Random, part: Any, others: list[Any]) -> None:

@@ -216,9 +216,9 @@ def test_clean_accuracy_is_in_percent() -> None:
 @settings(max_examples=30, deadline=None)
 def test_every_order_is_a_permutation_and_a_function_of_the_seed(seed: int, order: str) -> None:
     labels = np.arange(60) % CLASSES
-    found = arrange(order, labels, seed)
-    assert sorted(found) == list(range(60))
-    assert found.tolist() == arrange(order, labels, seed).tolist()
+    result = arrange(order, labels, seed)
+    assert sorted(result) == list(range(60))
+    assert result.tolist() == arrange(order, labels, seed).tolist()
 
 
 def test_a_mixed_stream_deals_every_corruption_its_share() -> None:
@@ -232,12 +232,12 @@ def test_a_mixed_stream_deals_every_corruption_its_share() -> None:
             number = CORRUPTIONS.index(corruption)
             return Labelled(np.full((47, 8, 8, 3), number, np.uint8), np.arange(47))
 
-    found = mixed(Numbered(), 5, 0)  # type: ignore[arg-type]
-    shares = np.bincount(found.images[:, 0, 0, 0], minlength=len(CORRUPTIONS))
+    result = mixed(Numbered(), 5, 0)  # type: ignore[arg-type]
+    shares = np.bincount(result.images[:, 0, 0, 0], minlength=len(CORRUPTIONS))
     assert set(shares) <= {3, 4}
-    assert found.labels.tolist() == list(range(47))
+    assert result.labels.tolist() == list(range(47))
     again = mixed(Numbered(), 5, 1)  # type: ignore[arg-type]
-    assert (found.images != again.images).any()
+    assert (result.images != again.images).any()
 
 
 def test_small_concentration_correlates_neighbours() -> None:
@@ -298,11 +298,11 @@ def test_source_features_are_computed_once_for_a_classifier_and_anew_for_another
     memo: dict[int, Any] = {}
     classifier = Classifier(Counted(), last="fc")
     first, second = (SourceImages(lambda: images, needs, memo=memo) for _ in range(2))
-    found = first.features(classifier)
+    result = first.features(classifier)
     once = passes
-    assert torch.equal(second.features(copy.deepcopy(classifier)), found)
+    assert torch.equal(second.features(copy.deepcopy(classifier)), result)
     assert passes < once + len(images) / 2
-    found += 1  # what a method does to its features is its own affair
+    result += 1  # what a method does to its features is its own affair
     other = Classifier(Counted(), last="fc", mean=(0.5, 0.5, 0.5))
     alone = SourceImages(lambda: images, needs)
     for net in (classifier, other):
@@ -392,9 +392,9 @@ def test_a_collapse_within_the_scored_classes_raises_an_alarm(monkeypatch: pytes
     there = data()
     there.labels[:] = np.arange(10) % 2 * 2 + 1
     monkeypatch.setattr(Toy, "adapt", lambda self, x: torch.eye(CLASSES)[:1].expand(len(x), -1))
-    found = evaluate(toy(), there, Protocol(), 0, scored_classes=(1, 3))
-    assert "1.0 effective classes and labels have 2.0" in found.alarm
-    assert found.accuracy == 50  # class 1, the first of those that tie
+    result = evaluate(toy(), there, Protocol(), 0, scored_classes=(1, 3))
+    assert "1.0 effective classes and labels have 2.0" in result.alarm
+    assert result.accuracy == 50  # class 1, the first of those that tie
 
 
 def test_images_that_are_not_scored_have_no_class(monkeypatch: pytest.MonkeyPatch) -> None:

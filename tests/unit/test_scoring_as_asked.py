@@ -38,8 +38,8 @@ def drawing() -> Drawing:
 def test_what_a_method_draws_is_a_function_of_the_seed(protocol: Protocol) -> None:
     def correct(seed: int, before: int) -> list[bool]:
         torch.manual_seed(before)
-        found: list[bool] = evaluate(drawing(), data(60), protocol, seed).correct.tolist()
-        return found
+        result: list[bool] = evaluate(drawing(), data(60), protocol, seed).correct.tolist()
+        return result
 
     assert correct(0, before=1) == correct(0, before=2)
     assert correct(0, before=1) != correct(1, before=1)

@@ -45,10 +45,10 @@ def serving(kind: str = "images", memo: Any = None) -> SourceImages:
 
 def outputs(net: Classifier) -> dict[str, Tensor]:
     """Every norm layer's output for all images at once."""
-    found: dict[str, Tensor] = {}
-    with torch.no_grad(), on_output(dict(norm_modules(net)), lambda name, y: found.update({name: y})):
+    result: dict[str, Tensor] = {}
+    with torch.no_grad(), on_output(dict(norm_modules(net)), lambda name, y: result.update({name: y})):
         net(X)
-    return found
+    return result
 
 
 # ---- permission and record
@@ -117,12 +117,12 @@ def test_norm_statistics_are_those_of_all_images_together(tiny: dict[str, Classi
     each = serving().norm_statistics(tiny[name])
     assert set(there) == set(each) == set(whole)
     for layer, y in whole.items():
-        for found, expected in zip(there[layer], (y.mean(0), y.var(0)), strict=True):
-            torch.testing.assert_close(found, expected)
+        for result, expected in zip(there[layer], (y.mean(0), y.var(0)), strict=True):
+            torch.testing.assert_close(result, expected)
         rows = y.flatten(0, 1) if name == "LN ViT" else y.permute(0, 2, 3, 1).flatten(0, 2)
         assert torch.equal(summaries.rows(layers[layer], y), rows)
-        for found, expected in zip(each[layer], (rows.mean(0), rows.var(0)), strict=True):
-            torch.testing.assert_close(found, expected)
+        for result, expected in zip(each[layer], (rows.mean(0), rows.var(0)), strict=True):
+            torch.testing.assert_close(result, expected)
 
 
 def test_channels_of_layer_norm_are_last_unless_it_is_for_images() -> None:
@@ -146,10 +146,10 @@ def test_gaussians_are_those_of_all_features_together(tiny: dict[str, Classifier
     labels = logits.argmax(1)
     assert torch.equal(counts, labels.bincount(minlength=net.num_classes))
     for j in range(net.num_classes):
-        own = z[labels == j]
-        expected = own.mean(0) if len(own) else torch.zeros_like(mean)
+        ours = z[labels == j]
+        expected = ours.mean(0) if len(ours) else torch.zeros_like(mean)
         torch.testing.assert_close(means[j], expected)
-        torch.testing.assert_close(covariances[j], own.T.cov(correction=0) if len(own) else 0 * covariance)
+        torch.testing.assert_close(covariances[j], ours.T.cov(correction=0) if len(ours) else 0 * covariance)
 
 
 def test_entropies_are_sorted_and_follow_the_temperature(tiny: dict[str, Classifier]) -> None:
@@ -163,15 +163,15 @@ def test_entropies_are_sorted_and_follow_the_temperature(tiny: dict[str, Classif
 @pytest.mark.parametrize("name", ["BN CNN", "GN CNN", "LN ViT"])
 def test_quantiles_are_right_up_to_a_cell_of_the_histogram(tiny: dict[str, Classifier], name: str) -> None:
     layers = dict(norm_modules(tiny[name]))
-    found = serving().quantiles(tiny[name], LEVELS)
+    result = serving().quantiles(tiny[name], LEVELS)
     for layer, y in outputs(tiny[name]).items():
         rows = summaries.rows(layers[layer], y).T.double()
         exact = rows.quantile(torch.tensor(LEVELS).double(), dim=1).T
         cell = (rows.amax(1) - rows.amin(1)) / summaries.CELLS
         near = np.sort(rows.numpy(), axis=1)
         step = torch.from_numpy(np.diff(near, axis=1).max(axis=1))  # between neighbours in the tails
-        assert ((found[layer] - exact).abs() <= (cell + step)[:, None]).all()
-        assert (found[layer].diff(dim=1) >= 0).all()
+        assert ((result[layer] - exact).abs() <= (cell + step)[:, None]).all()
+        assert (result[layer].diff(dim=1) >= 0).all()
 
 
 def test_a_channel_that_never_moves_has_its_value_for_quantiles() -> None:

@@ -136,8 +136,8 @@ def test_moments_give_what_the_values_give(seeds: int) -> None:
         direct, quick = Spread.of(values[a] - values[b]), moments.spread(a, b)
         for name in ("mean", "plain", "images", "seeds", "n_images", "n_seeds"):
             assert getattr(quick, name) == pytest.approx(getattr(direct, name), rel=1e-9, abs=1e-9)
-        own = Spread.of(values[a])
-        assert moments.spread(a).plain == pytest.approx(own.plain, rel=1e-6)
+        mine = Spread.of(values[a])
+        assert moments.spread(a).plain == pytest.approx(mine.plain, rel=1e-6)
         by_image = (values[a] - values[b]).mean(axis=0)
         assert quick.plain == pytest.approx(by_image.std(ddof=1) / math.sqrt(200))
         by_seed = (values[a] - values[b]).mean(axis=1)
@@ -201,8 +201,8 @@ def test_intervals_cover_the_truth_in_95_of_100_simulated_studies(n: int, seeds:
     truth = 100 * (norm.cdf((SHIFTS + 0.1) / scale) - norm.cdf(SHIFTS / scale)).mean()
     studies = [np.subtract(*measured(rng, n, seeds, spread)[::-1]) for _ in range(1000)]
     draws = bootstrap_means(np.stack([x.mean(axis=0) for x in studies]))
-    found = [two_levels(x, draws[:, k]) for k, x in enumerate(studies)]
-    covered = np.mean([d.low <= truth <= d.high for d in found])
+    actual = [two_levels(x, draws[:, k]) for k, x in enumerate(studies)]
+    covered = np.mean([d.low <= truth <= d.high for d in actual])
     assert 0.93 <= covered <= 0.97
     # And the test of the true difference rejects as rarely as it says.
     null = [two_levels(x - truth / 100, draws[:, k] - truth / 100).p_value for k, x in enumerate(studies)]

@@ -71,5 +71,5 @@ def test_of_two_results_of_one_moment_side_by_side_every_reader_takes_the_same(
         writer.append(replace(result, accuracy=accuracy))
         writer.close()
         accuracy_of[writer.path.name] = accuracy
-    found = store.latest()[result.cell.cell_id].result.accuracy
-    assert found == accuracy_of[max(accuracy_of)]  # the last by name, however the folder lists them
+    actual = store.latest()[result.cell.cell_id].result.accuracy
+    assert actual == accuracy_of[max(accuracy_of)]  # the last by name, however the folder lists them

@@ -44,8 +44,8 @@ def test_foreign_images_and_their_places_are_the_same_in_every_release() -> None
 def test_a_dirichlet_stream_shuffles_the_members_of_a_class() -> None:
     """Otherwise the first images of the test set would always come first."""
     one_class = np.zeros(200, int)
-    found = arrange("dirichlet(1)", one_class, 0)
-    assert abs(np.corrcoef(found, np.arange(200))[0, 1]) < 0.3
+    result = arrange("dirichlet(1)", one_class, 0)
+    assert abs(np.corrcoef(result, np.arange(200))[0, 1]) < 0.3
     few = np.repeat([0, 1], 100)
     first_slots = [arrange("dirichlet(1)", few, seed)[:20] for seed in range(30)]
     means = [float(np.mean(slot % 100)) for slot in first_slots]
@@ -139,9 +139,9 @@ def test_the_share_of_foreign_images_is_of_the_whole_stream(fraction: float, for
 
 
 def test_a_mixture_finds_either_kind() -> None:
-    own, other = np.full((3, 1, 1, 3), 1, np.uint8), np.full((2, 1, 1, 3), 2, np.uint8)
+    ours, other = np.full((3, 1, 1, 3), 1, np.uint8), np.full((2, 1, 1, 3), 2, np.uint8)
     other[1] = 3
-    taken = Mixture(own, other)[np.array([4, 0, 3, 2])]
+    taken = Mixture(ours, other)[np.array([4, 0, 3, 2])]
     assert taken[:, 0, 0, 0].tolist() == [3, 1, 2, 1]
 
 

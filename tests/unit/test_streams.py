@@ -81,11 +81,11 @@ def seen(stream: str, names: tuple[str, ...] = ("fog", "snow"), **changed: Any) 
 
 
 def test_a_recurring_stream_repeats_the_same_corruptions() -> None:
-    found = seen("recurring(3)")
-    rounds = found[:, 2:].reshape(3, 2 * SIZE, 2)
+    result = seen("recurring(3)")
+    rounds = result[:, 2:].reshape(3, 2 * SIZE, 2)
     assert (rounds == rounds[0]).all()
     assert [CORRUPTIONS[k] for k in rounds[0, ::SIZE, 0]] == ["fog", "snow"]
-    assert set(found[:, 3]) == {5}
+    assert set(result[:, 3]) == {5}
 
 
 def test_every_part_has_every_image_once_and_an_order_of_its_own() -> None:
@@ -96,8 +96,8 @@ def test_every_part_has_every_image_once_and_an_order_of_its_own() -> None:
 
 
 def test_a_gradual_stream_goes_up_and_down_in_each_corruption() -> None:
-    found = seen("gradual")[::SIZE, 2:]
-    assert [(CORRUPTIONS[c], s) for c, s in found] == [(c, s) for c in ("fog", "snow") for s in RAMP]
+    result = seen("gradual")[::SIZE, 2:]
+    assert [(CORRUPTIONS[c], s) for c, s in result] == [(c, s) for c in ("fog", "snow") for s in RAMP]
     assert RAMP == (1, 2, 3, 4, 5, 4, 3, 2, 1)
 
 
@@ -135,9 +135,9 @@ def test_any_part_can_be_read(cuts: list[int], contamination: str) -> None:
 def test_labels_belong_to_their_images_and_foreign_images_have_none() -> None:
     made = corrupted_parts(Coded(), ("fog",), 5, protocol("recurring(2)", contamination="noise(0.25)"), 0)
     batch = made.read(0, made.total)
-    own = batch.labels != FOREIGN
-    assert (batch.images[own, 0, 0, 0] // 10 == batch.labels[own]).all()
-    assert (made.scored, made.total, own.sum()) == (2 * SIZE, 2 * SIZE + 2 * SIZE // 3, 2 * SIZE)
+    ours = batch.labels != FOREIGN
+    assert (batch.images[ours, 0, 0, 0] // 10 == batch.labels[ours]).all()
+    assert (made.scored, made.total, ours.sum()) == (2 * SIZE, 2 * SIZE + 2 * SIZE // 3, 2 * SIZE)
 
 
 def test_one_test_set_at_a_time_is_in_memory() -> None:
@@ -297,8 +297,8 @@ def test_a_ccc_stream_changes_at_its_speed_and_goes_through_all_images() -> None
 @given(st.integers(1, 30_000), st.integers(0, 2**32 - 1))
 def test_windows_average_to_the_accuracy(count: int, seed: int) -> None:
     correct = np.random.default_rng(seed).random(count) < 0.4
-    found = windows(correct)
-    length, accuracy = found["length"], found["accuracy"]
+    result = windows(correct)
+    length, accuracy = result["length"], result["accuracy"]
     assert len(accuracy) <= MOST
     sizes = [min(length, count - start) for start in range(0, count, length)]
     assert np.average(accuracy, weights=sizes) == pytest.approx(100 * correct.mean(), abs=1e-4)

@@ -197,15 +197,15 @@ def test_all_rows_of_a_ccc_stream_have_the_baseline_that_is_named() -> None:
         held = {**sources, **other}
         return [item.cell for item in plan_cells(sweep, [held[model.name] for model in sweep.models])]
 
-    found = planned(grid)
-    assert {(cell.arch, cell.baseline) for cell in found} == {
+    actual = planned(grid)
+    assert {(cell.arch, cell.baseline) for cell in actual} == {
         (arch, "resnet18@r1") for arch in ("resnet18", "cct")
     }
-    assert {cell.protocol.stream for cell in found} == {"ccc(40,length=100000,speed=1000)"}
-    ids = {cell.cell_id for cell in found}
+    assert {cell.protocol.stream for cell in actual} == {"ccc(40,length=100000,speed=1000)"}
+    ids = {cell.cell_id for cell in actual}
     assert ids.isdisjoint(cell.cell_id for cell in planned(replace(grid, stream="ccc(40)")))
     assert ids.isdisjoint(cell.cell_id for cell in planned(grid, resnet18=source("resnet18", "r2")))
-    assert [Cell.from_json(json.loads(json.dumps(cell.to_json()))) for cell in found] == found
+    assert [Cell.from_json(json.loads(json.dumps(cell.to_json()))) for cell in actual] == actual
     other = planned(replace(grid, stream="ccc(40,baseline=cvt)"))
     assert {(cell.arch, cell.baseline) for cell in other} == {
         (arch, "cvt@v1") for arch in ("resnet18", "cct")

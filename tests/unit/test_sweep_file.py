@@ -49,9 +49,9 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
     """Method, architecture, corruption, severity and seed of every planned cell."""
     sweep = resolve(asked)
     planned = plan(sweep, [source_of(model) for model in sweep.models])
-    found = [(p.cell.label, p.cell.arch, p.cell.corruption, p.cell.severity, p.cell.seed) for p in planned]
-    assert len(set(found)) == len(found)
-    return set(found)
+    result = [(p.cell.label, p.cell.arch, p.cell.corruption, p.cell.severity, p.cell.seed) for p in planned]
+    assert len(set(result)) == len(result)
+    return set(result)
 
 
 # ---- keys and values
@@ -264,9 +264,9 @@ def test_values_for_a_method_a_dataset_and_all(made: Make) -> None:
         SMALL + "batch_size = 50\nlimit = 90\n[per_dataset.digits-c]\nlimit = 70\nbatch_size = 30\n"
         "set.tent.lr = 0.5\n[per_method.tent]\nbatch_size = 20\nmode = 'offline'\n"
     )
-    found = protocols(grid(made(content)))
-    assert (found["tent"].batch_size, found["tent"].limit, found["tent"].mode) == (20, 70, "offline")
-    assert (found["source"].batch_size, found["source"].limit, found["source"].mode) == (30, 70, "online")
+    result = protocols(grid(made(content)))
+    assert (result["tent"].batch_size, result["tent"].limit, result["tent"].mode) == (20, 70, "offline")
+    assert (result["source"].batch_size, result["source"].limit, result["source"].mode) == (30, 70, "online")
     assert {c[0] for c in cells(grid(made(content)))} == {"source", "tent[lr=0.5]"}
 
 

@@ -92,9 +92,9 @@ def test_a_family_stands_for_its_methods_and_source() -> None:
 
 
 def test_groups_and_names_join_and_each_method_stands_once() -> None:
-    found = in_groups(["tent", "quantile[lr=1]", "quantile", "alignment"])
-    assert found[:3] == ["tent", "quantile[lr=1]", "quantile"]
-    assert len(found) == len(set(found))
+    result = in_groups(["tent", "quantile[lr=1]", "quantile", "alignment"])
+    assert result[:3] == ["tent", "quantile[lr=1]", "quantile"]
+    assert len(result) == len(set(result))
     assert set(in_groups(["all", "alignment"])) == set(method_names())
     assert in_groups(["tent", "tent"]) == ["tent", "tent"]  # the grid refuses it
     assert in_groups(["alignmnet"]) == ["alignmnet"]  # and this, with the nearest name

@@ -55,9 +55,9 @@ def test_the_formulas_hold_whatever_the_batches() -> None:
         "snd": density,
     }
     for batch in (1, 7, 60):
-        found = collected(logits, batch)
-        assert tuple(found) == CHEAP
-        assert found == pytest.approx(expected, abs=2e-6)
+        result = collected(logits, batch)
+        assert tuple(result) == CHEAP
+        assert result == pytest.approx(expected, abs=2e-6)
 
 
 def test_extremes() -> None:
@@ -148,11 +148,11 @@ def test_consistency_compares_predictions_for_an_image_and_for_a_moved_one() -> 
     even = np.zeros_like(images)  # moving changes nothing
     assert consistency(method, even, 7, "cpu", "float32", 0) == 100
     state = torch.get_rng_state()
-    found = consistency(method, images, 7, "cpu", "float32", 0)  # the class is in the first pixel alone
+    result = consistency(method, images, 7, "cpu", "float32", 0)  # the class is in the first pixel alone
     assert torch.equal(state, torch.get_rng_state())
-    assert 0 < found < 90
-    assert consistency(method, images, 7, "cpu", "float32", 0) == found
-    assert consistency(method, images, 40, "cpu", "float32", 0) == found
+    assert 0 < result < 90
+    assert consistency(method, images, 7, "cpu", "float32", 0) == result
+    assert consistency(method, images, 40, "cpu", "float32", 0) == result
 
 
 def test_a_view_is_the_image_moved_by_at_most_an_eighth_with_its_edge_repeated() -> None:

@@ -303,9 +303,9 @@ def test_alarms_of_the_method_of_the_number_and_of_the_settings_are_joined(
     monkeypatch.setattr(Toy, "adapt", lambda self, x: torch.eye(CLASSES)[:1].expand(len(x), -1))
     with pytest.warns(UserWarning, match="toy: a bad setting"):
         details = setting.one().details
-    collapse, settings, own = details["alarm"].split("; ")
+    collapse, settings, ours = details["alarm"].split("; ")
     assert "predictions have 1.0 effective classes" in collapse
-    assert (settings, own) == ("a bad setting", "a reset")
+    assert (settings, ours) == ("a bad setting", "a reset")
     assert details["resets"] == "nan"
     (clean,) = seen  # of the unadapted classifier, on 256 clean images
     assert clean.shape == (256, CLASSES)

@@ -16,8 +16,8 @@ def compiled(folder: Path, document: str) -> str:
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
     for style in ("booktabs.sty", "lmodern.sty"):
-        found = subprocess.run(["kpsewhich", style], capture_output=True, text=True, check=False)
-        if not found.stdout.strip():
+        result = subprocess.run(["kpsewhich", style], capture_output=True, text=True, check=False)
+        if not result.stdout.strip():
             pytest.skip(f"this TeX has no {style}")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{document}.tex"]
     done = subprocess.run(

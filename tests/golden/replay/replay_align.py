@@ -136,8 +136,8 @@ def lineartca(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
     method = prepared(TCA, trace, dtype, filter_k=meta["filter_K"], steps=meta["steps"], lr=meta["lr"])
     if meta["proportion"] == "labels":
-        found = np.bincount(trace.folder.inputs["y"][trace.idx], minlength=method.model.num_classes)
-        method.sizes = torch.from_numpy((meta["filter_K"] * (found / found[0])).astype(np.int64))
+        result = np.bincount(trace.folder.inputs["y"][trace.idx], minlength=method.model.num_classes)
+        method.sizes = torch.from_numpy((meta["filter_K"] * (result / result[0])).astype(np.int64))
     for x in trace.batches(dtype):
         method.take(x)
     adam = partial(

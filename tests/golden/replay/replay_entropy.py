@@ -220,11 +220,11 @@ def medbn_layer(trace: Trace, dtype: torch.dtype) -> Replayed:
         layer = body[0].train()
         out = layer(x)
         (out * trace.tensor("loss_weight", dtype)).sum().backward()
-        found = {
+        result = {
             "out": out, "grad_in": x.grad, "grad_w": layer.weight.grad, "grad_b": layer.bias.grad,
             "mean": layer.running_mean, "var": layer.running_var,
         }  # fmt: skip
-        for name, value in found.items():
+        for name, value in result.items():
             twin = f"f64_{kind}_{name}"
             if dtype == torch.float32 or twin in trace:
                 field = twin if dtype == torch.float64 else f"{kind}_{name}"

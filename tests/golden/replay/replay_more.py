@@ -195,8 +195,8 @@ def foa(trace: Trace, dtype: torch.dtype) -> Replayed:
         method.losses = []
         replayed.add(method.adapt(x), method.model)
         best = method.losses.index(min(method.losses))
-        found = {"losses": method.losses, "best": best, "hist_stat": method.average.tolist()}
-        for name, value in found.items():
+        result = {"losses": method.losses, "best": best, "hist_stat": method.average.tolist()}
+        for name, value in result.items():
             replayed.decisions.setdefault(name, []).append(value)
     means, deviations = zip(*method.source, strict=True)
     replayed.decisions["source_mean"] = torch.cat(means).tolist()

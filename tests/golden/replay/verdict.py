@@ -123,11 +123,11 @@ def changed_decisions(trace: Trace, run: Replayed) -> tuple[str, ...]:
     """
     changed = []
     for name, ours in run.decisions.items():
-        found = np.asarray(ours, np.float64)
+        result = np.asarray(ours, np.float64)
         there = name in trace or f"f64_{name}" in trace
         recorded = trace.recorded(name, torch.float64).numpy() if there else np.empty(0)
-        if found.shape != recorded.shape or not np.allclose(
-            found, recorded, rtol=0, atol=1e-6, equal_nan=True
+        if result.shape != recorded.shape or not np.allclose(
+            result, recorded, rtol=0, atol=1e-6, equal_nan=True
         ):
             changed.append(name)
     return tuple(changed)
