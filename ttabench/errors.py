@@ -104,7 +104,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> Unknow
     if few:
         rest = f"Valid: {', '.join(choices) or 'none'}."
     else:
-        rest = f"See {see}." if see else f"There are {len(choices):,}."
+        rest = f"See {see}." if see else f"There are {len(choices):,} names."
     return UnknownName(f"unknown {kind} '{shortened(name)}'{hint} {rest}")
 
 

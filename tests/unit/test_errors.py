@@ -20,7 +20,7 @@ def test_a_few_valid_names_are_listed() -> None:
 @pytest.mark.parametrize("see", ["", "`ttabench list archs`"])
 def test_of_many_only_the_nearest_are_named(see: str) -> None:
     text = str(unknown("architecture", "resnet81", [*MANY, "resnet18"], see))
-    end = f"See {see}." if see else f"There are {MAX_LISTED + 2}."
+    end = f"See {see}." if see else f"There are {MAX_LISTED + 2} names."
     assert text == f"unknown architecture 'resnet81'; did you mean 'resnet18'? {end}"
 
 

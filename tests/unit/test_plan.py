@@ -17,7 +17,7 @@ from ttabench.models.model import Model
 from ttabench.registry import method
 from ttabench.sweep import plan as planning
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.plan import Source, find_sources
+from ttabench.sweep.plan import NOT_RESET, Source, find_sources
 from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods, exclusion, resolve
 from ttabench.sweep.shifts import Shifts, shifts_of
 
@@ -311,7 +311,7 @@ def test_an_offline_method_has_neither_a_pace_nor_a_stream(changed: dict[str, An
 @pytest.mark.parametrize(
     ("reset", "mode", "expected"),
     [
-        ("episodic", "native", ("online", OFFLINE)), ("every(3)", "native", ("online", OFFLINE)),
+        ("episodic", "native", ("online", NOT_RESET)), ("every(3)", "native", ("online", NOT_RESET)),
         ("per_corruption", "native", ("offline", "")), ("continual", "native", ("offline", "")),
         ("episodic", "online", ("online", "")),
     ],
@@ -322,6 +322,12 @@ def test_a_method_that_is_offline_in_its_paper_is_not_reset_between_batches(
     planned = plan(grid(methods=("quantile",), reset=reset, mode=mode), [RESNET])
     result = {p.cell.method: (p.cell.protocol.mode, p.unmet) for p in planned}
     assert result == {"source": ("online", ""), "quantile": expected}
+
+
+@pytest.mark.parametrize("reset", ["episodic", "every(3)"])
+def test_a_stream_is_named_before_its_reset(reset: str) -> None:
+    planned = plan(grid(methods=("quantile",), reset=reset, stream="gradual"), [RESNET])
+    assert [p.unmet for p in planned if p.cell.method == "quantile"] == [OFFLINE]
 
 
 def test_what_an_offline_method_lacks_otherwise_is_told_first() -> None:

@@ -60,7 +60,7 @@ def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(out: Path)
     quick = start(out, "--workers", "0", "--corruptions", "fog")
     assert quick.stderr
     lines: list[str] = []
-    while "Waiting for 1 cells" not in (line := quick.stderr.readline()):
+    while "Waiting for 1 cell " not in (line := quick.stderr.readline()):
         lines.append(line)
         assert quick.poll() is None, lines
     assert re.search(r"other processes compute: \S+:\d+\.", line)

@@ -26,7 +26,7 @@ def cite(
         ),
     ] = "",
 ) -> None:
-    """Print the BibTeX entries of methods, or of every method that a results folder has a number of."""
+    """Print the BibTeX entries of methods, or of all methods with a result in a results folder."""
     from ttabench.cli._facts import papers
     from ttabench.errors import UserError
 

@@ -31,10 +31,11 @@ def compare(
     github: Annotated[bool, Option("--github", help="Print annotations for GitHub Actions too.")] = False,
     junit: Annotated[Path | None, Option(help="Write JUnit XML to this file too.", metavar="FILE")] = None,
 ) -> None:
-    """Print what moved and what may have moved it.
+    """Print which accuracies changed, and what may be the cause.
 
-    Exit code 1 if a cell or a mean fell beyond its bound, lost its number or is missing. The test compares
-    which images were right; a cells.csv does not hold that, so there the bounds alone decide.
+    Exit code 1 if the accuracy of a cell or a mean fell by more than its bound, if a cell has no number any
+    more, or if a cell is missing. The test of --alpha needs to know which images were right. A results folder
+    stores that, a cells.csv does not: there, the bounds alone decide.
     """
     from rich.console import Console
 

@@ -18,11 +18,10 @@ def diff(
     second: Annotated[Path, Argument(metavar="B", help="A results folder or a cells.csv.")],
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Print how the protocol cards of two sets of results differ.
+    """Print how two sets of results were measured differently.
 
-    A card is what a number was measured with: settings, protocol, versions, source of the method, data,
-    weights. Cells are matched by method, architecture, data set, corruption, severity and seed. Exit code 1
-    if anything differs.
+    It compares settings, protocol, versions, source of the method, data and weights. Cells are matched by
+    method, architecture, data set, corruption, severity and seed. Exit code 1 if anything differs.
     """
     from rich.console import Console
 

@@ -14,7 +14,12 @@ def register(app: typer.Typer) -> None:
 
 
 def leaderboard(
-    results: Annotated[list[Path], Argument(metavar="DIR…", help="Results folders; the first ones count.")],
+    results: Annotated[
+        list[Path],
+        Argument(
+            metavar="DIR…", help="Results folders. If several hold a cell, the folder named first counts."
+        ),
+    ],
     out: Annotated[Path, Option(metavar="DIR", help="The folder to write the site to.")] = Path("site"),
 ) -> None:
     """Rank the methods of several results folders, and write a site of plain HTML files.

@@ -66,7 +66,7 @@ _TABLE = (
     ),
     Option(
         "corruptions", "all", "NAMES",
-        "all (the 15; of a dataset that has none of them, what it has), extra (the 4), "
+        "all (the 15 common ones, or else whatever the dataset has), extra (the 4), "
         "every (the 19), bar (the 10 of cifar10-c-bar), natural, mixed (the 15 in one stream), or names.",
         Names('["fog", "snow"]', (*GROUPS, *SINGLE)), "axis",
     ),

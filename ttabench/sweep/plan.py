@@ -18,6 +18,8 @@ from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
 
+NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
+
 RatioOf = Callable[[Cell], float]
 """The compute ratio of a cell's method on its classifier, for a protocol with a pace."""
 
@@ -143,8 +145,12 @@ def _of_method(
 def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
     cls, protocol = choice.cls, _protocol(choice, source.num_classes, shifts)
-    offline = protocol.mode == "offline" and (shifts.stream or choice.grid.pace)
-    unsupported = offline or _cannot_be_reset(choice)
+    stream = bool(shifts.stream or choice.grid.pace)
+    unsupported = ""
+    if stream and (protocol.mode == "offline" or _cannot_be_reset(choice)):
+        unsupported = OFFLINE
+    elif _cannot_be_reset(choice):
+        unsupported = NOT_RESET
     of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
     of_architecture = dict(cls.for_architecture(source.architecture))
     config = configured(cls, choice.given, {**of_dataset, **of_architecture})
@@ -156,7 +162,7 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         corruption="", severity=1, seed=0, protocol=protocol,
     )  # fmt: skip
     unmet = cls.needs_of(config).unmet(source.architecture)
-    return cell, unmet or (OFFLINE if unsupported else "")
+    return cell, unmet or unsupported
 
 
 def _cannot_be_reset(choice: MethodChoice) -> bool:
