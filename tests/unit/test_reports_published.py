@@ -264,6 +264,7 @@ def test_other_weights_are_a_remark() -> None:
     )  # fmt: skip
     assert (row["publication"], row["published"]) == ("quantile2026", 79.4)
     assert row["remark"].startswith("weights: trained by the authors")
+    assert "512 images per update" in row["remark"]
 
 
 def test_the_quantile_papers_numbers_are_of_its_own_form() -> None:

@@ -27,7 +27,7 @@ _PROTOCOL = {
 }
 # What none of the publications does; a result that does it is another setting.
 _USUAL = {"contamination": "", "held_out": 0.0, "precision": "float32", "stream": "", "pace": 0.0}
-_NOT_A_SETTING = frozenset((*_PROTOCOL, "images", "chosen", "only", "source"))
+_NOT_A_SETTING = frozenset((*_PROTOCOL, "images", "chosen", "only", "source", "remark"))
 # Source neither adapts nor sees more than one image at a time.
 _NO_MATTER_TO_SOURCE = frozenset(("mode", "reset", "order", "batch_size", "epochs"))
 
@@ -133,6 +133,8 @@ def _remarks(publication: Publication, ours: dict[str, Any], base: str) -> Itera
     if publication.weights:
         yield f"weights: {publication.weights}"
     theirs = publication.setting_of(base, ours["dataset"])
+    if "remark" in theirs:
+        yield str(theirs["remark"])
     needed = ("mode", "reset", "order", "batch_size", "images")
     matters = [name for name in needed if base != "source" or name not in _NO_MATTER_TO_SOURCE]
     if unknown := [_PROTOCOL.get(name, name) for name in matters if name not in theirs]:
