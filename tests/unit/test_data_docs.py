@@ -33,7 +33,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             done = CliRunner().invoke(app, arguments, catch_exceptions=False)
             assert done.exit_code == 0, f"{line}: {done.output}"
             commands += 1
-    assert commands == 8
+    assert commands == 9
     assert dataset("flowers-c-local").corruptions == ("gaussian_noise", "fog")
     assert dataset("weather-c-local").num_classes == 4
 
