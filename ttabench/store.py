@@ -147,22 +147,21 @@ def brief_changes(texts: Sequence[str], shown: int = 3) -> str:
     return ", ".join(texts[:shown]) + more
 
 
-def split_changes(texts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Changes of modules, and the other reasons why a result is stale, which are sentences."""
+def stale_reasons(texts: Iterable[str], wording: str) -> list[str]:
+    """Why a result is stale: whole sentences, then the changed modules in place of {} in `wording`."""
     kinds: tuple[list[str], list[str]] = [], []
     for text in texts:
         kinds[text == NOT_RECORDED or text.endswith(NOT_INSTALLED)].append(text)
-    return kinds
+    changed, others = kinds
+    return [*others, *([wording.format(brief_changes(changed))] if changed else [])]
 
 
 def stale_cells(count: int, method: str, texts: Sequence[str]) -> str:
     """``2 stale cells of tent: ttabench/nn/updates.py changed since they were measured``; see `changes`."""
-    changed, others = split_changes(filter(None, texts))
     they = "they were" if count > 1 else "it was"
-    whys = [text.replace("it was", they, 1) if text == NOT_RECORDED else text for text in others]
-    if changed:
-        whys.append(f"{brief_changes(changed)} since {they} measured")
-    why = "; ".join(whys) or "made with other code"
+    whys = stale_reasons(filter(None, texts), f"{{}} since {they} measured")
+    why = "; ".join(w.replace("it was", they, 1) if w == NOT_RECORDED else w for w in whys)
+    why = why or "made with other code"
     return f"{count} stale cell{'s' * (count > 1)} of {method}: {why}"
 
 

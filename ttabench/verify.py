@@ -28,7 +28,7 @@ from ttabench.executors import Died, Executor
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import libraries
-from ttabench.store import Record, Store, brief_changes, environment, split_changes
+from ttabench.store import Record, Store, environment, stale_reasons
 from ttabench.streams.cell import FOLDER
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
@@ -320,8 +320,7 @@ def _check(
 
 
 def _code(record: Record) -> list[str]:
-    changed, others = split_changes(record.changes)
-    return [*others, *([f"made with other code: {brief_changes(changed)}"] if changed else [])]
+    return stale_reasons(record.changes, "made with other code: {}")
 
 
 def _right(result: Result) -> NDArray[np.bool_]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ttabench_reports import installed
+from ttabench_reports.stored_settings import stored_settings
 
 _COUNTS = ("source_images", "source_features", "fisher_images")
 """Settings that say how much of the source data a method takes; 0 = all there is."""
@@ -59,7 +59,7 @@ class Given:
 
 def given(about: Mapping[str, Any]) -> Given:
     """What the method of a row was given, from the row's `about` (see :class:`shape.Row`)."""
-    config = _config(about.get("config", ""))
+    config = stored_settings(about.get("config", ""))
     offline = about["mode"] == "offline"
     epochs = _passes(int(about["epochs"]), config) if offline else 0
     kind = _kind(about, config)
@@ -148,10 +148,3 @@ def _source(about: Mapping[str, Any], config: Mapping[str, Any], kind: str) -> t
 def _brief(count: int) -> str:
     """``10k`` for 10,000; nothing for 0."""
     return f"{count // 1000}k" if count and count % 1000 == 0 else str(count or "")
-
-
-def _config(text: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(text or "{}"))
-    except (ValueError, TypeError):
-        return {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
 from ttabench_reports import installed
+from ttabench_reports.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
 OWN = "-local"  # at the end of the names of all own datasets
@@ -109,10 +109,7 @@ def _stacked(settings: str, config: str) -> str:
             parts[name] = value
         else:
             others.append(setting.strip())
-    try:
-        stored = json.loads(config or "{}")
-    except ValueError:
-        stored = {}
+    stored = stored_settings(config)
     parts |= {name: stored[name] for name in parts if name in stored}
     known = " + ".join(base(str(part)) for part in parts.values())
     return f"{known} [{', '.join(others)}]" if others else known

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.store import ASKED, MISSING, brief_changes, split_changes
+from ttabench.store import ASKED, MISSING, stale_reasons
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import total
 from ttabench_reports.frames import PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
@@ -205,10 +205,7 @@ def _row(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra:
     offline = member["mode"] == "offline" and member["measured"] and not source
     row.flags = (OFFLINE if offline else "") + (STALE if member["stale"] else "")
     if changed := numbers.changed.get(number):
-        changes, others = split_changes(changed)
-        row.remark(
-            LABEL, "; ".join([*others, *([f"since then {brief_changes(changes)}"] if changes else [])])
-        )
+        row.remark(LABEL, "; ".join(stale_reasons(changed, "since then {}")))
     for name, over in ((MEAN, main), (MEAN_EXTRA, extra)):
         if over:
             row.values[name], row.sd[name] = numbers.mean(number, over)

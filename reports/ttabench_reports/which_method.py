@@ -7,7 +7,7 @@ method needs, and where its predictions collapse. A summary in sentences stands 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ttabench_reports import naming
 from ttabench_reports.evidence import ALPHA, Finding, groups
@@ -37,6 +37,7 @@ def which_method(report: Report) -> str:
 
 def _of_table(report: Report, table: Table) -> Iterator[str]:
     findings = report.findings(table)
+    over = {id(one.row): one for one in stabilities(table)} if table.stream else {}
     for arch, rows in table.archs().items():
         yield from (f"## {escape(table.heading)}: {escape(naming.arch(arch))}{family(arch)}", "")
         for group in groups(rows):
@@ -46,14 +47,23 @@ def _of_table(report: Report, table: Table) -> Iterator[str]:
                 continue
             offline = next(row for row in able if row.kind == "method").offline
             mode = "Offline" if offline else "Online"
-            yield from (f"**{mode}.** {summary(able, table, findings)}", "")
-            for cells in (HEADS, ALIGNED, *(_cells(row, table, findings[id(row)]) for row in able)):
+            yield from (f"**{mode}.** {summary(able, table, findings, over)}", "")
+            for cells in (
+                HEADS,
+                ALIGNED,
+                *(_cells(row, table, findings[id(row)], over.get(id(row))) for row in able),
+            ):
                 yield table_row([cell for n, cell in enumerate(cells) if not (table.stream and n in TESTS)])
             yield ""
 
 
-def summary(rows: Sequence[Row], table: Table, findings: dict[int, Finding]) -> str:
-    """What a ranking says, in sentences. `rows` are those of one mode with Source, the best first."""
+def summary(
+    rows: Sequence[Row], table: Table, findings: dict[int, Finding], over: Mapping[int, Stability]
+) -> str:
+    """What a ranking says, in sentences. `rows` are those of one mode with Source, the best first.
+
+    over   the figures of rows on a long stream, by id; none for Source, and where windows are not stored.
+    """
     methods = [row for row in rows if row.kind == "method"]
     best = methods[0]
     ties = [row for row in methods[1:] if findings[id(row)].p_best >= ALPHA]
@@ -76,7 +86,7 @@ def summary(rows: Sequence[Row], table: Table, findings: dict[int, Finding]) -> 
     if worse:
         sentences.append(f"Significantly below Source: {_named(worse)}.")
     if table.stream:
-        low = [row for row in methods if any(not math.isnan(one.collapse) for one in over_stream(row, table))]
+        low = [row for row in methods if id(row) in over and not math.isnan(over[id(row)].collapse)]
         if low:
             sentences.append(
                 f"In some windows, the accuracy is below {100 * COLLAPSED:.0f} % of Source's: {_named(low)}."
@@ -100,18 +110,12 @@ def collapses(row: Row, table: Table) -> list[str]:
     ]  # fmt: skip
 
 
-def over_stream(row: Row, table: Table) -> list[Stability]:
-    """The figures of a row on a long stream; none for Source, and where windows are not stored."""
-    return [one for one in stabilities(table) if one.row is row]
-
-
-def _over_stream(row: Row, table: Table) -> str:
+def _on_stream(one: Stability | None) -> str:
     """``from image 3,000; 37 % of windows below Source``"""
-    return "; ".join(
-        ("" if math.isnan(one.collapse) else f"from image {one.collapse:,.0f}; ")
-        + f"{one.below:.0f} % of windows below Source"
-        for one in over_stream(row, table)
-    )
+    if one is None:
+        return ""
+    since = "" if math.isnan(one.collapse) else f"from image {one.collapse:,.0f}; "
+    return f"{since}{one.below:.0f} % of windows below Source"
 
 
 def cost(row: Row) -> float:
@@ -123,7 +127,7 @@ def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
     return row.value(MEAN) < base.value(MEAN) and finding.p_source < ALPHA
 
 
-def _cells(row: Row, table: Table, finding: Finding) -> tuple[str, ...]:
+def _cells(row: Row, table: Table, finding: Finding, over: Stability | None) -> tuple[str, ...]:
     rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
     number = words.number(row.value(MEAN))
     fallen = collapses(row, table)
@@ -135,7 +139,7 @@ def _cells(row: Row, table: Table, finding: Finding) -> tuple[str, ...]:
         finding.record,
         f"{cost(row):.1f}" if cost(row) > 0 else "",
         escape(_given(row) if row.kind == "method" else ""),
-        escape(_over_stream(row, table) if table.stream else ", ".join(map(naming.title, fallen))),
+        escape(_on_stream(over) if table.stream else ", ".join(map(naming.title, fallen))),
     )
 
 

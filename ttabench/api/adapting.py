@@ -17,6 +17,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown
 from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
+from ttabench.models.checkpoints.weights import check_finite
 from ttabench.protocol import Protocol
 from ttabench.scoring import Evaluation
 from ttabench.scoring import evaluate as score_cell
@@ -111,8 +112,7 @@ def adapt(
             f"model is of type {type(model).__name__}; expected an nn.Module that ends in a linear layer."
         )
     cls = get_method(method)
-    if broken := next((name for name, p in model.named_parameters() if not p.isfinite().all()), ""):
-        raise UserError(f"{type(model).__name__} has weights that are NaN or infinite, first in {broken}.")
+    check_finite(model, type(model).__name__)
     if isinstance(model, Classifier):
         classifier = model
     else:

@@ -18,8 +18,8 @@ def sentence(problem: Any) -> str:
     """What the parser of the command line complains about, and what it expected."""
     option = getattr(problem, "option_name", "")
     near = list(getattr(problem, "possibilities", None) or ())
-    if option in MEANS_OUT:
-        return f"no such option: {option}. Did you mean --out?"
+    if option in MEANS_OUT and any("--out" in param.opts for param in problem.ctx.command.params):
+        near = ["--out"]
     if option and near:
         return f"no such option: {option}. Did you mean {near[0]}?"  # the nearest comes first
     param: Any = getattr(problem, "param", None)

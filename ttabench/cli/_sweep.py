@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ttabench.cell import Cell, Result
 from ttabench.claims import Claims
-from ttabench.cli._display import Display, Meter, clock
+from ttabench.cli._display import Display, Meter, cells, clock
 from ttabench.cli._training import train_all
 from ttabench.env import pick_device
 from ttabench.errors import UserError, printable
@@ -96,7 +96,7 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         _summary(frame[frame["cell_id"].isin(finished.cells)])
     took = clock(time.monotonic() - started)
     out, console = printable(str(options["out"])), _console()
-    console.print(f"{_cells(len(finished.cells))} in {out}, {len(finished.failed)} failed; {took} in total.")
+    console.print(f"{cells(len(finished.cells))} in {out}, {len(finished.failed)} failed; {took} in total.")
     console.print(f"Tables and plots: ttabench report {out}")
     return len(finished.failed)
 
@@ -196,7 +196,7 @@ def _follow(
                 _show(display, event)
             elif isinstance(event, Waiting):
                 where = ", ".join(event.where)
-                display.say(f"Waiting for {_cells(event.cells)} that other processes compute: {where}.")
+                display.say(f"Waiting for {cells(event.cells)} that other processes compute: {where}.")
             else:
                 _print_result(display, event)
                 loggers.add(event)
@@ -220,7 +220,7 @@ def _plan(sweep: Sweep, device: str, ratio_of: RatioOf) -> list[Planned]:
 
 
 def _counts(agenda: Agenda) -> str:
-    parts = [f"{_cells(agenda.total)}: {len(agenda.todo)} to run", f"{len(agenda.done)} done"]
+    parts = [f"{cells(agenda.total)}: {len(agenda.todo)} to run", f"{len(agenda.done)} done"]
     if agenda.failed:
         parts.append(f"{len(agenda.failed)} failed")
     if agenda.not_applicable:
@@ -231,10 +231,6 @@ def _counts(agenda: Agenda) -> str:
     for method, changes in sorted(agenda.stale.items()):
         text += f"\nStale, computed again: {method}: {_first(sorted(changes), 3)}."
     return text
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' * (count != 1)}"
 
 
 def _first(texts: list[str], count: int) -> str:

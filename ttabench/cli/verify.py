@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +48,7 @@ def verify(
     from json import dumps
 
     from ttabench import verify as verifying
-    from ttabench.cli._display import Display, clock
+    from ttabench.cli._display import Display, cells, clock
     from ttabench.env import pick_device
     from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
@@ -67,7 +66,7 @@ def verify(
         seconds = sum(record.result.seconds for record in records)
         took = clock(seconds) if round(seconds) else "less than a second"
         stored = "they were" if len(records) > 1 else "it was"
-        display.console.print(f"{_cells(records)}, which took {took} when {stored} stored.", markup=False)
+        display.console.print(f"{cells(len(records))}, which took {took} when {stored} stored.", markup=False)
         for event in verifying.run(store, records, others, on, executor, count):
             if isinstance(event, verifying.Check):
                 checks.append(event)
@@ -94,6 +93,8 @@ def _exit_code(checks: list[Check]) -> int:
 
 
 def _print(checks: list[Check], seed: int) -> None:
+    from ttabench.cli._display import cells
+
     for check in checks:
         now = "" if check.now is None else f", {check.now:.2f} % now"
         text = f"{check.stored:.2f} % stored{now}"
@@ -105,11 +106,7 @@ def _print(checks: list[Check], seed: int) -> None:
             print(f"{'':<13}   {note}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
     counted = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
-    print(f"{_cells(checks)}: {', '.join(counted)}. Drawn with --seed {seed}.")
-
-
-def _cells(several: Sized) -> str:
-    return "1 cell" if len(several) == 1 else f"{len(several)} cells"
+    print(f"{cells(len(checks))}: {', '.join(counted)}. Drawn with --seed {seed}.")
 
 
 _WORDS = {

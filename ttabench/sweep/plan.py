@@ -145,12 +145,9 @@ def _of_method(
 def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
     cls, protocol = choice.cls, _protocol(choice, source.num_classes, shifts)
-    stream = bool(shifts.stream or choice.grid.pace)
-    unsupported = ""
-    if stream and (protocol.mode == "offline" or _cannot_be_reset(choice)):
+    unsupported = NOT_RESET if _cannot_be_reset(choice) else ""
+    if (shifts.stream or choice.grid.pace) and (unsupported or protocol.mode == "offline"):
         unsupported = OFFLINE
-    elif _cannot_be_reset(choice):
-        unsupported = NOT_RESET
     of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
     of_architecture = dict(cls.for_architecture(source.architecture))
     config = configured(cls, choice.given, {**of_dataset, **of_architecture})

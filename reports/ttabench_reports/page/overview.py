@@ -62,18 +62,18 @@ def lines(chosen: Selected) -> list[Line]:
         low = floor(table)
         for row in table.rows:
             if row.measured:
-                finding = findings[id(row)]
+                finding, had = findings[id(row)], given(row.about)
                 listed.append(Line(
-                    table, row, chosen.numbers[id(row)], cards.card_id(table, row), given(row.about), finding,
-                    source_data(row), _state(row, table), table.places.get((id(row), MEAN), ""),
+                    table, row, chosen.numbers[id(row)], cards.card_id(table, row), had, finding,
+                    source_data(had), _state(row, table), table.places.get((id(row), MEAN), ""),
                     _picture(row, finding, low),
                 ))  # fmt: skip
     return listed
 
 
-def source_data(row: Row) -> str:
+def source_data(had: Given) -> str:
     """``features``, ``images``, ``statistics`` or ``none``."""
-    return given(row.about).kind or NO_SOURCE
+    return had.kind or NO_SOURCE
 
 
 def floor(table: Table) -> float:

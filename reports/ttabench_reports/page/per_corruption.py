@@ -85,7 +85,7 @@ def _lines(
         else:
             had = given(row.about)
             number = chosen.numbers[id(row)]
-            yield Line(row, number, marks, had.short, had.mode, source_data(row), entries)
+            yield Line(row, number, marks, had.short, had.mode, source_data(had), entries)
 
 
 def _entry(row: Row, column: str, table: Table, rise: Row | None, low: float) -> Entry:

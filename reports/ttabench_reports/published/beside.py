@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pandas as pd
 
 from ttabench.errors import UserError
 from ttabench_reports.published.catalog import Publication, accuracies, catalog
+from ttabench_reports.stored_settings import stored_settings
 
 NEEDED = ("dataset", "severity", "arch", "method", "corruption", "accuracy")
 GIVEN = ("publication", "published", "difference", "why_not", "remark")
@@ -143,7 +143,7 @@ def _remarks(publication: Publication, ours: dict[str, Any], base: str) -> Itera
 
 def _settings(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterator[str]:
     """The method's own settings: those published, and those that our label says are not the defaults."""
-    config = _parsed(ours.get("config"))
+    config = stored_settings(ours.get("config"))
     wanted = {key: value for key, value in theirs.items() if key not in _NOT_A_SETTING}
     for key, value in wanted.items():
         if key in config and not _same(value, config[key]):
@@ -170,15 +170,6 @@ def _nothing(ours: dict[str, Any], base: str) -> str:
     if not any(ours["arch"] in catalog()[publication].names(arch) for publication, arch in archs):
         return f"published of {base} with {', '.join(dict.fromkeys(names))}, ours is {ours['arch']}"
     return f"only the mean is published of {base} with {ours['arch']} on {ours['dataset']}"
-
-
-def _parsed(config: Any) -> dict[str, Any]:
-    if isinstance(config, dict):
-        return config
-    try:
-        return dict(json.loads(config or "{}"))
-    except (ValueError, TypeError):
-        return {}
 
 
 def _same(theirs: Any, ours: Any) -> bool:

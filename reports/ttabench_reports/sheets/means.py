@@ -49,12 +49,14 @@ def summary(report: Report) -> Sheet:
     if report.published is not None:
         heads.append(Head("Best published"))
     caption = words.join(f"Mean accuracy (%) {words.over(report.tables)}.", words.measured(report.tables))
-    found = _found(report)
+    all_findings = _findings(report)
     footer = words.join(
         BASELINE,
-        f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}." if _intervals(found) else "",
+        f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}."
+        if _intervals(all_findings)
+        else "",
         "W/T/L: corruptions won, tied and lost against Source (paired tests, Holm-corrected, 5\u00a0%)."
-        if any(one.record for one in found)
+        if any(one.record for one in all_findings)
         else "",
         beside.sources,
         words.ranking(report.tables),
@@ -91,9 +93,9 @@ def statistics(report: Report) -> Sheet:
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l"), Head("Accuracy"),
              Head("95\u00a0% interval"), Head("Increase"), Head("95\u00a0% interval"), Head("W/T/L"),
              Head("p (Source)"), Head("p (best)"), Head("Rank")]  # fmt: skip
-    found = _found(report)
-    intervals, won = _intervals(found), any(one.record for one in found)
-    tested = any(not (math.isnan(one.p_source) and math.isnan(one.p_best)) for one in found)
+    all_findings = _findings(report)
+    intervals, won = _intervals(all_findings), any(one.record for one in all_findings)
+    tested = any(not (math.isnan(one.p_source) and math.isnan(one.p_best)) for one in all_findings)
     what = ", their intervals and tests" if intervals or won or tested else ""
     caption = words.join(
         f"Mean accuracies (%) {words.over(report.tables)}{what}.", words.measured(report.tables)
@@ -111,14 +113,14 @@ def statistics(report: Report) -> Sheet:
     return sheet.without_empty((4, 6, 7, 8, 9))
 
 
-def _found(report: Report) -> list[Finding]:
+def _findings(report: Report) -> list[Finding]:
     """What is known of every row of the tables."""
     return [finding for table in report.tables for finding in report.findings(table).values()]
 
 
-def _intervals(found: Sequence[Finding]) -> bool:
+def _intervals(findings: Sequence[Finding]) -> bool:
     """Whether any row has an interval. Long streams have none, nor results without correctness."""
-    return any(not math.isnan(one.interval[0]) for one in found)
+    return any(not math.isnan(one.interval[0]) for one in findings)
 
 
 def _without_source(rows: Sequence[Row]) -> Sequence[Row]:

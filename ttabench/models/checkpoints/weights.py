@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,17 @@ def content_hash(classifier: Classifier) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """The name of the first tensor with NaN or an infinite value; "" if there is none."""
+    return next((name for name, t in tensors if t.is_floating_point() and not t.isfinite().all()), "")
+
+
+def check_finite(net: nn.Module, name: str) -> None:
+    """Raises UserError if a parameter of the network called `name` has NaN or an infinite value."""
+    if broken := not_finite(net.named_parameters()):
+        raise UserError(f"{name} has weights that are NaN or infinite, first in {broken}.")
 
 
 def load_weights(
@@ -57,9 +68,7 @@ def load_weights(
                 f"{origin} does not fit: {name} has shape {tuple(tensors[name].shape)}, "
                 f"the architecture {tuple(ours.shape)}."
             )
-    if broken := next(
-        (n for n, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()), ""
-    ):
+    if broken := not_finite(tensors.items()):
         raise UserError(
             f"{origin} holds NaN or infinite values, first in {broken}: the training that wrote it diverged; "
             "use weights of an earlier epoch."

@@ -17,7 +17,7 @@ from ttabench.env import versions
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
-from ttabench.models.checkpoints.weights import content_hash
+from ttabench.models.checkpoints.weights import check_finite, content_hash
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy, normalisation
 from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.model import Model
@@ -104,8 +104,7 @@ class ExternalModel(Model):
     ) -> Classifier:
         """`net` as a classifier of the dataset. Raises UserError if it cannot take images of that size."""
         try:
-            if name := next((name for name, p in net.named_parameters() if not p.isfinite().all()), ""):
-                raise UserError(f"{self.name} has weights that are NaN or infinite, first in {name}.")
+            check_finite(net, self.name)
             return self.checked(Classifier.wrap(net, self.dataset.image_size, mean, std))
         except UserError:
             raise

@@ -1,0 +1,16 @@
+"""The settings of a method as a cell stores them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def stored_settings(config: Any) -> dict[str, Any]:
+    """The settings in a JSON text or dict; none where it is something else."""
+    if isinstance(config, dict):
+        return config
+    try:
+        return dict(json.loads(config or "{}"))
+    except (ValueError, TypeError):
+        return {}
