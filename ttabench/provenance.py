@@ -1,7 +1,7 @@
 """The code that a result depends on: its modules, and a hash of each. Imports no torch.
 
-The hash covers the syntax tree without docstrings: comments, layout and documentation do not change it. The
-modules of a result are found by following imports from the modules listed below.
+`ttabench.code_hash` says what a hash covers. The modules of a result are found by following imports from the
+modules listed below.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ttabench.code_hash import code_hash
 from ttabench.env import RECORDED
 from ttabench.registry import METHODS, entry_points
 
@@ -44,6 +45,7 @@ ALONE = ("ttabench.worker",)
 NEUTRAL = (
     "ttabench.calibration",
     "ttabench.cell",
+    "ttabench.code_hash",
     "ttabench.collapse",
     "ttabench.cores",
     "ttabench.cost",
@@ -231,18 +233,6 @@ def module_hash(name: str) -> str:
     """16 hex digits of the SHA-256 of a module's code, see `code_hash`; "" where there is no file."""
     file = module_file(name)
     return "" if file is None else code_hash(file.read_bytes())
-
-
-def code_hash(source: bytes) -> str:
-    """16 hex digits of the SHA-256 of a syntax tree without docstrings."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            value = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                node.body = node.body[1:] or [ast.Pass()]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
 
 
 def imported_modules(module: str) -> dict[str, frozenset[str]]:

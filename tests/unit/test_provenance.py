@@ -12,7 +12,7 @@ import pytest
 
 from ttabench import provenance, store
 from ttabench.cell import Cell, Result
-from ttabench.provenance import changes, code_hash, combined, current_modules, libraries
+from ttabench.provenance import changes, combined, current_modules, libraries
 from ttabench.store import Store
 from ttabench.unit import Unit
 from ttabench.worker import Worker
@@ -71,14 +71,6 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Project
     for name in [name for name in sys.modules if name.partition(".")[0] in ("some_methods", "nets")]:
         del sys.modules[name]
     forget()
-
-
-def test_comments_docstrings_and_layout_are_not_code() -> None:
-    plain = b"def f(x):\n    return x + 1\n"
-    same = b'"""About."""\n\n\ndef f(x):  # adds\n    """Adds."""\n    return (x +\n        1)\n'
-    assert code_hash(plain) == code_hash(same)
-    assert code_hash(plain) != code_hash(plain.replace(b"1", b"2"))
-    assert code_hash(b'A = "text"') != code_hash(b'A = "other"')
 
 
 def test_what_a_method_imports_from_its_distribution_counts(project: Project) -> None:

@@ -1,0 +1,238 @@
+"""A hash of a module's code: the same for programs that differ only in words, and in every version of Python.
+
+Words are comments, layout, docstrings, names of local variables, sentences of raised errors, and the texts by
+which a method describes itself: none of them changes a number. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["code_hash"]
+
+# Attributes of a method that say in words what it does, see `ttabench.method.Method`.
+DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
+# Functions that see the names of local variables.
+READ_NAMES = frozenset({"dir", "eval", "exec", "locals", "vars"})
+# Fields of a syntax tree that say nothing of the program, or only what the node's place says.
+WITHOUT_MEANING = frozenset({"ctx", "kind", "type_comment"})
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def code_hash(source: bytes) -> str:
+    """16 hex digits of the SHA-256 of a module's code.
+
+    Raises SyntaxError where `source` is not Python.
+    """
+    tree = _WithoutWords().visit(ast.parse(source))
+    _Renaming().visit(tree)
+    pieces: list[str] = []
+    _write(tree, pieces)
+    return hashlib.sha256("".join(pieces).encode()).hexdigest()[:16]
+
+
+def _write(node: object, pieces: list[str]) -> None:
+    """Appends a syntax tree as text. `ast.dump` writes empty fields in some versions of Python only."""
+    if isinstance(node, ast.AST):
+        pieces.append(f"{type(node).__name__}(")
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if name not in WITHOUT_MEANING and value is not None and value != []:
+                pieces.append(f"{name}=")
+                _write(value, pieces)
+        pieces.append(")")
+    elif isinstance(node, list):
+        pieces.append("[")
+        for each in node:
+            _write(each, pieces)
+        pieces.append("]")
+    else:
+        pieces.append(f"{node!r},")
+
+
+class _WithoutWords(ast.NodeTransformer):
+    """Removes docstrings, sentences in `raise` statements and texts that describe a method."""
+
+    in_raise = False
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            return None
+        return self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        self.in_raise = True
+        self.generic_visit(node)
+        self.in_raise = False
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant("") if self.in_raise and _is_sentence(node) else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        if self.in_raise and any(_is_sentence(part) for part in node.values):
+            return ast.Constant("")
+        self.generic_visit(node)
+        # Python 3.12.1 puts an empty text behind a width such as `{name:<{width}}`.
+        node.values = [
+            part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")
+        ]
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        for statement in node.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and _describes(statement):
+                statement.value = ast.Constant("")
+        return self.generic_visit(node)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if getattr(node, "body", None) == [] and not isinstance(node, ast.Module):
+            node.body = [ast.Pass()]  # type: ignore[attr-defined]
+        return node
+
+
+def _describes(statement: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether a statement of a class sets texts that describe a method, and nothing else."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    names = {each.id if isinstance(each, ast.Name) else "" for each in targets}
+    return names <= DESCRIPTIONS and _is_sentence(statement.value)
+
+
+def _is_sentence(node: ast.AST | None) -> bool:
+    """Whether a node is a text of several words; a single word may be a value that code compares."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+
+
+@dataclass
+class _Scope:
+    """The names that a function, a class or a comprehension binds.
+
+    variables   the local variables, which get numbers, in the order in which they appear in the module.
+    fixed       names that stay: parameters, which callers may use, functions, classes, and imports.
+    """
+
+    variables: set[str]
+    fixed: set[str]
+    is_class: bool = False
+    numbers: dict[str, str] = field(default_factory=dict)
+
+
+class _Renaming(ast.NodeVisitor):
+    """Gives local variables numbers for names, in place."""
+
+    def __init__(self) -> None:
+        self.scopes: list[_Scope] = []
+        self.count = 0
+
+    def visit_Name(self, node: ast.Name) -> None:
+        node.id = self._renamed(node.id)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.name is not None:
+            node.name = self._renamed(node.name)
+        self.generic_visit(node)
+
+    def _renamed(self, name: str) -> str:
+        """The name, or its number where the innermost scope that binds it has it as a variable."""
+        for depth, scope in enumerate(reversed(self.scopes)):
+            if scope.is_class and depth:  # functions do not see the names of the class that they stand in
+                continue
+            if name in scope.variables:
+                if name not in scope.numbers:
+                    self.count += 1
+                    scope.numbers[name] = f"{self.count}"
+                return scope.numbers[name]
+            if name in scope.fixed:
+                break
+        return name
+
+    def _visit(self, nodes: Iterable[ast.AST | None]) -> None:
+        for node in nodes:
+            if node is not None:
+                self.visit(node)
+
+    def _inside(self, scope: _Scope, nodes: Iterable[ast.AST | None]) -> None:
+        self.scopes.append(scope)
+        self._visit(nodes)
+        self.scopes.pop()
+
+    def _visit_function(self, node: Any) -> None:
+        """Decorators, defaults and annotations stand outside of the function's scope."""
+        body = [node.body] if isinstance(node, ast.Lambda) else node.body
+        arguments = node.args
+        parameters = [
+            *arguments.posonlyargs, *arguments.args, *filter(None, [arguments.vararg]),
+            *arguments.kwonlyargs, *filter(None, [arguments.kwarg]),
+        ]  # fmt: skip
+        self._visit([
+            *getattr(node, "decorator_list", []), *arguments.defaults, *arguments.kw_defaults,
+            *(each.annotation for each in parameters), getattr(node, "returns", None),
+        ])  # fmt: skip
+        variables, fixed = _bound(body)
+        used, all_used = _used_by_name(node)
+        fixed |= used | {each.arg for each in parameters}
+        self._inside(_Scope(set() if all_used else variables - fixed, variables | fixed), body)
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._visit([*node.decorator_list, *node.bases, *node.keywords])
+        self._inside(_Scope(set(), set().union(*_bound(node.body)), is_class=True), node.body)
+
+    def _visit_comprehension(self, node: Any) -> None:
+        """What the first loop goes over stands outside of the comprehension's scope."""
+        first, *others = node.generators
+        self._visit([first.iter])
+        variables, _ = _bound(each.target for each in node.generators)
+        values = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        self._inside(_Scope(variables, set()), [*values, first.target, *first.ifs, *others])
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
+
+
+def _bound(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
+    """Names that statements bind in their scope: variables; functions, classes, imports and the like."""
+    variables: set[str] = set()
+    fixed: set[str] = set()
+    queue = list(nodes)
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Name):
+            variables |= set() if isinstance(node.ctx, ast.Load) else {node.id}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            fixed.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            fixed |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            fixed |= {*node.names}
+        elif isinstance(node, COMPREHENSIONS):  # `:=` binds in the scope around a comprehension
+            variables |= {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
+        elif not isinstance(node, ast.Lambda):
+            if isinstance(node, ast.ExceptHandler) and node.name is not None:
+                variables.add(node.name)
+            elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None:
+                fixed.add(node.name)
+            elif isinstance(node, ast.MatchMapping) and node.rest is not None:
+                fixed.add(node.rest)
+            queue += ast.iter_child_nodes(node)
+    return variables - fixed, fixed
+
+
+def _used_by_name(function: ast.AST) -> tuple[set[str], bool]:
+    """Names that inner functions declare as not theirs or inner classes bind; whether all may be read."""
+    names: set[str] = set()
+    read = False
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            read |= node.id in READ_NAMES
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            names |= {*node.names}
+        elif isinstance(node, ast.ClassDef):
+            names |= set().union(*_bound(node.body))
+    return names, read
