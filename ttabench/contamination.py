@@ -17,10 +17,10 @@ class Mixture:
         self._foreign = foreign
 
     def __getitem__(self, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
-        is_own = positions < len(self._images)
+        in_images = positions < len(self._images)
         taken = np.empty((len(positions), *self._images.shape[1:]), np.uint8)
-        taken[is_own] = self._images[positions[is_own]]
-        taken[~is_own] = self._foreign[positions[~is_own] - len(self._images)]
+        taken[in_images] = self._images[positions[in_images]]
+        taken[~in_images] = self._foreign[positions[~in_images] - len(self._images)]
         return taken
 
 

@@ -107,8 +107,8 @@ class Paper:
     def short(self) -> str:
         """``Wang et al., ICLR 2021``"""
         names = [a.split(",")[0] for a in self.authors.split(" and ")]
-        who = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
-        return f"{who}, {self.venue} {self.year}"
+        authors = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
+        return f"{authors}, {self.venue} {self.year}"
 
     def bibtex(self) -> str:
         """The BibTeX entry: ``@misc`` with its number for a preprint, ``@article`` for a journal."""

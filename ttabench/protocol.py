@@ -217,13 +217,13 @@ class StreamSpec:
         values = {**allowed, **given}
         if kind == "recurring" and values["rounds"] is None:
             raise ValueError(f"stream is {text!r}; expected recurring(K) with K rounds, e.g. recurring(20)")
-        made: dict[str, Any] = {"corruptions": tuple(filter(None, str(values["corruptions"]).split("+")))}
+        parsed: dict[str, Any] = {"corruptions": tuple(filter(None, str(values["corruptions"]).split("+")))}
         for name in ("rounds", "length", "speed"):
             if name in values:
-                made[name] = _whole(values[name], f"stream is {text!r}: {name}")
+                parsed[name] = _whole(values[name], f"stream is {text!r}: {name}")
         if "accuracy" in values:
-            made["accuracy"] = _percent(values["accuracy"], f"stream is {text!r}: accuracy")
-        return cls(kind=kind, **made)
+            parsed["accuracy"] = _percent(values["accuracy"], f"stream is {text!r}: accuracy")
+        return cls(kind=kind, **parsed)
 
 
 STREAM_FORMS = "recurring(K), gradual, mixed or ccc(accuracy,length=…,speed=…)"
@@ -231,17 +231,17 @@ STREAM_FORMS = "recurring(K), gradual, mixed or ccc(accuracy,length=…,speed=�
 
 def _arguments(text: str, whole: str, first: str) -> dict[str, str]:
     """``"40,speed=500"`` → {first: "40", "speed": "500"}."""
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for number, part in enumerate(filter(None, (p.strip() for p in text.split(",")))):
         name, equals, value = part.partition("=")
         if not equals:
             if number or not first:
                 raise ValueError(f"stream is {whole!r}; expected {STREAM_FORMS}")
             name, value = first, part
-        if name.strip() in found:
+        if name.strip() in arguments:
             raise ValueError(f"stream is {whole!r}: '{name.strip()}' is given twice")
-        found[name.strip()] = value.strip()
-    return found
+        arguments[name.strip()] = value.strip()
+    return arguments
 
 
 def _whole(value: object, what: str) -> int:

@@ -193,19 +193,19 @@ class _Pairing:
             return False
         if kind in (tuple, frozenset):
             parts = [self.stays(part) for part in saved]  # of each, so that all of them are noted
-            same = all(parts)
+            unchanged = all(parts)
         elif kind is MethodType:
-            same = self.stays(saved.__self__)
+            unchanged = self.stays(saved.__self__)
         elif isinstance(saved, Tensor):
             self.take_tensor(saved, now)
-            same = True
+            unchanged = True
         else:
-            same = self.can_be_filled(saved, now)
-            if same:
+            unchanged = self.can_be_filled(saved, now)
+            if unchanged:
                 self.queue.append((saved, now))
-        if same:
+        if unchanged:
             self.twin._known[id(saved)] = now
-        return same
+        return unchanged
 
     def can_be_filled(self, saved: Any, now: Any) -> bool:
         """Whether an object is nothing but its contents or its attributes, and these were copied as such."""
@@ -232,20 +232,20 @@ class _Pairing:
     def take_tensor(self, saved: Tensor, now: Tensor) -> None:
         if type(now) not in (Tensor, nn.Parameter) or not (_is_plain(saved) and _is_plain(now)):
             raise _NotInPlace  # its storage may be that of another tensor
-        facts, store = _Facts.of(now), now.untyped_storage()
-        size = store.nbytes()
-        alike = (
+        facts, storage = _Facts.of(now), now.untyped_storage()
+        size = storage.nbytes()
+        same_layout = (
             facts[:-1] == _Facts.of(saved)[:-1]
             and saved.storage_offset() == now.storage_offset()
             and saved.requires_grad == now.requires_grad
             and saved.untyped_storage().nbytes() == size
             and size % now.element_size() == 0
         )
-        if not alike or (saved.grad is not None and not self.stays(saved.grad)):
+        if not same_layout or (saved.grad is not None and not self.stays(saved.grad)):
             raise _NotInPlace
-        if store._cdata not in self.twin._storages:
-            self.twin._storages[store._cdata] = _whole(now), _whole(saved), size
-            self.twin._storage_copies[saved.untyped_storage()._cdata] = store
+        if storage._cdata not in self.twin._storages:
+            self.twin._storages[storage._cdata] = _whole(now), _whole(saved), size
+            self.twin._storage_copies[saved.untyped_storage()._cdata] = storage
         self.twin._tensors.append((now, facts, saved.requires_grad, now.grad))
 
 
@@ -271,8 +271,8 @@ def _whole(tensor: Tensor) -> Tensor:
 def _has_only_attributes(thing: Any) -> bool:
     """Whether an object is copied by the rules of `object`, from its ``__dict__`` alone."""
     kind: Any = type(thing)
-    own_rules = ("__deepcopy__", "__getnewargs__", "__getnewargs_ex__")
-    if any(hasattr(kind, name) for name in own_rules) or kind in copyreg.dispatch_table:
+    copy_rules = ("__deepcopy__", "__getnewargs__", "__getnewargs_ex__")
+    if any(hasattr(kind, name) for name in copy_rules) or kind in copyreg.dispatch_table:
         return False
     if kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
         return False

@@ -91,8 +91,8 @@ def evaluate(
     seconds = time.perf_counter() - started
     labels = order.labels
     if protocol.held_out:
-        chosen = np.sort(order.scored)
-        predicted, confidence, labels = predicted[chosen], confidence[chosen], labels[chosen]
+        positions = np.sort(order.scored)
+        predicted, confidence, labels = predicted[positions], confidence[positions], labels[positions]
     correct = predicted == labels
     return Evaluation(
         accuracy=100 * float(correct.mean()),
@@ -152,22 +152,26 @@ def score(
     n = len(order.labels)
     predicted = np.full(n, -1, np.int64)
     confidence = np.zeros(n, np.float32)
-    done = scored = right = 0
+    done = scored = n_correct = 0
     stream = Stream(order.images, order.scored, protocol.batch_size, device)
     for number, x in enumerate(stream):
         logits = step(method, x, number, protocol)
         positions = order.scored[done : done + len(x)]
-        is_own = positions < n
-        classes, sure = predictions(logits, len(x), method.model.num_classes, number + 1, scored_classes)
-        predicted[positions[is_own]] = classes[is_own]
-        confidence[positions[is_own]] = sure[is_own]
+        in_test_set = positions < n
+        classes, probability = predictions(
+            logits, len(x), method.model.num_classes, number + 1, scored_classes
+        )
+        predicted[positions[in_test_set]] = classes[in_test_set]
+        confidence[positions[in_test_set]] = probability[in_test_set]
         if on_logits is not None:
-            own = logits if is_own.all() else logits[torch.from_numpy(is_own).to(logits.device)]
-            on_logits(own[:, list(scored_classes)] if scored_classes else own)
+            scored_logits = (
+                logits if in_test_set.all() else logits[torch.from_numpy(in_test_set).to(logits.device)]
+            )
+            on_logits(scored_logits[:, list(scored_classes)] if scored_classes else scored_logits)
         done += len(x)
-        scored += int(is_own.sum())
-        right += int((classes[is_own] == order.labels[positions[is_own]]).sum())
-        report(done, scored, right)
+        scored += int(in_test_set.sum())
+        n_correct += int((classes[in_test_set] == order.labels[positions[in_test_set]]).sum())
+        report(done, scored, n_correct)
     return predicted, confidence
 
 
@@ -200,9 +204,9 @@ def predictions(
         kind = "NaN" if bool(torch.isnan(logits).any()) else "infinite"
         raise UnusableModel(f"batch {number}: the model returned {kind} logits")
     logits = logits.detach()
-    chosen = logits[:, list(scored)] if scored else logits
-    best = chosen.argmax(dim=1)
-    sure = chosen.float().softmax(dim=1).gather(1, best[:, None])[:, 0]
-    both = torch.stack((best.float(), sure)).cpu().numpy()  # one transfer
-    classes: NDArray[np.int64] = both[0].astype(np.int64)
-    return np.asarray(scored, np.int64)[classes] if scored else classes, both[1]
+    scored_logits = logits[:, list(scored)] if scored else logits
+    top = scored_logits.argmax(dim=1)
+    probability = scored_logits.float().softmax(dim=1).gather(1, top[:, None])[:, 0]
+    packed = torch.stack((top.float(), probability)).cpu().numpy()  # one transfer
+    classes: NDArray[np.int64] = packed[0].astype(np.int64)
+    return np.asarray(scored, np.int64)[classes] if scored else classes, packed[1]

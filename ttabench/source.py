@@ -72,8 +72,8 @@ class SourceProvider(ABC):
     def norm_statistics(
         self, classifier: Classifier, limit: int = 0, per_location: bool = False
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        where = " and location" if per_location else ""
-        self._serve("statistics", f"mean and variance per channel{where} of norm layers", limit)
+        per_location_text = " and location" if per_location else ""
+        self._serve("statistics", f"mean and variance per channel{per_location_text} of norm layers", limit)
         return self._once(
             ("norm_statistics", limit, per_location),
             classifier,
@@ -124,15 +124,15 @@ class SourceProvider(ABC):
         """A copy of the result of `compute` in eval mode, from the memo if it was computed before."""
         was_training = classifier.training
         classifier.eval()
-        few = classifier.features(next(self._take(PROBE, PROBE))).float()
-        known = self._memo.get(key)
-        if known is None or not torch.equal(known[0], few):
+        probe = classifier.features(next(self._take(PROBE, PROBE))).float()
+        cached = self._memo.get(key)
+        if cached is None or not torch.equal(cached[0], probe):
             cache = self._cache
-            found = compute() if cache is None else cache.get(key, classifier, few, self._device, compute)
-            known = self._memo[key] = few, contiguous(found)
+            summary = compute() if cache is None else cache.get(key, classifier, probe, self._device, compute)
+            cached = self._memo[key] = probe, contiguous(summary)
         classifier.train(was_training)
-        value: T = copy.deepcopy(known[1])
-        return value
+        result: T = copy.deepcopy(cached[1])
+        return result
 
 
 class SourceImages(SourceProvider):

@@ -118,12 +118,12 @@ class SourceCache:
             import fcntl
 
             self._folder.mkdir(parents=True, exist_ok=True)
-            opened = lock.open("w")
-            fcntl.flock(opened, fcntl.LOCK_EX)  # the system frees it when its process ends
+            lock_file = lock.open("w")
+            fcntl.flock(lock_file, fcntl.LOCK_EX)  # the system frees it when its process ends
         except (ImportError, OSError):
             yield
             return
-        with opened:
+        with lock_file:
             yield
             with contextlib.suppress(OSError):
                 lock.unlink()

@@ -131,9 +131,11 @@ def quantiles(
 def invert(counts: Tensor, low: Tensor, high: Tensor, levels: tuple[float, ...]) -> Tensor:
     """Quantiles (C, Q) of histograms (C, cells) between `low` (C,) and `high` (C,)."""
     share = counts.cumsum(dim=1).double() / counts.sum(dim=1, keepdim=True)
-    at = torch.tensor(levels, dtype=share.dtype, device=share.device).expand(len(share), -1).contiguous()
-    cell = torch.searchsorted(share, at).clamp_(max=share.shape[1] - 1)
-    before = torch.cat([torch.zeros_like(share[:, :1]), share], dim=1)
-    start, end = before.gather(1, cell), before.gather(1, cell + 1)
-    place = cell + ((at - start) / (end - start).clamp_min(torch.finfo(share.dtype).tiny)).clamp(0, 1)
-    return (low[:, None] + (high - low)[:, None] * (place / share.shape[1])).to(low.dtype)
+    targets = torch.tensor(levels, dtype=share.dtype, device=share.device).expand(len(share), -1).contiguous()
+    cell = torch.searchsorted(share, targets).clamp_(max=share.shape[1] - 1)
+    cumulative = torch.cat([torch.zeros_like(share[:, :1]), share], dim=1)
+    start, end = cumulative.gather(1, cell), cumulative.gather(1, cell + 1)
+    cell_position = cell + ((targets - start) / (end - start).clamp_min(torch.finfo(share.dtype).tiny)).clamp(
+        0, 1
+    )
+    return (low[:, None] + (high - low)[:, None] * (cell_position / share.shape[1])).to(low.dtype)

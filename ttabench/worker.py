@@ -61,12 +61,13 @@ class Worker:
         """
         method: Method[Any] | None = None
         settings_alarm = ""
-        lost: Cell | None = None
+        first_failed: Cell | None = None
         for cell in cells:
             try:
-                if lost is not None:
+                if first_failed is not None:
                     raise UnusableModel(
-                        f"{lost.corruption}-{lost.severity}, earlier in this continual run, failed"
+                        f"{first_failed.corruption}-{first_failed.severity}, "
+                        "earlier in this continual run, failed"
                     )
                 if method is None:
                     self.tell(cell, "preparing the method")
@@ -75,7 +76,7 @@ class Worker:
                 result = self.run_cell(cell, method, settings_alarm)
             except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
                 result = failed(cell, problem)
-                lost = lost or cell
+                first_failed = first_failed or cell
                 if out_of_memory(problem):
                     method = None
                     # The frames of the exception hold tensors; its text is in the result.
@@ -95,15 +96,15 @@ class Worker:
         self.tell(cell, "making or reading images")
         dataset = self.dataset(cell.dataset)
         if cell.protocol.stream:
-            what: LongStream | Labelled = self.stream(cell, dataset)
+            cell_images: LongStream | Labelled = self.stream(cell, dataset)
         else:
-            what = self.test_set(cell, dataset)
-        if isinstance(what, LongStream):
-            total = streamed = what.total
-            images = what.read(0, min(cell.protocol.batch_size, total)).images
+            cell_images = self.test_set(cell, dataset)
+        if isinstance(cell_images, LongStream):
+            total = streamed = cell_images.total
+            images = cell_images.read(0, min(cell.protocol.batch_size, total)).images
         else:
-            total = streamed = min(cell.protocol.limit or len(what), len(what))
-            images = what.images
+            total = streamed = min(cell.protocol.limit or len(cell_images), len(cell_images))
+            images = cell_images.images
         check_unchanged(dataset, cell)
 
         def report(seen: int, scored: int, right: int) -> None:
@@ -113,16 +114,18 @@ class Worker:
 
         collected = Collected()
         source_seconds = self.source_seconds(cell, images)
-        same = (cell.method, cell.config, *self._place(cell), cell.protocol)
-        host: dict[str, float] = self.state.keep("memory", same, dict, limit=256)
-        with watched_imports() as reached, measured(self.device, host) as meter:
-            if isinstance(what, LongStream):
-                seen = self.follow(what, cell, method, report, dataset.scored_classes, collected, meter)
+        memory_key = (cell.method, cell.config, *self._place(cell), cell.protocol)
+        host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
+        with watched_imports() as label_imports, measured(self.device, host_memory) as meter:
+            if isinstance(cell_images, LongStream):
+                evaluation = self.follow(
+                    cell_images, cell, method, report, dataset.scored_classes, collected, meter
+                )
                 check_unchanged(dataset, cell)
             else:
-                seen = evaluate(
+                evaluation = evaluate(
                     method,
-                    what,
+                    cell_images,
                     cell.protocol,
                     cell.seed,
                     self.device,
@@ -136,16 +139,20 @@ class Worker:
             stream = bool(cell.protocol.stream)
             unlabelled |= dict.fromkeys(DEAR) if stream else self.dear_scores(cell, method, images)
         source = self.classifier(cell)
-        reach = f"the method imports {reached[0]}, which knows the labels" if reached else ""
-        alarm = "; ".join(filter(None, (reach, seen.alarm, settings_alarm, str(alarms.pop("alarm", "")))))
+        import_alarm = (
+            f"the method imports {label_imports[0]}, which knows the labels" if label_imports else ""
+        )
+        alarm = "; ".join(
+            filter(None, (import_alarm, evaluation.alarm, settings_alarm, str(alarms.pop("alarm", ""))))
+        )
         return Result(
             cell=cell,
             status="ok",
-            accuracy=seen.accuracy,
+            accuracy=evaluation.accuracy,
             clean_accuracy=source.clean_accuracy,
-            n_images=len(seen.correct),
-            seconds=seen.seconds,
-            correct=np.packbits(seen.correct).tobytes(),
+            n_images=len(evaluation.correct),
+            seconds=evaluation.seconds,
+            correct=np.packbits(evaluation.correct).tobytes(),
             details={
                 "adapted": method.adapted(),
                 "scored_classes": of_classes(dataset),
@@ -155,10 +162,10 @@ class Worker:
                 "source_data": type(method).needs_of(method.config).source_data,
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
                 "alarm": alarm,
-                "calibration": seen.calibration,
-                **({"windows": seen.windows} if seen.windows else {}),
+                "calibration": evaluation.calibration,
+                **({"windows": evaluation.windows} if evaluation.windows else {}),
                 "unlabelled": unlabelled,
-                "cost": meter.cost(method, streamed, seen.seconds, source_seconds),
+                "cost": meter.cost(method, streamed, evaluation.seconds, source_seconds),
                 **alarms,
             },
         )
@@ -185,13 +192,13 @@ class Worker:
     ) -> Evaluation:
         """Score a long stream; from where it was stopped, if its state was saved."""
         checkpoint = checkpoint_of(cell, self.results, self.device)
-        seen = evaluate_stream(
+        evaluation = evaluate_stream(
             method, stream, cell.protocol, cell.seed, self.device, report, scored_classes, collected, meter,
             checkpoint,
         )  # fmt: skip
         if checkpoint is not None:
             checkpoint.remove()
-        return seen
+        return evaluation
 
     def dear_scores(
         self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]
@@ -199,17 +206,17 @@ class Worker:
         """The scores of `unlabelled.DEAR`, of a method that has adapted; None for one that cannot be had."""
         self.tell(cell, "computing label-free scores")
         data, protocol = self.dataset(cell.dataset), cell.protocol
-        shared = protocol.batch_size, self.device, protocol.precision
+        settings = protocol.batch_size, self.device, protocol.precision
         target = images[sample(min(protocol.limit or len(images), len(images)), cell.seed)]
-        found: dict[str, float | None] = {
-            "consistency": consistency(method, target, *shared, cell.seed),
+        scores: dict[str, float | None] = {
+            "consistency": consistency(method, target, *settings, cell.seed),
             "source_accuracy": None,
         }
         try:
             source = self.state.keep("labelled source", cell.dataset, lambda: some_of(data.train()), limit=2)
         except UserError:  # ImageNet may be here without its training images
-            return found
-        return {**found, "source_accuracy": source_accuracy(method, source, *shared)}
+            return scores
+        return {**scores, "source_accuracy": source_accuracy(method, source, *settings)}
 
     def tell(self, cell: Cell, doing: str) -> None:
         """Report what is done before a cell's first batch."""
@@ -227,8 +234,8 @@ class Worker:
 
     def _prepare(self, cell: Cell) -> tuple[Method[Any], str]:
         cls = find_method(cell.method)
-        if reached := forbidden_imports(cls.__module__):
-            raise UnusableModel(f"{reached[0]}; a method may not read datasets or scores")
+        if label_imports := forbidden_imports(cls.__module__):
+            raise UnusableModel(f"{label_imports[0]}; a method may not read datasets or scores")
         config = cls.Config(**dict(cell.config))
         classifier = self.classifier(cell).classifier
         torch.manual_seed(cell.seed)
@@ -319,8 +326,8 @@ def plain(value: Any) -> Any:
 def out_of_memory(problem: BaseException) -> bool:
     """Whether memory of this process or of its GPU ran out; torch has no class of its own for the CPU."""
     text = str(problem)
-    lacking = "DefaultCPUAllocator" in text or "CUDA out of memory" in text
-    return isinstance(problem, MemoryError | torch.OutOfMemoryError) or lacking
+    named_in_text = "DefaultCPUAllocator" in text or "CUDA out of memory" in text
+    return isinstance(problem, MemoryError | torch.OutOfMemoryError) or named_in_text
 
 
 def failed(cell: Cell, problem: Exception) -> Result:

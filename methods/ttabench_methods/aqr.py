@@ -75,10 +75,10 @@ def sampled(x: Tensor, most: int) -> Tensor:
     if n * length <= most:
         return x.transpose(0, 1).flatten(1).contiguous()
     i = torch.arange(most, device=x.device, dtype=torch.double)
-    chosen = (i * 0.6180339887498949 % 1 * (n * length)).long()
+    positions = (i * 0.6180339887498949 % 1 * (n * length)).long()
     if x.mT.is_contiguous():  # whole rows of channels are copied faster
-        return x.mT.reshape(-1, channels).index_select(0, chosen).T.contiguous()
-    return x[chosen // length, :, chosen % length].T.contiguous()
+        return x.mT.reshape(-1, channels).index_select(0, positions).T.contiguous()
+    return x[positions // length, :, positions % length].T.contiguous()
 
 
 def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,9 +94,9 @@ def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, 
     counts = some.new_zeros(len(some), cells).scatter_add_(1, cell, torch.ones_like(some))
     share = pad(counts.cumsum(dim=1).div_(m), (1, 0))
     edges = lookup(quantiles, share.clamp_(0.5 / m, 1 - 0.5 / m)) * varies + low * ~varies
-    between = interpolate(edges[:, None], scale_factor=float(STEPS), mode="linear")[:, 0]
+    step_values = interpolate(edges[:, None], scale_factor=float(STEPS), mode="linear")[:, 0]
     scale = STEPS * scale
-    return scale, -low * scale, between[:, STEPS // 2 : -(STEPS // 2)]  # the middles of steps
+    return scale, -low * scale, step_values[:, STEPS // 2 : -(STEPS // 2)]  # the middles of steps
 
 
 def in_memory(x: Tensor, per_channel: Tensor) -> tuple[Tensor, Tensor]:

@@ -52,12 +52,12 @@ class Bettor:
     def __call__(self, u: float) -> float:
         """Q(u) with the current bet; then u updates S and ε."""
         protected = self.bet * u * u / 2 + (1 - self.bet / 2) * u
-        stake = 1 + self.bet * (u - 0.5)
-        self.log_wealth += math.log(max(stake, RUIN))
+        wealth_factor = 1 + self.bet * (u - 0.5)
+        self.log_wealth += math.log(max(wealth_factor, RUIN))
         self.seen += 1
-        outwards = abs(self.bet) > self.clip and self.bet * (u - 0.5) > 0
-        if not outwards and not (self.quirks and self.seen == 1):
-            self.learn((u - 0.5) / (stake or RUIN))
+        moves_outwards = abs(self.bet) > self.clip and self.bet * (u - 0.5) > 0
+        if not moves_outwards and not (self.quirks and self.seen == 1):
+            self.learn((u - 0.5) / (wealth_factor or RUIN))
         return protected
 
     def learn(self, gradient: float) -> None:

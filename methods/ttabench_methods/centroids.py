@@ -17,11 +17,11 @@ def nearest_centroid(features: Tensor, p: Tensor, least: int = 0) -> Tensor:
     are the labels.
     """
     z = normalize(pad(features, (0, 1), value=1.0), dim=1)
-    labels, share = p.argmax(dim=1), p
-    used = labels.bincount(minlength=p.shape[1]) > least
-    for _ in range(2 if used.any() else 0):
-        present = used & (share.sum(dim=0) > 0)
-        similarity = z @ normalize(share.T @ z, dim=1).T
-        labels = similarity.masked_fill(~present, -torch.inf).argmax(dim=1)
-        share = one_hot(labels, p.shape[1]).to(p.dtype)
+    labels, weights = p.argmax(dim=1), p
+    frequent = labels.bincount(minlength=p.shape[1]) > least
+    for _ in range(2 if frequent.any() else 0):
+        has_centroid = frequent & (weights.sum(dim=0) > 0)
+        similarity = z @ normalize(weights.T @ z, dim=1).T
+        labels = similarity.masked_fill(~has_centroid, -torch.inf).argmax(dim=1)
+        weights = one_hot(labels, p.shape[1]).to(p.dtype)
     return labels

@@ -81,22 +81,22 @@ class CMAES:
         steps, lengths = (steps * scale[:, None])[order], (lengths * scale)[order]
         step = self.weights.clamp(min=0) @ steps  # (41)
         self.mean = self.mean + self.sigma * step  # (42)
-        keep = 1 - self.c_sigma
-        self.path_sigma = keep * self.path_sigma + math.sqrt((1 - keep**2) * self.mass) * (
+        decay = 1 - self.c_sigma
+        self.path_sigma = decay * self.path_sigma + math.sqrt((1 - decay**2) * self.mass) * (
             self.inverse_root @ step
         )  # (43)
         length = float(self.path_sigma.norm())
         expected = math.sqrt(d) * (1 - 1 / (4 * d) + 1 / (21 * d**2))
         self.sigma *= math.exp(self.c_sigma / self.damping * (length / expected - 1))  # (44)
         self.generation += 1
-        short = length / math.sqrt(1 - keep ** (2 * self.generation)) < (1.4 + 2 / (d + 1)) * expected
-        keep = 1 - self.c_path
-        self.path_c = keep * self.path_c + short * math.sqrt((1 - keep**2) * self.mass) * step  # (45)
-        lost = 0.0 if short else self.c_one * (1 - keep**2)
+        small_path = length / math.sqrt(1 - decay ** (2 * self.generation)) < (1.4 + 2 / (d + 1)) * expected
+        decay = 1 - self.c_path
+        self.path_c = decay * self.path_c + small_path * math.sqrt((1 - decay**2) * self.mass) * step  # (45)
+        correction = 0.0 if small_path else self.c_one * (1 - decay**2)
         negative = self.weights * d / lengths.square().clamp(min=1e-12)
         weights = torch.where(self.weights < 0, negative, self.weights)  # (46)
         self.covariance = (
-            (1 - self.c_one - self.c_mu * float(self.weights.sum()) + lost) * self.covariance
+            (1 - self.c_one - self.c_mu * float(self.weights.sum()) + correction) * self.covariance
             + self.c_one * torch.outer(self.path_c, self.path_c)
             + self.c_mu * (steps.T * weights) @ steps
         )  # (47)

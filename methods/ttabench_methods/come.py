@@ -82,9 +82,9 @@ class COMEConfig:
     def __post_init__(self) -> None:
         if self.official_quirks:
             object.__setattr__(self, "K", OFFICIAL_K)
-        known = {field.name for field in fields(HOSTS[self.host].Config)}
+        host_settings = {field.name for field in fields(HOSTS[self.host].Config)}
         for name in self.given():
-            if name not in known:
+            if name not in host_settings:
                 raise ValueError(f"{name} is no setting of the host {self.host}")
 
     def given(self) -> dict[str, Any]:

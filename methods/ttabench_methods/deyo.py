@@ -72,20 +72,20 @@ def shuffle_patches(x: Tensor, patches: int, orders: Tensor | None = None) -> Te
     height, width = (side // patches for side in x.shape[-2:])
     if not (height and width):
         raise UserError(f"patches is {patches}; expected at most {min(x.shape[-2:])}, the images' side.")
-    fits = height * patches, width * patches
-    whole = x if x.shape[-2:] == fits else interpolate(x, fits, mode="bilinear", antialias=True)
-    parts = unfold(whole, (height, width), stride=(height, width))  # (B, 3·h·w, patches²)
+    tiled_size = height * patches, width * patches
+    resized = x if x.shape[-2:] == tiled_size else interpolate(x, tiled_size, mode="bilinear", antialias=True)
+    parts = unfold(resized, (height, width), stride=(height, width))  # (B, 3·h·w, patches²)
     orders = random_orders(len(x), patches, x.device) if orders is None else orders
     parts = parts.gather(2, orders[:, None].expand_as(parts))
-    shuffled = fold(parts, fits, (height, width), stride=(height, width))
+    shuffled = fold(parts, tiled_size, (height, width), stride=(height, width))
     size = x.shape[-2:]
-    return shuffled if size == fits else interpolate(shuffled, size, mode="bilinear", antialias=True)
+    return shuffled if size == tiled_size else interpolate(shuffled, size, mode="bilinear", antialias=True)
 
 
 def probability_difference(p: Tensor, p_shuffled: Tensor) -> Tensor:
     """PLPD (Eq. 7) of softmax outputs (B, C), (B, C) → (B,) in [−1, 1]."""
-    best, label = p.max(dim=1, keepdim=True)
-    return (best - p_shuffled.gather(1, label)).squeeze(1)
+    largest, label = p.max(dim=1, keepdim=True)
+    return (largest - p_shuffled.gather(1, label)).squeeze(1)
 
 
 class DeYO(tta.NormAdapter[DeYOConfig]):
@@ -103,8 +103,8 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
 
     @classmethod
     def for_architecture(cls, arch: Architecture) -> Mapping[str, Any]:
-        usual = super().for_architecture(arch)
-        return {**usual, "plpd_limit": 0.3} if "batch" in arch.norm_layers else usual
+        settings = super().for_architecture(arch)
+        return {**settings, "plpd_limit": 0.3} if "batch" in arch.norm_layers else settings
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
@@ -121,18 +121,18 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(x)
         h = tta.entropy(logits)
-        sure = (
+        low_entropy = (
             (h < self.entropy_limit).nonzero().squeeze(1)
         )  # positions, since each boolean mask makes a GPU wait
-        self.counts.update(seen=len(x), sure=len(sure))
-        if len(sure):
-            plpd = self.plpd(x[sure], logits.detach()[sure])
+        self.counts.update(seen=len(x), sure=len(low_entropy))
+        if len(low_entropy):
+            plpd = self.plpd(x[low_entropy], logits.detach()[low_entropy])
             kept = plpd > self.config.plpd_limit
             count = int(kept.sum())
             self.counts["kept"] += count
             if count:
-                weight = self.weight(h.detach()[sure], plpd)
-                tta.minimise(tta.masked_mean(weight * h[sure], kept), self.optimizer)
+                weight = self.weight(h.detach()[low_entropy], plpd)
+                tta.minimise(tta.masked_mean(weight * h[low_entropy], kept), self.optimizer)
         return logits.detach()
 
     def weight(self, h: Tensor, plpd: Tensor) -> Tensor:

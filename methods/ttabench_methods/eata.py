@@ -81,7 +81,7 @@ class EATA(tta.NormAdapter[EATAConfig]):
 
     @torch.enable_grad()
     def setup(self, source: SourceData | None) -> None:
-        cfg, least = self.config, self.model.num_classes**-0.5
+        cfg, least_cosine = self.config, self.model.num_classes**-0.5
         self.collect()
         self.e0 = cfg.e0_factor * math.log(self.model.num_classes)
         self.average: Tensor | None = None
@@ -90,8 +90,8 @@ class EATA(tta.NormAdapter[EATAConfig]):
             self.fisher = fisher_information(self.model, list(self.parameters.values()), images)
             self.theta0 = self.theta().detach().clone()
         self.alarm = ""
-        if cfg.d_margin < least:
-            alarm = f"d_margin {cfg.d_margin:g} < 1/√C = {least:.3g} rejects all confident samples"
+        if cfg.d_margin < least_cosine:
+            alarm = f"d_margin {cfg.d_margin:g} < 1/√C = {least_cosine:.3g} rejects all confident samples"
             self.alarm = tta.warn_of_setting(self.name, alarm)
 
     def theta(self) -> Tensor:
@@ -110,8 +110,8 @@ class EATA(tta.NormAdapter[EATAConfig]):
             weight = (self.e0 - h.detach()).exp()
             loss = tta.masked_mean(weight * h, kept)
             if self.config.fisher_alpha:
-                drift = (self.fisher * (self.theta() - self.theta0).square()).sum()
-                loss = loss + self.config.fisher_alpha * drift
+                penalty = (self.fisher * (self.theta() - self.theta0).square()).sum()
+                loss = loss + self.config.fisher_alpha * penalty
             tta.minimise(loss, self.optimizer)
         return logits.detach()
 

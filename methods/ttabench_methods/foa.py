@@ -79,11 +79,11 @@ class FOA(Method[FOAConfig]):
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
         images = torch.cat(list(tta.source_batches(source, cfg.source_images, cfg.source_images)))
-        with Prompted(self.model) as seen:
+        with Prompted(self.model) as prompted:
             self.source_mean = tta.widen(self.model.features(images)).mean(dim=0)
-        self.source = self.moments(seen.summaries)
+        self.source = self.moments(prompted.summaries)
         self.average: Tensor | None = None
-        width = seen.tokens.shape[2]
+        width = prompted.tokens.shape[2]
         start = torch.zeros(cfg.prompts * width, dtype=torch.double, device=images.device)
         self.best = (2 * torch.rand_like(start) - 1) * (3 / width) ** 0.5
         self.search = CMAES(start, cfg.sigma, cfg.population, extra=1)
@@ -91,17 +91,17 @@ class FOA(Method[FOAConfig]):
     @torch.no_grad()
     def adapt(self, x: Tensor) -> Tensor:
         candidates = torch.cat([self.ask(), self.best[None]])
-        tried = [self.look(x, candidate) for candidate in candidates]
-        values = torch.stack([value for _, value in tried])
+        outcomes = [self.look(x, candidate) for candidate in candidates]
+        values = torch.stack([value for _, value in outcomes])
         self.search.tell(candidates, values)
         best = int(values.argmin())
         self.best = candidates[best]
         average = tta.moving_average(
-            self.average, torch.stack([z.mean(dim=0) for z, _ in tried]).mean(dim=0), 1 - self.config.alpha
+            self.average, torch.stack([z.mean(dim=0) for z, _ in outcomes]).mean(dim=0), 1 - self.config.alpha
         )
         if not self.config.official_quirks:
             self.average = average
-        logits = self.shifted(tried[best][0])
+        logits = self.shifted(outcomes[best][0])
         self.average = average
         return logits
 
@@ -115,9 +115,9 @@ class FOA(Method[FOAConfig]):
 
     def look(self, x: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
         """Features (B, k) and fitness () with the prompts of one candidate (N_p · d,)."""
-        with Prompted(self.model, candidate.view(self.config.prompts, -1)) as seen:
+        with Prompted(self.model, candidate.view(self.config.prompts, -1)) as prompted:
             z, logits = self.model.features_and_logits(x)
-        return tta.widen(z), self.fitness(logits, seen.summaries)
+        return tta.widen(z), self.fitness(logits, prompted.summaries)
 
     def fitness(self, logits: Tensor, summaries: list[Tensor]) -> Tensor:
         """Eq. 5 of logits (B, C) and the blocks' summaries (B, d): summed entropy + λ · B/64 · distance."""

@@ -53,12 +53,12 @@ def affinities(features: Tensor, kind: str, neighbours: int, symmetric: bool = F
     else:
         distance = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
         if kind == "knn":
-            others = distance + torch.diag(torch.full_like(distance[0], torch.inf))
-            near = others.topk(min(neighbours, len(features) - 1), largest=False).indices
-            w = torch.zeros_like(distance).scatter_(1, near, 1.0)
+            without_self = distance + torch.diag(torch.full_like(distance[0], torch.inf))
+            nearest = without_self.topk(min(neighbours, len(features) - 1), largest=False).indices
+            w = torch.zeros_like(distance).scatter_(1, nearest, 1.0)
         else:
-            width = distance.kthvalue(min(neighbours, len(features)), dim=1).values.mean()
-            w = (-distance.square() / (2 * width.square()).clamp(min=1e-12)).exp()
+            sigma = distance.kthvalue(min(neighbours, len(features)), dim=1).values.mean()
+            w = (-distance.square() / (2 * sigma.square()).clamp(min=1e-12)).exp()
     return (w + w.T) / 2 if symmetric else w
 
 
@@ -69,15 +69,15 @@ def correct(log_q: Tensor, w: Tensor, iterations: int) -> tuple[Tensor, int]:
     of at most 10⁻⁸. As in the official code, z̃_i is the new value there, and z̃_j the one before the step.
     """
     log_z = torch.log_softmax(log_q, dim=1)
-    before = torch.inf
+    previous = torch.inf
     for step in range(1, iterations + 1):
-        pull = w @ log_z.exp()
-        log_z = torch.log_softmax(log_q + pull, dim=1)
+        affinity_term = w @ log_z.exp()
+        log_z = torch.log_softmax(log_q + affinity_term, dim=1)
         z = log_z.exp()
-        now = float((z * (log_z.clamp(min=LOG_TINY) - log_q - pull)).sum())
-        if step > 2 and abs(now - before) <= 1e-8 * abs(before):
+        objective = float((z * (log_z.clamp(min=LOG_TINY) - log_q - affinity_term)).sum())
+        if step > 2 and abs(objective - previous) <= 1e-8 * abs(previous):
             break
-        before = now
+        previous = objective
     return log_z, step
 
 

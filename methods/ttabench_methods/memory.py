@@ -81,12 +81,12 @@ class CSTU(Memory):
     def evict(self, rivals: list[int], newcomer: Item) -> bool:
         """Remove the worst item of `rivals` (the last of equals), if it is worse than `newcomer`."""
         now = newcomer.arrival
-        worst, label, i = max(
+        highest_score, label, i = max(
             (self.score(item, now), label, i)
             for label in rivals
             for i, item in enumerate(self.classes[label])
         )
-        if worst <= self.score(newcomer, now):
+        if highest_score <= self.score(newcomer, now):
             return False
         del self.classes[label][i]
         return True
@@ -102,8 +102,8 @@ class HUS(Memory):
     def insert(self, item: Item, label: int) -> None:
         if len(self) >= self.capacity:
             largest = self.largest()
-            crowded = label if label in largest else self.draw_class(largest)
-            del self.classes[crowded][self.draw_position(crowded)]
+            largest_class = label if label in largest else self.draw_class(largest)
+            del self.classes[largest_class][self.draw_position(largest_class)]
         self.classes[label].append(item)
 
     def draw_class(self, largest: list[int]) -> int:

@@ -102,8 +102,8 @@ class POEM(tta.NormAdapter[POEMConfig]):
         h = tta.entropy(logits)
         target = self.match(h.detach())
         reliable = h.detach() < self.e0 if self.config.weighted else torch.ones_like(h, dtype=torch.bool)
-        some = self.config.official_quirks or bool(reliable.any())
-        if some and self.bettor.seen >= self.config.delayed_start:
+        any_reliable = self.config.official_quirks or bool(reliable.any())
+        if any_reliable and self.bettor.seen >= self.config.delayed_start:
             tta.minimise(tta.masked_mean(self.loss(h, target), reliable), self.optimizer)
         return logits.detach()
 
@@ -114,11 +114,11 @@ class POEM(tta.NormAdapter[POEMConfig]):
 
     def loss(self, h: Tensor, target: Tensor) -> Tensor:
         """½ (Z − Z̃)² per image, times the weight with `weighted`: (B,), (B,) → (B,)."""
-        squared = (h - target).square() / 2
+        squared_error = (h - target).square() / 2
         if not self.config.weighted:
-            return squared
+            return squared_error
         weight = (self.e0 - h.detach()).exp()
-        return squared * (weight.square() if self.config.official_quirks else weight)
+        return squared_error * (weight.square() if self.config.official_quirks else weight)
 
     def predict(self, x: Tensor) -> Tensor:
         return super().predict(x) / self.config.temperature

@@ -122,8 +122,11 @@ class ROID(tta.NormAdapter[ROIDConfig]):
         loss = (w * slr(p, self.config.clip)).sum()
         if self.config.consistency:
             kept = (w > 0).nonzero().squeeze(1)  # positions, since each boolean mask makes a GPU wait
-            seen, twin = logits[kept], self.model(self.view(x[kept]))
-            symmetric = (tta.soft_cross_entropy(twin, seen) + tta.soft_cross_entropy(seen, twin)) / 2
+            image_logits, view_logits = logits[kept], self.model(self.view(x[kept]))
+            symmetric = (
+                tta.soft_cross_entropy(view_logits, image_logits)
+                + tta.soft_cross_entropy(image_logits, view_logits)
+            ) / 2
             loss = loss + (w[kept] * symmetric).sum()
         return loss / (self.full if self.config.official_quirks else len(x))
 

@@ -85,9 +85,9 @@ class SAR(tta.NormAdapter[SARConfig]):
             kept = self.still_reliable(reliable, second)
             loss = tta.masked_mean(second, kept)
             torch.autograd.backward(loss)
-        if some := bool(kept.any()):
+        if any_kept := bool(kept.any()):
             self.average = tta.moving_average(self.average, loss)
-        if some or self.config.official_quirks:
+        if any_kept or self.config.official_quirks:
             self.optimizer.step()
             self.recover()
         return logits.detach()
@@ -115,5 +115,5 @@ class SAR(tta.NormAdapter[SARConfig]):
 
     def alarms(self) -> dict[str, Any]:
         resets, batches = self.counts["resets"], self.counts["batches"]
-        often = f"reset after {resets} of {batches} batches" if 2 * resets > batches else ""
-        return {"alarm": often, "resets": resets}
+        alarm = f"reset after {resets} of {batches} batches" if 2 * resets > batches else ""
+        return {"alarm": alarm, "resets": resets}

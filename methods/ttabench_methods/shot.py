@@ -125,17 +125,17 @@ class SHOT(Method[SHOTConfig]):
         for name, layer in self.batch_norms.items():
             self.model.set_submodule(name, layer)
         epochs = epochs or self.config.epochs
-        steps, done = epochs * len(batches), 0
-        every = max(1, steps // (self.config.labellings or epochs))
+        total_updates, updates = epochs * len(batches), 0
+        every = max(1, total_updates // (self.config.labellings or epochs))
         for group in self.optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         for _ in range(epochs):
             for positions, x in batches.shuffled():
-                if done % every == 0:
+                if updates % every == 0:
                     labels = self.label(batches)
-                done += 1
+                updates += 1
                 for group in self.optimizer.param_groups:
-                    group["lr"] = group["initial_lr"] * (1 + 10 * done / steps) ** -0.75
+                    group["lr"] = group["initial_lr"] * (1 + 10 * updates / total_updates) ** -0.75
                 batch_labels = labels[positions.to(labels.device)]
                 tta.set_norm_mode(self.model, train=True)
                 self.learn(
@@ -146,16 +146,16 @@ class SHOT(Method[SHOTConfig]):
     def learn(self, logits: Tensor, labels: Tensor, certain: Tensor, epsilon: float = 0.0) -> None:
         """One step on Eq. 7 for logits (B, C) and labels (B,); only labels that are `certain` (B,) count."""
         logits = tta.widen(logits)
-        labelled = tta.masked_mean(cross_entropy(logits, labels, reduction="none"), certain)
+        label_loss = tta.masked_mean(cross_entropy(logits, labels, reduction="none"), certain)
         information = information_maximisation(logits, epsilon)
-        loss = self.config.information_weight * information + self.config.label_weight * labelled
+        loss = self.config.information_weight * information + self.config.label_weight * label_loss
         tta.minimise(loss, self.optimizer)
 
     @torch.no_grad()
     def label(self, batches: Batches) -> Tensor:
         """Pseudo-labels (n,) of all images, in stream order."""
-        seen = [self.model.features_and_logits(x) for x in batches]
-        features, logits = (tta.widen(torch.cat(parts)) for parts in zip(*seen, strict=True))
+        outputs = [self.model.features_and_logits(x) for x in batches]
+        features, logits = (tta.widen(torch.cat(parts)) for parts in zip(*outputs, strict=True))
         return nearest_centroid(features, logits.softmax(dim=1), self.config.class_images)
 
     def adapted(self) -> str:

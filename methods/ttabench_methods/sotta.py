@@ -87,15 +87,15 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
 
     def adapt(self, x: Tensor) -> Tensor:
         every = self.config.update_every
-        cuts = range(every - self.arrived % every, len(x), every)  # where a group is complete
-        return torch.cat([self.arrive(group) for group in torch.tensor_split(x, tuple(cuts))])
+        group_ends = range(every - self.arrived % every, len(x), every)  # where a group is complete
+        return torch.cat([self.arrive(group) for group in torch.tensor_split(x, tuple(group_ends))])
 
     def arrive(self, x: Tensor) -> Tensor:
         """Score images of one group and offer them to the memory; learn from it if the group is complete."""
         logits = self.predict(x)
         confidence, labels = tta.widen(logits).softmax(1).max(1)
-        for image, sure, label in zip(x, confidence.tolist(), labels.tolist(), strict=True):
-            if sure >= self.config.threshold:
+        for image, probability, label in zip(x, confidence.tolist(), labels.tolist(), strict=True):
+            if probability >= self.config.threshold:
                 self.memory.insert(Item(image.clone(), self.arrived), label)
                 self.counts["admitted"] += 1
             self.arrived += 1
@@ -118,12 +118,12 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
     def step(self, x: Tensor) -> None:
         self.optimizer.zero_grad()
         torch.autograd.backward(self.entropy(self.model(x)).mean())
-        second = nullcontext() if self.config.official_quirks else tta.buffers_kept(self.model)
-        with tta.sharpness(self.parameters.values(), self.config.rho), second:
+        second_pass = nullcontext() if self.config.official_quirks else tta.buffers_kept(self.model)
+        with tta.sharpness(self.parameters.values(), self.config.rho), second_pass:
             torch.autograd.backward(self.entropy(self.model(x)).mean())
         self.optimizer.step()
 
     def alarms(self) -> dict[str, Any]:
         seen, admitted = self.counts["seen"], self.counts["admitted"]
-        none = f"threshold {self.config.threshold:g} admits none of {seen} images"
-        return {"alarm": "" if admitted or not seen else none, "admitted": round(admitted / max(1, seen), 4)}
+        alarm = f"threshold {self.config.threshold:g} admits none of {seen} images"
+        return {"alarm": "" if admitted or not seen else alarm, "admitted": round(admitted / max(1, seen), 4)}

@@ -104,9 +104,9 @@ class TCA(Method[TCAConfig]):
     def take(self, x: Tensor) -> Tensor:
         """Features (B, k) of images; add them to the moments and supports."""
         z, logits = self.model.features_and_logits(x)
-        wide = tta.widen(z)
-        self.target.add(wide)
-        self.supports = torch.cat([self.supports, wide])
+        features = tta.widen(z)
+        self.target.add(features)
+        self.supports = torch.cat([self.supports, features])
         self.labels = torch.cat([self.labels, logits.argmax(dim=1)])
         self.entropies = torch.cat([self.entropies, tta.entropy(logits)])
         kept = most_certain(self.labels, self.entropies, self.sizes)
@@ -129,8 +129,8 @@ class TCA(Method[TCAConfig]):
         if self.map is None:
             return self.model.head(z)
         with torch.autocast(z.device.type, enabled=False):
-            moved = (tta.widen(z) - self.target.mean) @ self.map + self.source_mean
-        return self.model.head(moved.to(z.dtype))
+            aligned = (tta.widen(z) - self.target.mean) @ self.map + self.source_mean
+        return self.model.head(aligned.to(z.dtype))
 
     def adapted(self) -> str:
         return f"a linear map of the features ({self.model.num_features**2:,} numbers)"

@@ -136,11 +136,11 @@ class TTAC(Method[TTACConfig]):
         self.by_class: dict[int, Gaussian] = {}
         self.anchors: dict[int, Anchor] = {}
         if cfg.classes:
-            start = 1e-10 if cfg.official_quirks else 0
-            seen = zip(*source.class_gaussians(self.model, cfg.source_images), strict=True)
-            for k, (count, class_mean, class_covariance) in enumerate(seen):
+            start_count = 1e-10 if cfg.official_quirks else 0
+            class_gaussians = zip(*source.class_gaussians(self.model, cfg.source_images), strict=True)
+            for k, (count, class_mean, class_covariance) in enumerate(class_gaussians):
                 if count:
-                    self.by_class[k] = start, class_mean, class_covariance
+                    self.by_class[k] = start_count, class_mean, class_covariance
                     self.anchors[k] = Anchor(class_mean, class_covariance, bias)
         self.parameters = extractor.learn_extractor(self.model)
         self.optimizer = tta.make_optimizer("sgd", self.parameters.values(), cfg.lr, cfg.momentum)

@@ -25,10 +25,10 @@ def average_over_views(model: nn.Module, x: Tensor, view: View, count: int) -> T
     A forward pass takes as many views as a fixed number of images allows, at least one. Batch norm
     (`nn.use_batch_statistics`) uses the statistics of each view separately.
     """
-    together = max(1, (IMAGES_PER_FORWARD_CPU if x.device.type == "cpu" else IMAGES_PER_FORWARD) // len(x))
+    per_pass = max(1, (IMAGES_PER_FORWARD_CPU if x.device.type == "cpu" else IMAGES_PER_FORWARD) // len(x))
     logits: list[Tensor] = []
-    for start in range(0, count, together):
-        views = [view(x) for _ in range(min(together, count - start))]
+    for start in range(0, count, per_pass):
+        views = [view(x) for _ in range(min(per_pass, count - start))]
         with SeparateBatchStatistics(len(views)) if len(views) > 1 else nullcontext():
             logits.append(model(torch.cat(views)))
     return torch.cat(logits).view(count, len(x), -1).mean(0)

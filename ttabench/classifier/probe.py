@@ -72,8 +72,8 @@ def probe(net: nn.Module, image_size: int, *, tags: bool = True) -> Probed:
 
 
 def _same(out: Any, logits: Any) -> bool:
-    both = isinstance(out, Tensor) and isinstance(logits, Tensor)
-    return both and out.shape == logits.shape and torch.equal(out, logits)
+    are_tensors = isinstance(out, Tensor) and isinstance(logits, Tensor)
+    return are_tensors and out.shape == logits.shape and torch.equal(out, logits)
 
 
 def _norm_order(net: nn.Module, ran: Iterable[str]) -> tuple[str, ...]:
@@ -81,9 +81,13 @@ def _norm_order(net: nn.Module, ran: Iterable[str]) -> tuple[str, ...]:
 
     A fused kernel may do the work of a layer without calling it. Such a layer gets the place of its parent.
     """
-    place = {name: i for i, name in enumerate(ran)}
-    when = {name: place.get(name, place.get(name.rpartition(".")[0], -1)) for name, _ in norm_modules(net)}
-    return tuple(sorted((name for name, i in when.items() if i >= 0), key=lambda name: when[name]))
+    position = {name: i for i, name in enumerate(ran)}
+    run_position = {
+        name: position.get(name, position.get(name.rpartition(".")[0], -1)) for name, _ in norm_modules(net)
+    }
+    return tuple(
+        sorted((name for name, i in run_position.items() if i >= 0), key=lambda name: run_position[name])
+    )
 
 
 def _tags(net: nn.Module, x: Tensor, blocks: list[nn.Module], tokens: Tensor, last: str) -> Iterator[str]:

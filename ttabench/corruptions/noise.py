@@ -73,8 +73,8 @@ def shot_noise(images: Images, bits: NDArray[np.uint32], severity: int) -> Image
     threshold, alias = _alias_tables(at(constants.SHOT_NOISE, images.shape[1], severity))
     column = bits.astype(np.uint8)
     cell = images * np.uint16(256) + column
-    keep = (bits >> 8) < np.take(threshold, cell)
-    return select(keep, column, np.take(alias, cell))
+    keep_column = (bits >> 8) < np.take(threshold, cell)
+    return select(keep_column, column, np.take(alias, cell))
 
 
 def shot_noise_of_counts(counts: NDArray[np.int64], size: int, severity: int) -> Images:
@@ -112,12 +112,12 @@ def _alias_tables(rate: float) -> tuple[NDArray[np.uint32], Images]:
     for _ in range(
         255
     ):  # in every row, the largest mass fills the column of the smallest, which is then complete
-        poor, rich = mass.argmin(axis=1), mass.argmax(axis=1)
-        share = mass[row, poor]
-        threshold[row, poor] = np.rint(share * 2**24)
-        alias[row, poor] = rich
-        mass[row, rich] -= 1 - share
-        mass[row, poor] = 1
+        smallest, largest = mass.argmin(axis=1), mass.argmax(axis=1)
+        remaining = mass[row, smallest]
+        threshold[row, smallest] = np.rint(remaining * 2**24)
+        alias[row, smallest] = largest
+        mass[row, largest] -= 1 - remaining
+        mass[row, smallest] = 1
     return threshold.ravel(), alias.ravel()
 
 

@@ -48,9 +48,9 @@ class Digits(Dataset):
         raw = load_digits()
         grey = np.round(raw.images * (255 / 16)).astype(np.uint8)
         size, margin = (DIGIT, DIGIT), (self.image_size - DIGIT) // 2
-        large = [np.asarray(Image.fromarray(g).resize(size, Image.Resampling.BICUBIC)) for g in grey]
-        framed = np.pad(np.stack(large), ((0, 0), (margin, margin), (margin, margin)))
-        values = np.round(255 * DARKEST + (BRIGHTEST - DARKEST) * framed).astype(np.uint8)
+        enlarged = [np.asarray(Image.fromarray(g).resize(size, Image.Resampling.BICUBIC)) for g in grey]
+        padded = np.pad(np.stack(enlarged), ((0, 0), (margin, margin), (margin, margin)))
+        values = np.round(255 * DARKEST + (BRIGHTEST - DARKEST) * padded).astype(np.uint8)
         images = np.repeat(values[..., None], 3, axis=-1)
         labels = raw.target.astype(np.int64)
         shuffled = np.random.Generator(np.random.PCG64(SEED)).permutation(len(labels))

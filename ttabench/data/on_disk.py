@@ -61,8 +61,8 @@ class OnDisk(Dataset):
         return self._folder_hashes.get(name) or self._hash_folder(name, quick=True)
 
     def _hash_folder(self, name: str, *, quick: bool) -> str:
-        path, only = self.pieces()[name], self.selection(name)
-        self._folder_hashes[name] = files_sha256(path, only) if only else folder_sha256(path, quick=quick)
+        path, files = self.pieces()[name], self.selection(name)
+        self._folder_hashes[name] = files_sha256(path, files) if files else folder_sha256(path, quick=quick)
         return self._folder_hashes[name]
 
     def check_request(self, corruption: str, severity: int) -> None:

@@ -56,9 +56,9 @@ class Progress:
 
     def add(self, classes: NDArray[np.int64], sure: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
         """Count scored images (b,), one entry each."""
-        here = slice(self.done, self.done + len(labels))
-        self.correct[here] = classes == labels
-        self.confidence[here] = sure
+        new = slice(self.done, self.done + len(labels))
+        self.correct[new] = classes == labels
+        self.confidence[new] = sure
         self.predicted += np.bincount(classes, minlength=len(self.predicted))
         self.labels += np.bincount(labels, minlength=len(self.labels))
         self.done += len(labels)
@@ -109,10 +109,10 @@ class Checkpoint:
     def save(self, method: Method[Any], progress: Progress, device: str) -> None:
         """Raises NotStorable, and OSError if the file cannot be written."""
         nodes: dict[str, Any] = {}
-        taken: dict[str, NDArray[Any]] = {}
-        for name, thing in {"method": method, **self.beside}.items():
-            nodes[name], arrays = method_state.store(thing)
-            taken |= {f"{name}_{key}": array for key, array in arrays.items()}
+        saved: dict[str, NDArray[Any]] = {}
+        for name, value in {"method": method, **self.beside}.items():
+            nodes[name], arrays = method_state.store(value)
+            saved |= {f"{name}_{key}": array for key, array in arrays.items()}
         numpy_name, numpy_keys, *numpy_rest = np.random.get_state(legacy=True)  # noqa: NPY002
         data = {
             "identity": dict(self.identity),
@@ -121,7 +121,7 @@ class Checkpoint:
             "seconds": progress.seconds, "worked": progress.worked,
             "python_random": random.getstate(), "numpy_random": [numpy_name, *numpy_rest],
         }  # fmt: skip
-        taken |= {
+        saved |= {
             "correct": np.packbits(progress.correct[: progress.done]),
             "confidence": progress.confidence[: progress.done],
             "predicted": progress.predicted, "labels": progress.labels,
@@ -129,9 +129,9 @@ class Checkpoint:
             "json": np.frombuffer(json.dumps(data).encode(), np.uint8),
         }  # fmt: skip
         if device.startswith("cuda"):
-            taken["cuda_random"] = torch.cuda.get_rng_state(device).numpy()
+            saved["cuda_random"] = torch.cuda.get_rng_state(device).numpy()
         with replacing(self.file) as part, part.open("wb") as opened:
-            np.savez(opened, **taken)  # type: ignore[arg-type]
+            np.savez(opened, **saved)  # type: ignore[arg-type]
 
     def load(self, method: Method[Any], progress: Progress, device: str) -> bool:
         """Put the saved state into a prepared method and into `progress`; False if there is none to use.
@@ -150,9 +150,9 @@ class Checkpoint:
             warnings.warn(f"{self.file} is damaged ({problem}); this stream starts anew", stacklevel=3)
             return False
         try:
-            for name, thing in {"method": method, **self.beside}.items():
-                held = {k.removeprefix(f"{name}_"): v for k, v in arrays.items() if k.startswith(f"{name}_")}
-                method_state.restore(thing, data["states"][name], held)
+            for name, value in {"method": method, **self.beside}.items():
+                parts = {k.removeprefix(f"{name}_"): v for k, v in arrays.items() if k.startswith(f"{name}_")}
+                method_state.restore(value, data["states"][name], parts)
         except NotStorable as problem:
             method.reset()
             warnings.warn(f"{self.file}: {problem}; this stream starts anew", stacklevel=3)

@@ -51,9 +51,9 @@ class Parts(LongStream):
     ) -> None:
         self._load, self._protocol, self._seed = load, protocol, seed
         self._current: tuple[int, Order] | None = None
-        own = min(protocol.limit or size, size)
+        scored_per_part = min(protocol.limit or size, size)
         self.part_length = len(self._part(0).scored)
-        self.total, self.scored = parts * self.part_length, parts * own
+        self.total, self.scored = parts * self.part_length, parts * scored_per_part
 
     def read(self, start: int, stop: int) -> Batch:
         images, labels = [], []
@@ -62,10 +62,10 @@ class Parts(LongStream):
             last = min(first + stop - start, self.part_length)
             order = self._part(number)
             positions = order.scored[first:last]
-            is_own = positions < len(order.labels)
+            in_test_set = positions < len(order.labels)
             images.append(order.images[positions])
             labels.append(np.full(len(positions), FOREIGN))
-            labels[-1][is_own] = order.labels[positions[is_own]]
+            labels[-1][in_test_set] = order.labels[positions[in_test_set]]
             start += last - first
         return Batch(np.concatenate(images), np.concatenate(labels))
 
@@ -137,11 +137,13 @@ class PathStream(LongStream):
 
     def read(self, start: int, stop: int) -> Batch:
         images, labels = self._clean.read(start, stop)
-        made = np.empty_like(images)
-        at = start
-        while at < stop:
-            end = min(stop, (at // self._speed + 1) * self._speed)
-            rows = slice(at - start, end - start)
-            made[rows] = corrupt_at(images[rows], self._point_at(at // self._speed), self._seed, at)
-            at = end
-        return Batch(made, labels)
+        corrupted = np.empty_like(images)
+        position = start
+        while position < stop:
+            end = min(stop, (position // self._speed + 1) * self._speed)
+            rows = slice(position - start, end - start)
+            corrupted[rows] = corrupt_at(
+                images[rows], self._point_at(position // self._speed), self._seed, position
+            )
+            position = end
+        return Batch(corrupted, labels)

@@ -89,12 +89,12 @@ def _slots(kind: type) -> Iterator[str]:
 
 def _attributes(thing: object) -> dict[str, Any]:
     """Attributes in slots and in `__dict__`."""
-    found = {
+    in_slots = {
         name: getattr(thing, name)
         for name in _slots(type(thing))
         if name not in ("__dict__", "__weakref__") and hasattr(thing, name)
     }
-    return {**found, **{k: v for k, v in getattr(thing, "__dict__", {}).items() if k not in SKIPPED}}
+    return {**in_slots, **{k: v for k, v in getattr(thing, "__dict__", {}).items() if k not in SKIPPED}}
 
 
 class _Encoder:
@@ -253,7 +253,7 @@ class _Decoder:
             raise NotStorable(f"{path} was a {node['class'].partition(':')[2]}")
         self._note(node, thing)
         before = _attributes(thing)
-        inside = getattr(thing, "__dict__", {})
+        instance_dict = getattr(thing, "__dict__", {})
         after = {
             name: self.decode(part, before.get(name), f"{path}.{name}")
             for name, part in node["parts"].items()
@@ -265,9 +265,11 @@ class _Decoder:
             if name not in before or before[name] is not after[name]:
                 object.__setattr__(thing, name, after[name])
         if hasattr(thing, "__dict__"):  # refilled in the order in which it was stored
-            kept = {name: inside[name] for name in SKIPPED if name in inside}
-            inside.clear()
-            inside.update({name: value for name, value in after.items() if name not in slots}, **kept)
+            skipped = {name: instance_dict[name] for name in SKIPPED if name in instance_dict}
+            instance_dict.clear()
+            instance_dict.update(
+                {name: value for name, value in after.items() if name not in slots}, **skipped
+            )
         return thing
 
     def _object(self, node: Node, fresh: Any, path: str) -> Any:
@@ -284,25 +286,25 @@ class _Decoder:
             and module.partition(".")[0] not in self._packages
         ):
             raise NotStorable(f"{path} is a {qualified} of {module}, which a fresh method does not have")
-        found: Any = sys.modules[module]
+        value: Any = sys.modules[module]
         for part in qualified.split("."):
-            found = getattr(found, part)
-        if not isinstance(found, type):
+            value = getattr(value, part)
+        if not isinstance(value, type):
             raise NotStorable(f"{path}: {name} is not a class")
-        return found
+        return value
 
     def _note(self, node: Node, thing: Any) -> None:
         self._made[node["number"]] = thing
         self._taken.add(id(thing))
 
     def _tuple(self, node: Node, fresh: Any, path: str) -> Any:
-        old = fresh if isinstance(fresh, tuple) and len(fresh) == len(node["items"]) else None
+        current = fresh if isinstance(fresh, tuple) and len(fresh) == len(node["items"]) else None
         items = [
-            self.decode(item, old[place] if old is not None else None, f"{path}[{place}]")
+            self.decode(item, current[place] if current is not None else None, f"{path}[{place}]")
             for place, item in enumerate(node["items"])
         ]
-        if old is not None and all(a is b for a, b in zip(old, items, strict=True)):
-            return old
+        if current is not None and all(a is b for a, b in zip(current, items, strict=True)):
+            return current
         if node["kind"] == "tuple":
             return tuple(items)
         cls = self._class(node["class"], path)
@@ -310,58 +312,58 @@ class _Decoder:
 
     def _row(self, node: Node, fresh: Any, path: str) -> Any:
         cls = ROWS[node["kind"]]
-        most = {"maxlen": node["most"]} if "most" in node else {}
-        same = type(fresh) is cls and getattr(fresh, "maxlen", None) == node.get("most")
-        old = list(fresh) if same and cls is not set else []
-        made = fresh if same else cls((), **most)
-        self._note(node, made)
+        options = {"maxlen": node["most"]} if "most" in node else {}
+        same_type = type(fresh) is cls and getattr(fresh, "maxlen", None) == node.get("most")
+        current = list(fresh) if same_type and cls is not set else []
+        row = fresh if same_type else cls((), **options)
+        self._note(node, row)
         items = [
-            self.decode(item, old[place] if place < len(old) else None, f"{path}[{place}]")
+            self.decode(item, current[place] if place < len(current) else None, f"{path}[{place}]")
             for place, item in enumerate(node["items"])
         ]
-        made.clear()
-        made.update(items) if cls is set else made.extend(items)
-        return made
+        row.clear()
+        row.update(items) if cls is set else row.extend(items)
+        return row
 
     def _dict(self, node: Node, fresh: Any, path: str) -> Any:
         cls = DICTS[node["kind"]]
-        same = type(fresh) is cls
-        if not same and cls is defaultdict:
+        same_type = type(fresh) is cls
+        if not same_type and cls is defaultdict:
             raise NotStorable(f"{path} is a defaultdict, which a fresh method does not have")
-        made = fresh if same else cls()
-        self._note(node, made)
-        old = dict(made)
-        by_place = list(old.values())
-        hooks = all(isinstance(value, dict) and value.get("kind") == "code" for value in node["values"])
-        if hooks and len(by_place) == len(node["values"]):  # hooks: their keys count registrations
-            for value, was in zip(node["values"], by_place, strict=True):
-                self.decode(value, was, path)
-            return made
+        dictionary = fresh if same_type else cls()
+        self._note(node, dictionary)
+        current = dict(dictionary)
+        current_values = list(current.values())
+        only_hooks = all(isinstance(value, dict) and value.get("kind") == "code" for value in node["values"])
+        if only_hooks and len(current_values) == len(node["values"]):  # hooks: their keys count registrations
+            for value, current_value in zip(node["values"], current_values, strict=True):
+                self.decode(value, current_value, path)
+            return dictionary
         keys = [self.decode(key, None, path) for key in node["keys"]]
         values = [
-            self.decode(value, old.get(key), f"{path}.{key}")
+            self.decode(value, current.get(key), f"{path}.{key}")
             for key, value in zip(keys, node["values"], strict=True)
         ]
-        made.clear()
+        dictionary.clear()
         for key, value in zip(keys, values, strict=True):
-            made[key] = value
-        return made
+            dictionary[key] = value
+        return dictionary
 
     def _code(self, node: Node, fresh: Any, path: str) -> Any:
         name = getattr(fresh, "__qualname__", type(fresh).__name__)
         if not isinstance(fresh, (*CODE, partial)) or name != node["name"]:
             raise NotStorable(f"{path} is code ({node['name']}) that a fresh method does not have")
-        closed = node.get("closed", ())
+        captured = node.get("closed", ())
         if isinstance(fresh, MethodType):
-            for part in closed:
+            for part in captured:
                 self.decode(part, fresh.__self__, path)
         elif isinstance(fresh, partial):
             parts = (fresh.func, *fresh.args, *fresh.keywords.values())
-            for part, was in zip(closed, parts, strict=True):
-                if self.decode(part, was, path) is not was and isinstance(part, dict):
+            for part, current_value in zip(captured, parts, strict=True):
+                if self.decode(part, current_value, path) is not current_value and isinstance(part, dict):
                     raise NotStorable(f"{path} is a partial function whose arguments changed")
         else:
-            for part, cell in zip(closed, getattr(fresh, "__closure__", None) or (), strict=True):
+            for part, cell in zip(captured, getattr(fresh, "__closure__", None) or (), strict=True):
                 value = self.decode(part, cell.cell_contents, path)
                 if value is not cell.cell_contents:
                     cell.cell_contents = value
@@ -369,10 +371,10 @@ class _Decoder:
 
     def _tensor(self, node: Node, fresh: Any, path: str) -> Tensor:
         dtype, shape = getattr(torch, node["dtype"]), node["shape"]
-        raw = torch.from_numpy(np.array(self._arrays[node["array"]], np.uint8))
-        value = raw.view(dtype).reshape(shape) if raw.numel() else torch.empty(shape, dtype=dtype)
+        data = torch.from_numpy(np.array(self._arrays[node["array"]], np.uint8))
+        value = data.view(dtype).reshape(shape) if data.numel() else torch.empty(shape, dtype=dtype)
         stride = node.get("stride")
-        fits = (
+        same_layout = (
             isinstance(fresh, Tensor)
             and isinstance(fresh, nn.Parameter) == (node["kind"] == "parameter")
             and (str(fresh.dtype), str(fresh.device)) == (f"torch.{node['dtype']}", node["device"])
@@ -380,22 +382,22 @@ class _Decoder:
             and (list(fresh.stride()) == stride if stride else fresh.is_contiguous())
             and fresh.grad_fn is None
         )
-        if fits:
+        if same_layout:
             with torch.no_grad():
                 fresh.copy_(value)
-            made: Tensor = fresh
+            tensor: Tensor = fresh
         else:
-            made = (
+            tensor = (
                 torch.empty_strided(shape, stride, dtype=dtype) if stride else torch.empty(shape, dtype=dtype)
             )
-            made.copy_(value)
-            made = made.to(node["device"])
+            tensor.copy_(value)
+            tensor = tensor.to(node["device"])
             if node["kind"] == "parameter":
-                made = nn.Parameter(made, requires_grad=False)
-        made.requires_grad_(node["requires_grad"])
-        self._note(node, made)
-        made.grad = self.decode(node["grad"], None, path) if "grad" in node else None
-        return made
+                tensor = nn.Parameter(tensor, requires_grad=False)
+        tensor.requires_grad_(node["requires_grad"])
+        self._note(node, tensor)
+        tensor.grad = self.decode(node["grad"], None, path) if "grad" in node else None
+        return tensor
 
     _parameter = _tensor
 
@@ -415,10 +417,10 @@ class _Decoder:
         return fresh
 
     def _generator(self, node: Node, fresh: Any, path: str) -> Any:
-        made = fresh if isinstance(fresh, torch.Generator) else torch.Generator()
-        made.set_state(torch.from_numpy(np.array(self._arrays[node["array"]])))
-        self._note(node, made)
-        return made
+        generator = fresh if isinstance(fresh, torch.Generator) else torch.Generator()
+        generator.set_state(torch.from_numpy(np.array(self._arrays[node["array"]])))
+        self._note(node, generator)
+        return generator
 
     def _numpy(self, node: Node, fresh: Any, path: str) -> Any:
         if not isinstance(fresh, np.random.Generator):
@@ -428,7 +430,7 @@ class _Decoder:
         return fresh
 
     def _random(self, node: Node, fresh: Any, path: str) -> Any:
-        made = fresh if isinstance(fresh, Random) else Random()
-        self._note(node, made)
-        made.setstate(self.decode(node["state"], None, path))
-        return made
+        generator = fresh if isinstance(fresh, Random) else Random()
+        self._note(node, generator)
+        generator.setstate(self.decode(node["state"], None, path))
+        return generator

@@ -80,8 +80,8 @@ class Path:
         if not self._usable:
             for name in self._names:
                 self._find_alone(name)
-            near = {name: abs(self._alone[name][1] - self._target) for name in self._names}
-            self._usable = tuple(name for name in self._names if near[name] <= BOUND)
+            gap = {name: abs(self._alone[name][1] - self._target) for name in self._names}
+            self._usable = tuple(name for name in self._names if gap[name] <= BOUND)
             if len(self._usable) < 2:
                 reached = ", ".join(f"{name} {self._alone[name][1]:.0f} %" for name in self._names)
                 self._usable = ()
@@ -115,12 +115,12 @@ class Path:
         By bisection, since accuracy falls with severity; it need not fall everywhere.
         """
         if name not in self._alone:
-            seen: dict[int, float] = {}
+            accuracies: dict[int, float] = {}
 
             def at(steps: int) -> float:
-                if steps not in seen:
-                    seen[steps] = self._measure(Point(name, steps * STEP, name, 0.0))
-                return seen[steps]
+                if steps not in accuracies:
+                    accuracies[steps] = self._measure(Point(name, steps * STEP, name, 0.0))
+                return accuracies[steps]
 
             low, high = 1, LAST
             if at(high) < self._target:
@@ -128,8 +128,8 @@ class Path:
                     middle = (low + high) // 2
                     low, high = (middle, high) if at(middle) >= self._target else (low, middle)
                 at(low)
-            best = min(sorted(seen), key=lambda steps: abs(seen[steps] - self._target))
-            self._alone[name] = best, seen[best]
+            best = min(sorted(accuracies), key=lambda steps: abs(accuracies[steps] - self._target))
+            self._alone[name] = best, accuracies[best]
         return self._alone[name]
 
     def _leg(self, first: str, second: str) -> list[tuple[int, int, float]]:

@@ -57,32 +57,34 @@ def evaluate_stream(
     if checkpoint is None or not checkpoint.load(method, progress, device):
         method.counts.clear()
         torch.manual_seed(seed)
-    meter.seconds = worked = progress.worked
-    right = int(progress.correct[: progress.done].sum())
+    meter.seconds = worked_before = progress.worked
+    n_correct = int(progress.correct[: progress.done].sum())
     length = window_length(stream.scored)
-    filled = progress.done // length
-    before, started, begun = progress.seconds, time.perf_counter(), clock(device)
+    full_windows = progress.done // length
+    seconds_before, started, clock_start = progress.seconds, time.perf_counter(), clock(device)
     with autocast(protocol, device):
         while progress.position < stream.total:
             end = min(progress.position + protocol.batch_size, stream.total)
             images, labels = stream.read(progress.position, end)
             logits = step(method, to_tensor(images, device), progress.number, protocol)
-            classes, sure = predictions(
+            classes, probability = predictions(
                 logits, len(labels), method.model.num_classes, progress.number + 1, scored_classes
             )
-            own = labels != FOREIGN
-            chosen = logits if own.all() else logits[torch.from_numpy(own).to(logits.device)]
-            collected.add(chosen[:, list(scored_classes)] if scored_classes else chosen)
-            progress.add(classes[own], sure[own], labels[own])
-            right += int((classes[own] == labels[own]).sum())
+            is_scored = labels != FOREIGN
+            scored_logits = (
+                logits if is_scored.all() else logits[torch.from_numpy(is_scored).to(logits.device)]
+            )
+            collected.add(scored_logits[:, list(scored_classes)] if scored_classes else scored_logits)
+            progress.add(classes[is_scored], probability[is_scored], labels[is_scored])
+            n_correct += int((classes[is_scored] == labels[is_scored]).sum())
             progress.position, progress.number = end, progress.number + 1
-            progress.seconds = before + time.perf_counter() - started
-            report(end, progress.done, right)
-            if progress.done // length != filled:
-                filled = progress.done // length
+            progress.seconds = seconds_before + time.perf_counter() - started
+            report(end, progress.done, n_correct)
+            if progress.done // length != full_windows:
+                full_windows = progress.done // length
                 give_back()
             if checkpoint is not None and end < stream.total and checkpoint.due():
-                progress.worked = worked + clock(device) - begun
+                progress.worked = worked_before + clock(device) - clock_start
                 checkpoint.try_to_save(method, progress, device)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
@@ -90,7 +92,7 @@ def evaluate_stream(
     return Evaluation(
         accuracy=100 * float(correct.mean()),
         correct=correct,
-        seconds=before + time.perf_counter() - started,
+        seconds=seconds_before + time.perf_counter() - started,
         alarm=alarm_of_counts(progress.predicted, progress.labels),
         calibration=calibration_bins(progress.confidence, correct),
         windows=windows(correct),

@@ -32,10 +32,10 @@ def cosines(points: Tensor, now: Tensor, then: Tensor) -> Tensor:
 
     They are of triangles whose sides are known, so that nothing of size Q × b × k is needed.
     """
-    to_now, to_then = torch.cdist(points, now), torch.cdist(points, then)
-    apart = (now - then).square().sum(-1)
-    product = (2 * to_now * to_then).clamp_min(torch.finfo(now.dtype).tiny)
-    return ((to_now.square() + to_then.square() - apart) / product).sum(-1)
+    distance_now, distance_then = torch.cdist(points, now), torch.cdist(points, then)
+    squared_shift = (now - then).square().sum(-1)
+    product = (2 * distance_now * distance_then).clamp_min(torch.finfo(now.dtype).tiny)
+    return ((distance_now.square() + distance_then.square() - squared_shift) / product).sum(-1)
 
 
 Weigh = Callable[[Tensor], Tensor]  # features (b, k) → how much each counts at each point (Q, b)
@@ -85,19 +85,21 @@ class Bank:
 
         Unbiased over batches drawn from the n images. The bank then keeps `features` at `positions` (b,).
         """
-        now = mean_unit(self.points, features, self.weigh)
+        mean_now = mean_unit(self.points, features, self.weigh)
         with torch.no_grad():
-            at = positions.to(self.features.device)
-            then = self.features[at].to(features)
-            old = mean_unit(self.points, then, self.weigh)
-        estimate = control_variate(now, old, self.mean, self._best() if self.beta is None else self.beta)
+            rows = positions.to(self.features.device)
+            snapshot = self.features[rows].to(features)
+            mean_snapshot = mean_unit(self.points, snapshot, self.weigh)
+        estimate = control_variate(
+            mean_now, mean_snapshot, self.mean, self._best() if self.beta is None else self.beta
+        )
         if self.beta is None:
-            self.cosines += cosines(self.points, features.detach(), then)
-            self.moved += len(features) * (now.detach() - old)
+            self.cosines += cosines(self.points, features.detach(), snapshot)
+            self.moved += len(features) * (mean_now.detach() - mean_snapshot)
             self.seen += len(features)
-        self.features[at] = features.detach().to(self.features)
+        self.features[rows] = features.detach().to(self.features)
         if self.every_step:
-            self.mean = self.mean + (now.detach() - old) * (len(features) / len(self.features))
+            self.mean = self.mean + (mean_now.detach() - mean_snapshot) * (len(features) / len(self.features))
         return estimate
 
     def _best(self) -> float | Tensor:
@@ -126,15 +128,15 @@ class StreamBank:
     def estimate(self, features: Tensor) -> Tensor:
         """Estimated indices (Q, k) over bank and batch; the gradient is that of the batch (b, k) mean."""
         batch = mean_unit(self.points, features, self.weigh)
-        value = (self.total + len(features) * batch.detach()) / (self.size + len(features))
-        return batch + (value - batch).detach()
+        mean = (self.total + len(features) * batch.detach()) / (self.size + len(features))
+        return batch + (mean - batch).detach()
 
     def push(self, features: Tensor) -> None:
         """Keep the last features (b, k) in place of the oldest."""
-        kept = features.detach()[-len(self.features) :].to(self.features)
-        at = (self.seen + torch.arange(len(kept))) % len(self.features)  # on the host, for its mask
-        for change, part in ((-1, self.features[at[at < self.size]]), (1, kept)):
+        latest = features.detach()[-len(self.features) :].to(self.features)
+        slots = (self.seen + torch.arange(len(latest))) % len(self.features)  # on the host, for its mask
+        for sign, part in ((-1, self.features[slots[slots < self.size]]), (1, latest)):
             if len(part):
-                self.total += change * len(part) * mean_unit(self.points, part, self.weigh)
-        self.features[at] = kept
-        self.seen += len(kept)
+                self.total += sign * len(part) * mean_unit(self.points, part, self.weigh)
+        self.features[slots] = latest
+        self.seen += len(latest)

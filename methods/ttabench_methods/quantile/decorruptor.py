@@ -70,8 +70,8 @@ class Decorruptor(nn.Module):
 
     @property
     def untrained(self) -> bool:
-        made_last = [p.flatten() for last in (self.filter, self.out) for p in last.parameters()]
-        return not torch.cat(made_last).any()
+        last_parameters = [p.flatten() for last in (self.filter, self.out) for p in last.parameters()]
+        return not torch.cat(last_parameters).any()
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.before(x)

@@ -48,10 +48,10 @@ def unit_sum(points: Tensor, x: Tensor, weights: Tensor | None = None) -> tuple[
         total, count = torch.zeros_like(points), points.new_zeros(points.shape[:-1])
         for start in range(0, x.shape[-2], rows):
             part = slice(start, start + rows)
-            a = None if weights is None else weights[..., part].to(dtype)
-            some, n = _UnitSum.apply(points, x[..., part, :], origin, a)  # type: ignore[no-untyped-call]
-            total += some
-            count += n
+            part_weights = None if weights is None else weights[..., part].to(dtype)
+            part_total, part_count = _UnitSum.apply(points, x[..., part, :], origin, part_weights)  # type: ignore[no-untyped-call]
+            total += part_total
+            count += part_count
     return total, count
 
 
@@ -77,9 +77,9 @@ class _UnitSum(torch.autograd.Function):
         pairs = close.nonzero()
         for q, i in _places(pairs):
             distance, unit = _unit(points[q] - sample[i])
-            share = torch.ones_like(distance) if a is None else a[(*q, i[-1])]
-            total.index_put_(q, share.unsqueeze(-1) * unit, accumulate=True)
-            count.index_put_(q, -share * (distance == 0), accumulate=True)
+            weight = torch.ones_like(distance) if a is None else a[(*q, i[-1])]
+            total.index_put_(q, weight.unsqueeze(-1) * unit, accumulate=True)
+            count.index_put_(q, -weight * (distance == 0), accumulate=True)
         ctx.save_for_backward(points, sample, origin, inverse, w, pairs, *(() if a is None else (a,)))
         ctx.mark_non_differentiable(count)
         return total, count
@@ -90,8 +90,8 @@ class _UnitSum(torch.autograd.Function):
         """∂unit/∂z = (I − unit·unitᵀ)/‖z − X‖ = −∂unit/∂X, contracted with g (…, Q, k)."""
         points, sample, origin, inverse, w, pairs, *rest = ctx.saved_tensors
         z, x = points - origin, sample - origin
-        along = (z * g).sum(-1, keepdim=True) - g @ x.mT  # (z − X)·g
-        p = along.mul_(inverse).mul_(inverse).mul_(w)
+        inner = (z * g).sum(-1, keepdim=True) - g @ x.mT  # (z − X)·g
+        p = inner.mul_(inverse).mul_(inverse).mul_(w)
         by_z = by_x = None
         if ctx.needs_input_grad[0]:
             by_z = g * w.sum(-1, keepdim=True) - z * p.sum(-1, keepdim=True) + p @ x
@@ -99,12 +99,12 @@ class _UnitSum(torch.autograd.Function):
             by_x = p.mT @ z - w.mT @ g - x * p.sum(-2).unsqueeze(-1)
         for q, i in _places(pairs):
             distance, unit = _unit(points[q] - sample[i])
-            share = (rest[0][(*q, i[-1])] if rest else 1.0) / distance.where(distance > 0, torch.inf)
-            across = share.unsqueeze(-1) * (g[q] - unit * (unit * g[q]).sum(-1, keepdim=True))
+            weight = (rest[0][(*q, i[-1])] if rest else 1.0) / distance.where(distance > 0, torch.inf)
+            perpendicular = weight.unsqueeze(-1) * (g[q] - unit * (unit * g[q]).sum(-1, keepdim=True))
             if by_z is not None:
-                by_z.index_put_(q, across, accumulate=True)
+                by_z.index_put_(q, perpendicular, accumulate=True)
             if by_x is not None:
-                by_x.index_put_(i, -across, accumulate=True)
+                by_x.index_put_(i, -perpendicular, accumulate=True)
         return by_z, by_x, None, None
 
 
@@ -115,8 +115,8 @@ def _places(pairs: Tensor) -> list[tuple[_Place, _Place]]:
     """Where the point and where the sample of each pair are: indices (…, q) and (…, i), in chunks."""
     places = []
     for chunk in torch.split(pairs, _CLOSE) if len(pairs) else ():
-        *lead, q, i = chunk.unbind(-1)
-        places.append(((*lead, q), (*lead, i)))
+        *leading, q, i = chunk.unbind(-1)
+        places.append(((*leading, q), (*leading, i)))
     return places
 
 

@@ -28,16 +28,16 @@ class Matching:
     def __init__(self, model: Classifier, clean: Tensor, config: QuantileConfig) -> None:
         self.model, self.config = model, config
         logits = model.head(clean.to(model.linear.weight.dtype))
-        chosen = high_confidence_uniform(logits, config.quantiles_per_class, config.confident)
-        spread = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
-        self.unit = spread.clamp_min(0.1 * spread.mean())  # a feature that is constant on the source
+        positions = high_confidence_uniform(logits, config.quantiles_per_class, config.confident)
+        deviation = clean.std(0, correction=0) if config.standardise else torch.ones_like(clean[0])
+        self.unit = deviation.clamp_min(0.1 * deviation.mean())  # a feature that is constant on the source
         clean = clean / self.unit
-        self.points, self.index = clean[chosen], quantile_index(clean[chosen], clean)
+        self.points, self.index = clean[positions], quantile_index(clean[positions], clean)
         self.weigh = ByClass(model, self.unit, self.points, config.per_class) if config.per_class else None
         if self.weigh is not None:
             self.points = torch.cat([self.points, self.points])
-            within = mean_unit(self.points, clean, self.weigh)
-            self.index = torch.cat([self.index, within[len(chosen) :]])
+            index_within_class = mean_unit(self.points, clean, self.weigh)
+            self.index = torch.cat([self.index, index_within_class[len(positions) :]])
 
     def features(self, x: Tensor) -> Tensor:
         """f of images, in units: (b, 3, H, W) → (b, k)."""
@@ -45,9 +45,9 @@ class Matching:
 
     def loss(self, estimate: Tensor, plain: bool = False) -> Tensor:
         """Mean over the points of ‖u_r − u_r^θ‖²; where it is matched within classes too, the sum of both."""
-        apart = (estimate - self.index).square().sum(1)
-        number = len(apart) if self.weigh is None else len(apart) // 2
-        return (apart[:number] if plain else apart).sum() / number
+        squared_error = (estimate - self.index).square().sum(1)
+        point_count = len(squared_error) if self.weigh is None else len(squared_error) // 2
+        return (squared_error[:point_count] if plain else squared_error).sum() / point_count
 
     def loss_of(self, features: Tensor) -> float:
         """The loss of features (n, k), exactly."""

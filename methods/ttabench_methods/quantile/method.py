@@ -86,8 +86,8 @@ class Quantile(Method[QuantileConfig]):
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
         # Means of the extra corruptions: resnet18 99.4, cct 96.7; six epochs, 99.5 and 97.0, cost twice.
         # Indices within classes and information gain nothing there (99.3 and 96.9).
-        small = {"epochs": 3, "minibatch": 20, "per_class": 0.0, "information": 0.0, "views": False}
-        return {**cls.points_for(num_classes), **(small if dataset == "digits-c" else {})}
+        digits_settings = {"epochs": 3, "minibatch": 20, "per_class": 0.0, "information": 0.0, "views": False}
+        return {**cls.points_for(num_classes), **(digits_settings if dataset == "digits-c" else {})}
 
     @staticmethod
     def points_for(num_classes: int) -> dict[str, Any]:
@@ -167,10 +167,12 @@ class Quantile(Method[QuantileConfig]):
         )
 
     def adapted(self) -> str:
-        number = sum(p.numel() for p in self.decorruptor.parameters())
-        target = self.config.batch_norm == "target" and not self.too_few
-        also = ", and statistics of batch norm" if target else ""
-        return f"{self.config.size} decorruptor before the classifier ({number:,} parameters){also}"
+        parameter_count = sum(p.numel() for p in self.decorruptor.parameters())
+        estimated = self.config.batch_norm == "target" and not self.too_few
+        suffix = ", and statistics of batch norm" if estimated else ""
+        return (
+            f"{self.config.size} decorruptor before the classifier ({parameter_count:,} parameters){suffix}"
+        )
 
     def alarms(self) -> dict[str, Any]:
         if self.too_few and self.config.batch_norm == "target":
@@ -207,9 +209,9 @@ class Quantile(Method[QuantileConfig]):
 
     def _penalty(self, x: Tensor, decorrupted: Tensor) -> Tensor:
         """The regulariser, and how far training has moved the images."""
-        moved = (decorrupted - self.decorruptor.before(x)).square().mean()
+        shift = (decorrupted - self.decorruptor.before(x)).square().mean()
         penalty = self.config.regulariser * channel_penalty(decorrupted, *self.standard)
-        return penalty + self.config.proximity * moved
+        return penalty + self.config.proximity * shift
 
     def _start(self, batches: Iterable[Tensor]) -> Tensor:
         """The identity or the channels brought to the source's statistics, whichever has the lower loss.
@@ -217,12 +219,12 @@ class Quantile(Method[QuantileConfig]):
         Returns the features (n, k) of all images there.
         """
         if self.config.start == "auto":
-            some = [next(iter(batches))[:FEW]]
+            first_batch = [next(iter(batches))[:FEW]]
             self.decorruptor.standardise(channel_statistics(batches), self.standard)
-            loss = self.matching.loss_of(self._all_features(some))
+            loss = self.matching.loss_of(self._all_features(first_batch))
             standardised = self.decorruptor.scale.clone(), self.decorruptor.offset.clone()
             self.decorruptor.standardise(self.standard, self.standard)
-            if loss < self.matching.loss_of(self._all_features(some)):
+            if loss < self.matching.loss_of(self._all_features(first_batch)):
                 self.decorruptor.scale, self.decorruptor.offset = standardised
         if self.config.batch_norm == "target":
             estimate_batch_norm(self.model, map(self.decorruptor, batches))
@@ -236,5 +238,7 @@ class Quantile(Method[QuantileConfig]):
 
     def _anneal(self, progress: float) -> None:
         """Learning rate: up on a line, lest Adam's first steps leave θ₀ far behind, then down on a cosine."""
-        rise = min(1.0, (progress + 1e-3) / self.config.warmup) if self.config.warmup else 1.0
-        self.optimizer.param_groups[0]["lr"] = self.config.lr * rise * (1 + math.cos(math.pi * progress)) / 2
+        warmup = min(1.0, (progress + 1e-3) / self.config.warmup) if self.config.warmup else 1.0
+        self.optimizer.param_groups[0]["lr"] = (
+            self.config.lr * warmup * (1 + math.cos(math.pi * progress)) / 2
+        )

@@ -47,8 +47,8 @@ class Views:
         mirrored = matching.features(x.flip(-1))
         self.mirror = matching.loss_of(mirrored) <= SYMMETRIC * matching.loss_of(z)
         view = mirrored if self.mirror else matching.features(shifted(x, 0, 1))
-        same = matching.logits(z).argmax(1) == matching.logits(view).argmax(1)
-        self.agreement = float(same.float().mean())
+        agrees = matching.logits(z).argmax(1) == matching.logits(view).argmax(1)
+        self.agreement = float(agrees.float().mean())
 
     @property
     def alarm(self) -> str:
@@ -70,5 +70,5 @@ class Views:
 
     def average(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Mean log-probabilities (B, C) of the views of x."""
-        found = [widen(model(view)).log_softmax(1) for view in self.of(x)]
-        return torch.stack(found).mean(0)
+        log_probabilities = [widen(model(view)).log_softmax(1) for view in self.of(x)]
+        return torch.stack(log_probabilities).mean(0)

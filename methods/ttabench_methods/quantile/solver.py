@@ -43,7 +43,7 @@ def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: i
         raise ValueError(f"the indices have shape {tuple(u.shape)}; expected (…, m, {x.shape[-1]})")
     indices = u if u.ndim > 1 else u.unsqueeze(0)
     try:
-        lead = torch.broadcast_shapes(x.shape[:-2], indices.shape[:-2])  # type: ignore[no-untyped-call]
+        leading_shape = torch.broadcast_shapes(x.shape[:-2], indices.shape[:-2])  # type: ignore[no-untyped-call]
     except RuntimeError:
         shapes = f"{tuple(x.shape)} of the sample and {tuple(u.shape)} of the indices"
         raise ValueError(f"the leading shapes of {shapes} do not broadcast") from None
@@ -51,13 +51,13 @@ def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: i
         raise ValueError("the sample has numbers that are not finite")
     if not bool((torch.linalg.vector_norm(u, dim=-1) < 1).all()):
         raise ValueError("a quantile index must be shorter than 1")
-    numbers = torch.arange(x.shape[:-2].numel(), device=x.device).reshape(x.shape[:-2])
-    of = numbers.unsqueeze(-1).expand(*lead, indices.shape[-2]).flatten()
+    all_numbers = torch.arange(x.shape[:-2].numel(), device=x.device).reshape(x.shape[:-2])
+    sample_numbers = all_numbers.unsqueeze(-1).expand(*leading_shape, indices.shape[-2]).flatten()
     samples = x.double().reshape(-1, *x.shape[-2:])
-    wanted = indices.double().expand(*lead, *indices.shape[-2:]).reshape(-1, x.shape[-1])
-    found: Tensor = _Quantile.apply(samples, wanted, of, tol, max_steps)  # type: ignore[no-untyped-call]
+    flat_indices = indices.double().expand(*leading_shape, *indices.shape[-2:]).reshape(-1, x.shape[-1])
+    quantiles: Tensor = _Quantile.apply(samples, flat_indices, sample_numbers, tol, max_steps)  # type: ignore[no-untyped-call]
     dtype = torch.promote_types(torch.promote_types(x.dtype, u.dtype), torch.float32)
-    return found.to(dtype).reshape(*lead, *u.shape[-2:])
+    return quantiles.to(dtype).reshape(*leading_shape, *u.shape[-2:])
 
 
 class _Quantile(torch.autograd.Function):
@@ -72,10 +72,10 @@ class _Quantile(torch.autograd.Function):
         centred.div_(scale)
         q = torch.empty_like(u)
         for part in _parts(x, len(u)):
-            at = of[part]
-            found, own = _minimise(centred, u[part], at, tol, max_steps)
-            moved = found * scale[at, 0] + origin[at, 0]
-            q[part] = torch.where(own.unsqueeze(-1) >= 0, x[at, own], moved)
+            sample_numbers = of[part]
+            minimiser, sample_point = _minimise(centred, u[part], sample_numbers, tol, max_steps)
+            rescaled = minimiser * scale[sample_numbers, 0] + origin[sample_numbers, 0]
+            q[part] = torch.where(sample_point.unsqueeze(-1) >= 0, x[sample_numbers, sample_point], rescaled)
         ctx.save_for_backward(x, of, q)
         return q
 
@@ -88,13 +88,15 @@ class _Quantile(torch.autograd.Function):
         by_u = torch.empty_like(q)
         for part in _parts(x, len(q)):
             unit, inverse = _units(x[of[part]], q[part])
-            same = (inverse == 0).to(x)
-            held = same.sum(-1, keepdim=True)
-            by_u[part] = torch.where(held == 0, _solve(unit, inverse, g[part]), 0.0)
+            coincides = (inverse == 0).to(x)
+            copies = coincides.sum(-1, keepdim=True)
+            by_u[part] = torch.where(copies == 0, _solve(unit, inverse, g[part]), 0.0)
             if by_x is not None:
-                across = by_u[part].unsqueeze(-2) - unit * (unit @ by_u[part].unsqueeze(-1))
-                own = (same / held.clamp_min(1)).unsqueeze(-1) * g[part].unsqueeze(-2)
-                by_x.index_add_(0, of[part], across.mul_(inverse.unsqueeze(-1) / x.shape[-2]).add_(own))
+                perpendicular = by_u[part].unsqueeze(-2) - unit * (unit @ by_u[part].unsqueeze(-1))
+                point_gradient = (coincides / copies.clamp_min(1)).unsqueeze(-1) * g[part].unsqueeze(-2)
+                by_x.index_add_(
+                    0, of[part], perpendicular.mul_(inverse.unsqueeze(-1) / x.shape[-2]).add_(point_gradient)
+                )
         return by_x, by_u, None, None, None
 
 
@@ -107,25 +109,26 @@ def _parts(x: Tensor, number: int) -> list[slice]:
 
 def _minimise(x: Tensor, u: Tensor, of: Tensor, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
     """Q(u) (p, k) of standardised samples, and which sample point each is (p,), −1: none."""
-    q, own = torch.zeros_like(u), torch.full_like(of, -1)
-    open_ = torch.arange(len(u), device=u.device)
+    q, sample_point = torch.zeros_like(u), torch.full_like(of, -1)
+    unsolved = torch.arange(len(u), device=u.device)
     for _ in range(max_steps):
-        if not len(open_):
-            return q, own
-        q[open_], own[open_], done = _step(x[of[open_]], u[open_], q[open_], tol)
-        open_ = open_[~done]
-    raise RuntimeError(f"{len(open_)} geometric quantiles are not within {tol} after {max_steps} steps")
+        if not len(unsolved):
+            return q, sample_point
+        q[unsolved], sample_point[unsolved], done = _step(x[of[unsolved]], u[unsolved], q[unsolved], tol)
+        unsolved = unsolved[~done]
+    raise RuntimeError(f"{len(unsolved)} geometric quantiles are not within {tol} after {max_steps} steps")
 
 
 def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor, Tensor]:
     """One step of p quantiles, each with its sample (p, n, k); which sample point each is; if it is done."""
     unit, inverse = _units(x, q)
-    here = (inverse == 0).double().mean(-1)
-    slope = unit.mean(-2) - u  # ∇L_u at q, without the sample points that are q itself
-    steepness = torch.linalg.vector_norm(slope, dim=-1)
-    held = (here / steepness.clamp_min(tol)).clamp_max(1.0)  # what a sample point at q holds back
-    weiszfeld = q - (1 - held).unsqueeze(-1) * slope / inverse.mean(-1, keepdim=True)
-    newton = torch.where((here == 0).unsqueeze(-1), q - _solve(unit, inverse, slope), weiszfeld)
+    share_at_q = (inverse == 0).double().mean(-1)
+    gradient = unit.mean(-2) - u  # ∇L_u at q, without the sample points that are q itself
+    gradient_norm = torch.linalg.vector_norm(gradient, dim=-1)
+    # The part of Weiszfeld's step that a sample point at q holds back.
+    held_back = (share_at_q / gradient_norm.clamp_min(tol)).clamp_max(1.0)
+    weiszfeld = q - (1 - held_back).unsqueeze(-1) * gradient / inverse.mean(-1, keepdim=True)
+    newton = torch.where((share_at_q == 0).unsqueeze(-1), q - _solve(unit, inverse, gradient), weiszfeld)
     # Close to the end the two losses differ by rounding only, and Newton's is the better step.
     losses = check_loss(x, u.unsqueeze(-2), torch.stack([newton, weiszfeld], -2))
     step = torch.where(losses[:, :1] <= losses[:, 1:] + 1e-14, newton, weiszfeld)
@@ -133,18 +136,18 @@ def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor, 
     # If the minimiser is a sample point, that is soon the nearest to q; iterating only creeps up.
     nearest = inverse.masked_fill(inverse == 0, torch.inf).argmax(-1)
     unit, inverse = _units(x, x[torch.arange(len(x), device=x.device), nearest])
-    there = (inverse == 0).double().mean(-1)
-    at_sample = torch.linalg.vector_norm(unit.mean(-2) - u, dim=-1) <= there + tol
-    done = at_sample | (steepness <= tol)
+    share_at_nearest = (inverse == 0).double().mean(-1)
+    at_sample = torch.linalg.vector_norm(unit.mean(-2) - u, dim=-1) <= share_at_nearest + tol
+    done = at_sample | (gradient_norm <= tol)
     return torch.where(done.unsqueeze(-1), q, step), nearest.where(at_sample, -1), done
 
 
 def _units(x: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Unit vectors from sample to q (p, n, k), and 1/distance (p, n); both 0 for sample points that are q."""
-    away = q.unsqueeze(-2) - x
-    distance = torch.linalg.vector_norm(away, dim=-1)
+    difference = q.unsqueeze(-2) - x
+    distance = torch.linalg.vector_norm(difference, dim=-1)
     inverse = distance.reciprocal().masked_fill_(distance == 0, 0.0)
-    return away.mul_(inverse.unsqueeze(-1)), inverse
+    return difference.mul_(inverse.unsqueeze(-1)), inverse
 
 
 def _solve(unit: Tensor, inverse: Tensor, g: Tensor) -> Tensor:

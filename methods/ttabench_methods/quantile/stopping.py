@@ -50,12 +50,12 @@ class EarlyStopping:
         start, self.kept_last = self.start[0], True
         if self.epochs >= SEVERAL and start - self.last >= MOST * (start - self.best) > 0:
             return self.last
-        found = [self.start, (exact(), self._state())]
+        candidates = [self.start, (exact(), self._state())]
         if self.waited and self.kept is not self.start[1]:
             self.module.load_state_dict(self.kept)
-            found.append((exact(), self.kept))
-        loss, state = min(found, key=lambda pair: pair[0])
-        self.kept_last = state is found[1][1]
+            candidates.append((exact(), self.kept))
+        loss, state = min(candidates, key=lambda pair: pair[0])
+        self.kept_last = state is candidates[1][1]
         self.module.load_state_dict(state)
         return loss
 

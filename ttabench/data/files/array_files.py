@@ -29,8 +29,8 @@ def open_array(path: Path, shape: tuple[int, ...], dtype: DTypeLike | None) -> N
     Raises UserError where the file is missing, is not an array, or holds another shape or type.
     """
     array = _map_array(path)
-    right_type = np.issubdtype(array.dtype, np.integer) if dtype is None else array.dtype == dtype
-    if array.shape != shape or not right_type:
+    type_matches = np.issubdtype(array.dtype, np.integer) if dtype is None else array.dtype == dtype
+    if array.shape != shape or not type_matches:
         expected = "whole numbers" if dtype is None else np.dtype(dtype).name
         raise UserError(
             f"{path} holds {array.dtype} of shape {array.shape}; expected {expected} of shape {shape}."
@@ -166,8 +166,8 @@ def _map_member(path: Path, member: str) -> NDArray[Any] | None:
             return None
     with path.open("rb") as file:
         file.seek(info.header_offset + 26)  # lengths of name and extra field in the local header
-        name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
-        file.seek(info.header_offset + 30 + name + extra)
+        name_length, extra_length = (int.from_bytes(file.read(2), "little") for _ in range(2))
+        file.seek(info.header_offset + 30 + name_length + extra_length)
         shape, fortran, dtype = _header(file)
         if dtype.hasobject:
             raise _holds_objects(path, "'images'")

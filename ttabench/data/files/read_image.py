@@ -80,8 +80,8 @@ def _opened(path: Path) -> Iterator[Image]:
         raise _too_large(path, "too many") from None
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error) as problem:
         # Of a file that is no image, Pillow repeats the path.
-        why = "" if isinstance(problem, PIL.UnidentifiedImageError) else f" ({problem})"
-        raise UserError(f"{path} cannot be decoded{why}; replace the file, or delete it.") from None
+        reason = "" if isinstance(problem, PIL.UnidentifiedImageError) else f" ({problem})"
+        raise UserError(f"{path} cannot be decoded{reason}; replace the file, or delete it.") from None
 
 
 def _too_large(path: Path, pixels: str) -> UserError:
@@ -111,7 +111,7 @@ def _check_size(path: Path, image: Image, size: int) -> None:
 def _resize_and_crop(image: Image, size: int) -> Image:
     from PIL.Image import Resampling
 
-    short = round(size * 256 / 224)
-    width, height = (int(short * side / min(image.size)) for side in image.size)
+    shorter_side = round(size * 256 / 224)
+    width, height = (int(shorter_side * side / min(image.size)) for side in image.size)
     left, top = round((width - size) / 2), round((height - size) / 2)
     return image.resize((width, height), Resampling.BILINEAR).crop((left, top, left + size, top + size))

@@ -50,10 +50,10 @@ class OwnDataset(OnDisk):
     def _check_order(self, labels: NDArray[np.int64], source: Path) -> None:
         """Where a corrupted set has as many rows as the clean test set, their labels must be the same."""
         clean = self.test().labels
-        if len(labels) == len(clean) and (wrong := int((labels != clean).sum())):
+        if len(labels) == len(clean) and (mismatches := int((labels != clean).sum())):
             raise UserError(
-                f"{source} disagrees with the clean test labels on {wrong} of {len(clean)} images: one of "
-                "them is in another order."
+                f"{source} disagrees with the clean test labels on {mismatches} of {len(clean)} images: "
+                "one of them is in another order."
             )
 
 

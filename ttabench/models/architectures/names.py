@@ -119,18 +119,18 @@ def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -
             )
         name = presets[name]
     name = name.replace("vit_lite_", "vit_")
-    if short := SHORT.fullmatch(name):
-        name = _of_depth(arch, short, image_size)
+    if depth_name := SHORT.fullmatch(name):
+        name = _of_depth(arch, depth_name, image_size)
     name = SIZELESS.sub(rf"\1_{image_size}", name)
     if name not in MEMBERS:
         raise unknown("architecture", arch, [*ARCHS, *_depths(), *MEMBERS], "`ttabench list archs`")
     member = MEMBERS[name]
-    for what, has, wanted in (
+    for unit, required, given in (
         ("pixels", member.image_size, image_size),
         ("classes", member.num_classes, num_classes),
     ):
-        if has and wanted and has != wanted:
-            raise UserError(f"{name} is made for {has} {what}, but {dataset} has {wanted}.")
+        if required and given and required != given:
+            raise UserError(f"{name} is made for {required} {unit}, but {dataset} has {given}.")
     return member
 
 
@@ -148,8 +148,10 @@ def _of_depth(arch: str, short: re.Match[str], image_size: int) -> str:
         tokenizer = "3x1" if image_size <= 32 and int(layers) >= 6 else "3x2"
     name = f"{depth}_{tokenizer}_{image_size}{positions}"
     if name not in MEMBERS:
-        there = ", ".join(m for m in MEMBERS if m.startswith(f"{depth}_") and m.endswith(tuple("0123456789")))
-        raise UserError(f"{arch} is not made for images of {image_size} pixels; there are {there}.")
+        known_names = ", ".join(
+            m for m in MEMBERS if m.startswith(f"{depth}_") and m.endswith(tuple("0123456789"))
+        )
+        raise UserError(f"{arch} is not made for images of {image_size} pixels; there are {known_names}.")
     return name
 
 
