@@ -9,6 +9,7 @@ The first names a folder below results/reference (or several, separated by comma
 
     means         the mean over the corruptions of every method on every network
     corruptions   every cell
+    overview      the best methods of each ranking, a line each
     which_method  the ranking on each network with what it costs and needs
     scores        how well label-free scores order the methods
 
@@ -45,7 +46,7 @@ from ttabench_reports.report import Report
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.sheets import per_corruption, words
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
-from ttabench_reports.which_method import which_method
+from ttabench_reports.which_method import overview, which_method
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
@@ -190,7 +191,10 @@ def scores(report: Report) -> str:
     return "\n".join([*lines, ""])
 
 
-KINDS = {"means": means, "corruptions": corruptions, "which_method": which_method, "scores": scores}
+KINDS = {
+    "means": means, "corruptions": corruptions, "overview": overview, "which_method": which_method,
+    "scores": scores,
+}  # fmt: skip
 
 
 def main() -> int:

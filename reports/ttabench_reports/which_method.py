@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ttabench_reports import naming
 from ttabench_reports.evidence import ALPHA, Finding, groups
@@ -26,75 +27,146 @@ FAMILIES = {  # by the first letters of a network's name
 }  # fmt: skip
 HEADS = ("Method", "Accuracy", "95 % interval", "Above Source", "W/T/L", "Cost", "Needs", "Collapses")
 ALIGNED = (":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---")
+OVERVIEW = (
+    "", "Mode", "Source", "Best", "Best without source data", f"Cheapest within {CLOSE:g} point",
+    "Significantly below Source", "With a collapse",
+)  # fmt: skip
 TESTS = (2, 4)  # the columns that a long stream does not have
 NO_TESTS = "A long stream has no intervals and tests: its images come again and again, so they are no sample."
 
 
-def which_method(report: Report) -> str:
-    """Markdown: a section per dataset and network, a ranking per mode, each with Source for comparison."""
-    return "\n".join(line for table in report.tables for line in _of_table(report, table))
-
-
-def _of_table(report: Report, table: Table) -> Iterator[str]:
-    findings = report.findings(table)
-    over = {id(one.row): one for one in stabilities(table)} if table.stream else {}
-    for arch, rows in table.archs().items():
-        yield from (f"## {escape(table.heading)}: {escape(naming.arch(arch))}{family(arch)}", "")
-        for group in groups(rows):
-            able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
-            able.sort(key=lambda row: (-row.value(MEAN), row.name.lower()))
-            if not any(row.kind == "method" for row in able):
-                continue
-            offline = next(row for row in able if row.kind == "method").offline
-            mode = "Offline" if offline else "Online"
-            yield from (f"**{mode}.** {summary(able, table, findings, over)}", "")
-            for cells in (
-                HEADS,
-                ALIGNED,
-                *(_cells(row, table, findings[id(row)], over.get(id(row))) for row in able),
-            ):
-                yield table_row([cell for n, cell in enumerate(cells) if not (table.stream and n in TESTS)])
-            yield ""
-
-
-def summary(
-    rows: Sequence[Row], table: Table, findings: dict[int, Finding], over: Mapping[int, Stability]
-) -> str:
-    """What a ranking says, in sentences. `rows` are those of one mode with Source, the best first.
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The methods of one network, protocol and mode, with Source: those with a mean, the best first.
 
     over   the figures of rows on a long stream, by id; none for Source, and where windows are not stored.
     """
-    methods = [row for row in rows if row.kind == "method"]
-    best = methods[0]
-    ties = [row for row in methods[1:] if findings[id(row)].p_best >= ALPHA]
+
+    table: Table
+    arch: str
+    rows: Sequence[Row]
+    findings: Mapping[int, Finding]
+    over: Mapping[int, Stability]
+
+    @property
+    def methods(self) -> list[Row]:
+        return [row for row in self.rows if row.kind == "method"]
+
+    @property
+    def mode(self) -> str:
+        return "Offline" if self.methods[0].offline else "Online"
+
+    @property
+    def free(self) -> Row | None:
+        """The best method that sees nothing of the source data."""
+        return next((row for row in self.methods if given(row.about).source == "nothing"), None)
+
+    @property
+    def cheap(self) -> Row | None:
+        """The method that costs least of those close to the best; None where no cost is known."""
+        best = self.methods[0].value(MEAN)
+        close = [row for row in self.methods if best - row.value(MEAN) <= CLOSE and cost(row) > 0]
+        return min(close, key=cost, default=None)
+
+    @property
+    def worse(self) -> list[Row]:
+        """The methods that are significantly below Source."""
+        return [
+            row
+            for row in self.methods
+            if row.baseline and _is_worse(row, row.baseline, self.findings[id(row)])
+        ]
+
+
+def rankings(report: Report) -> Iterator[Ranking]:
+    """A ranking per dataset, protocol, network and mode that has a method with a mean."""
+    for table in report.tables:
+        findings = report.findings(table)
+        over = {id(one.row): one for one in stabilities(table)} if table.stream else {}
+        for arch, rows in table.archs().items():
+            for group in groups(rows):
+                able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
+                able.sort(key=lambda row: (-row.value(MEAN), row.name.lower()))
+                if any(row.kind == "method" for row in able):
+                    yield Ranking(table, arch, able, findings, over)
+
+
+def overview(report: Report) -> str:
+    """Markdown: a table with a line per ranking, with its best methods and how many do harm."""
+    lines = [table_row(OVERVIEW), table_row([":---", ":---", "---:", *[":---"] * 3, "---:", "---:"])]
+    for one in rankings(report):
+        base = one.methods[0].baseline
+        collapsed = sum(bool(_collapses(row, one)) for row in one.methods)
+        lines.append(
+            table_row([
+                f"{escape(one.table.heading)}: {escape(naming.arch(one.arch))}",
+                one.mode,
+                words.number(base.value(MEAN)) if base else "",
+                *(_with_mean(row) for row in (one.methods[0], one.free, one.cheap)),
+                "" if one.table.stream else f"{len(one.worse)} of {len(one.methods)}",
+                f"{collapsed} of {len(one.methods)}",
+            ])
+        )  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+def _with_mean(row: Row | None) -> str:
+    """``TENT 71.3``"""
+    return f"{escape(row.plain_name)} {words.number(row.value(MEAN))}" if row else ""
+
+
+def which_method(report: Report) -> str:
+    """Markdown: a section per dataset and network, a ranking per mode, each with Source for comparison."""
+    lines: list[str] = []
+    section = ""
+    for one in rankings(report):
+        heading = f"## {escape(one.table.heading)}: {escape(naming.arch(one.arch))}{family(one.arch)}"
+        lines += [] if heading == section else [heading, ""]
+        section = heading
+        lines += [f"**{one.mode}.** {summary(one)}", ""]
+        for cells in (HEADS, ALIGNED, *(_cells(row, one) for row in one.rows)):
+            kept = [cell for n, cell in enumerate(cells) if not (one.table.stream and n in TESTS)]
+            lines.append(table_row(kept))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def summary(one: Ranking) -> str:
+    """What a ranking says, in sentences."""
+    best, *others = one.methods
+    ties = [row for row in others if one.findings[id(row)].p_best >= ALPHA]
     sentences = [f"{_named([best])} has the highest mean, {words.number(best.value(MEAN))}."]
     if ties:
         verb = "does" if len(ties) == 1 else "do"
         sentences.append(f"{_named(ties)} {verb} not differ from it significantly.")
-    free = [row for row in methods if given(row.about).source == "nothing"]
-    if free and free[0] is not best:
+    if one.free and one.free is not best:
+        number = words.number(one.free.value(MEAN))
+        sentences.append(f"Without source data, {_named([one.free])} is the best, with {number}.")
+    if one.cheap and one.cheap is not best:
         sentences.append(
-            f"Without source data, {_named(free[:1])} is the best, with {words.number(free[0].value(MEAN))}."
+            f"Within {CLOSE:g} point of the best, {_named([one.cheap])} costs least: "
+            f"{cost(one.cheap):.1f} times Source's forward pass."
         )
-    close = [row for row in methods if best.value(MEAN) - row.value(MEAN) <= CLOSE and cost(row) > 0]
-    if close and (cheap := min(close, key=cost)) is not best:
-        sentences.append(
-            f"Within {CLOSE:g} point of the best, {_named([cheap])} costs least: {cost(cheap):.1f} times "
-            "Source's forward pass."
-        )
-    worse = [row for row in methods if row.baseline and _is_worse(row, row.baseline, findings[id(row)])]
-    if worse:
-        sentences.append(f"Significantly below Source: {_named(worse)}.")
-    if table.stream:
-        low = [row for row in methods if id(row) in over and not math.isnan(over[id(row)].collapse)]
-        if low:
+    if one.worse:
+        sentences.append(f"Significantly below Source: {_named(one.worse)}.")
+    collapsed = [row for row in one.methods if _collapses(row, one)]
+    if one.table.stream:
+        if collapsed:
+            share = f"{100 * COLLAPSED:.0f} %"
             sentences.append(
-                f"In some windows, the accuracy is below {100 * COLLAPSED:.0f} % of Source's: {_named(low)}."
+                f"In some windows, the accuracy is below {share} of Source's: {_named(collapsed)}."
             )
         sentences.append(NO_TESTS)
-    elif fallen := [row for row in methods if collapses(row, table)]:
-        sentences.append(f"Predictions collapse on some corruptions: {_named(fallen)}.")
+    elif collapsed:
+        sentences.append(f"Predictions collapse on some corruptions: {_named(collapsed)}.")
     return " ".join(sentences)
+
+
+def _collapses(row: Row, one: Ranking) -> bool:
+    """Whether a method collapses in a window of a long stream, or under a corruption."""
+    if not one.table.stream:
+        return bool(collapses(row, one.table))
+    return id(row) in one.over and not math.isnan(one.over[id(row)].collapse)
 
 
 def family(arch: str) -> str:
@@ -127,10 +199,10 @@ def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
     return row.value(MEAN) < base.value(MEAN) and finding.p_source < ALPHA
 
 
-def _cells(row: Row, table: Table, finding: Finding, over: Stability | None) -> tuple[str, ...]:
+def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
     rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
     number = words.number(row.value(MEAN))
-    fallen = collapses(row, table)
+    table, finding, fallen = one.table, one.findings[id(row)], collapses(row, one.table)
     return (
         escape(row.plain_name),
         f"**{number}**" if (id(row), MEAN) in table.best() else number,
@@ -139,7 +211,7 @@ def _cells(row: Row, table: Table, finding: Finding, over: Stability | None) -> 
         finding.record,
         f"{cost(row):.1f}" if cost(row) > 0 else "",
         escape(_given(row) if row.kind == "method" else ""),
-        escape(_on_stream(over) if table.stream else ", ".join(map(naming.title, fallen))),
+        escape(_on_stream(one.over.get(id(row))) if table.stream else ", ".join(map(naming.title, fallen))),
     )
 
 

@@ -15,7 +15,7 @@ from ttabench.store import Store
 from ttabench_reports.frames import DETAILS
 from ttabench_reports.load import read
 from ttabench_reports.report import Report
-from ttabench_reports.which_method import which_method
+from ttabench_reports.which_method import overview, which_method
 
 IMAGES = 400
 SHARES = {"source": 0.5, "tent": 0.9, "bn_stats": 0.895, "eata": 0.95, "lame": 0.3}
@@ -32,14 +32,19 @@ def result(method: str, corruption: str, right: np.ndarray) -> Result:
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> str:
+def report(tmp_path: Path) -> Report:
     writer = Store.create(tmp_path / "results", {"methods": ["tent"]}).writer()
     for corruption in ("fog", "snow"):
         places = np.random.default_rng(len(corruption)).permutation(IMAGES)
         for method, share in SHARES.items():
             writer.append(result(method, corruption, places < round(share * IMAGES)))
     writer.close()
-    return which_method(Report(read([tmp_path / "results"]).assign(stale=False, stale_because="")))
+    return Report(read([tmp_path / "results"]).assign(stale=False, stale_because=""))
+
+
+@pytest.fixture
+def text(report: Report) -> str:
+    return which_method(report)
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -69,6 +74,13 @@ def test_the_summary_names_the_best_and_what_falls_below_source(text: str) -> No
     assert "costs least" not in text  # nothing else within a point of EATA
 
 
+def test_the_overview_has_the_best_methods_of_a_ranking_and_counts_those_that_do_harm(report: Report) -> None:
+    heads, _, line = overview(report).splitlines()
+    assert heads.count("|") == line.count("|")
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:] == ["Online", "50.0", "EATA 95.0", "TENT 90.0", "EATA 95.0", "1 of 4", "1 of 4"]
+
+
 def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
     assert "Predictions collapse on some corruptions: LAME." in text
     assert rows(text)["LAME"][7] == "Fog"
@@ -96,11 +108,13 @@ def test_a_long_stream_has_its_windows_in_place_of_intervals_and_tests() -> None
     accuracies = {"source": [50, 50, 50, 50], "tent": [60, 40, 60, 60], "lame": [60, 60, 20, 20]}
     frame[DETAILS] = [{"windows": {"length": 100, "accuracy": accuracies[base]}} for base in frame["base"]]
     text = which_method(Report(frame))
-    found = rows(text)
-    assert found["Method"] == ["Method", "Accuracy", "Above Source", "Cost", "Needs", "Collapses"]
-    assert found["TENT"][-1] == "25 % of windows below Source"
-    assert found["LAME"][-1] == "from image 200; 50 % of windows below Source"
-    assert found["Source"][-1] == ""
+    lines = rows(text)
+    assert lines["Method"] == ["Method", "Accuracy", "Above Source", "Cost", "Needs", "Collapses"]
+    assert lines["TENT"][-1] == "25 % of windows below Source"
+    assert lines["LAME"][-1] == "from image 200; 50 % of windows below Source"
+    assert lines["Source"][-1] == ""
     assert "In some windows, the accuracy is below 50 % of Source's: LAME." in text
     assert "A long stream has no intervals and tests" in text
     assert "significantly" not in text
+    last = [cell.strip() for cell in overview(Report(frame)).splitlines()[-1].split("|")]
+    assert last[-3:-1] == ["", "1 of 2"]
