@@ -17,6 +17,7 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.store import ASKED, MISSING, stale_reasons
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import total
+from ttabench_reports.environments import difference as environment_difference
 from ttabench_reports.frames import PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
@@ -61,6 +62,9 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     keys["difference"] = differences(keys, ["dataset", "severity"], TABLE[2:])
 
     numbers = Numbers(frame)
+    environments = {
+        key: environment_difference(cells) for key, cells in frame.groupby(list(TABLE), sort=False)
+    }
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
     for record in sorted(
@@ -71,8 +75,8 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
         for member in members:
             member["missing"] = _missing({**key, **member}, cells.attrs)
-        absent = _absent(key, cells.attrs, rows)
-        built.append(_build(key, difference, members, numbers, twins, absent, published))
+        remarks = (_absent(key, cells.attrs, rows), environments[tuple(key.values())])
+        built.append(_build(key, difference, members, numbers, twins, remarks, published))
     return built
 
 
@@ -135,7 +139,7 @@ def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame
 
 def _build(
     key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: Numbers,
-    twins: int, absent: str, published: pd.DataFrame | None,
+    twins: int, further: tuple[str, ...], published: pd.DataFrame | None,
 ) -> Table:  # fmt: skip
     swept = {c for member in members for c in numbers.measured[member["row"]]}
     main, extra = map(tuple, naming.split(swept))
@@ -162,8 +166,7 @@ def _build(
         remarks.append(f"Predictions are chosen from the {classes} that the images have.")
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
-    if absent:
-        remarks.append(absent)
+    remarks += filter(None, further)
     protocol = protocols.words(fields(key, members), key.get("baseline", ""))
     return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
 

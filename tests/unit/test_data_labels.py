@@ -124,7 +124,9 @@ STACKED = {
 
 
 @pytest.mark.parametrize("kind", STACKED)
-def test_wrong_labels_of_all_severities_are_an_error_of_the_audit(tmp_path: Path, kind: str) -> None:
+def test_wrong_labels_of_all_severities_are_an_error_of_the_audit_and_of_opening(
+    tmp_path: Path, kind: str
+) -> None:
     labels, says = STACKED[kind]
     folder = tmp_path / "Mine-C"
     folder.mkdir()
@@ -133,6 +135,8 @@ def test_wrong_labels_of_all_severities_are_an_error_of_the_audit(tmp_path: Path
     np.save(folder / "labels.npy", labels)
     with pytest.raises(AssertionError, match=says):
         raise AssertionError([f.text for f in verify(str(folder)) if f.level == "error"])
+    with pytest.raises(UserError, match=says):
+        catalog.dataset(str(folder))
 
 
 def test_a_folder_without_one_known_corruption_is_an_error(tmp_path: Path) -> None:

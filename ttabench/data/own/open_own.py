@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import find_corruptions
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
@@ -12,4 +13,11 @@ from ttabench.data.own.own_image_folders import OwnImageFolders
 
 def open_own(folder: Path) -> OwnDataset:
     """The dataset in a folder of arrays or of images. Raises UserError where files are missing or wrong."""
-    return OwnImageFolders(folder) if find_corruptions(folder) else OwnArrays(folder)
+    if find_corruptions(folder):
+        return OwnImageFolders(folder)
+    dataset = OwnArrays(folder)
+    pieces = dataset.pieces()
+    for corruption in dataset.corruptions:
+        if f"{corruption}.npy" in pieces:  # wrong shapes and labels end a sweep before its first cell
+            dataset.corrupted(corruption, SEVERITIES[0])
+    return dataset
