@@ -157,20 +157,18 @@ def score(
     for number, x in enumerate(stream):
         logits = step(method, x, number, protocol)
         positions = order.scored[done : done + len(x)]
-        in_test_set = positions < n
+        is_test = positions < n
         classes, probability = predictions(
             logits, len(x), method.model.num_classes, number + 1, scored_classes
         )
-        predicted[positions[in_test_set]] = classes[in_test_set]
-        confidence[positions[in_test_set]] = probability[in_test_set]
+        predicted[positions[is_test]] = classes[is_test]
+        confidence[positions[is_test]] = probability[is_test]
         if on_logits is not None:
-            scored_logits = (
-                logits if in_test_set.all() else logits[torch.from_numpy(in_test_set).to(logits.device)]
-            )
+            scored_logits = logits if is_test.all() else logits[torch.from_numpy(is_test).to(logits.device)]
             on_logits(scored_logits[:, list(scored_classes)] if scored_classes else scored_logits)
         done += len(x)
-        scored += int(in_test_set.sum())
-        n_correct += int((classes[in_test_set] == order.labels[positions[in_test_set]]).sum())
+        scored += int(is_test.sum())
+        n_correct += int((classes[is_test] == order.labels[positions[is_test]]).sum())
         report(done, scored, n_correct)
     return predicted, confidence
 
