@@ -1,4 +1,4 @@
-"""Quantile matching, and the geometric quantiles it stands on."""
+"""Quantile matching, and the geometric quantiles that it is based on."""
 
 from .config import QuantileConfig
 from .geometric import quantile_index, quantile_loss

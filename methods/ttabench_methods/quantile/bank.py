@@ -1,7 +1,12 @@
 """The memory bank (Section 4.2): low-variance estimates of quantile indices from small batches.
 
-Symbols of the paper ↔ names here: h_r(xᵢ; θ) the unit vector from feature i to point r; S, the mean of h
-at the snapshot, `Bank.mean`; f_θ(xᵢ) as last seen `Bank.features`; B the images at `positions`; β `beta`.
+| symbol     | name          |                                                       |
+| ---------- | ------------- | ----------------------------------------------------- |
+| h_r(xᵢ; θ) | –             | unit vector from feature i to point r                 |
+| f_θ(xᵢ)    | Bank.features | feature of image i when it was last seen              |
+| S          | Bank.mean     | mean of h over these features, the snapshot           |
+| B          | positions     | the images of a batch                                 |
+| β          | beta          | weight of the control variate                         |
 """
 
 from __future__ import annotations
@@ -17,20 +22,20 @@ __all__ = ["Bank", "StreamBank", "best_beta", "control_variate", "cosines"]
 
 
 def control_variate(a: Tensor, s: Tensor, mean_s: Tensor, beta: float | Tensor = 1.0) -> Tensor:
-    """a + β(S − s): batch means `a` of h now and `s` of h at the snapshot, S `mean_s` (Section 4.2)."""
+    """a + β(S − s) (Section 4.2): `a`, `s` are batch means of h, now and at the snapshot; S is `mean_s`."""
     return a + beta * (mean_s - s)
 
 
 def best_beta(c: Tensor, mean_a: Tensor, mean_s: Tensor) -> Tensor:
-    """β* = (c − A·S)/(1 − ‖S‖²) per point (Q, 1), in [0, 1] (appendix): c (Q,) the mean of a_i·s_i."""
+    """β* = (c − A·S)/(1 − ‖S‖²) per point (Q, 1), in [0, 1] (appendix); c (Q,) is the mean of a_i·s_i."""
     covariance = c - (mean_a * mean_s).sum(-1)
     return (covariance / (1 - mean_s.square().sum(-1)).clamp_min(1e-6)).clamp(0, 1).unsqueeze(-1)
 
 
 def cosines(points: Tensor, now: Tensor, then: Tensor) -> Tensor:
-    """Σ a_i·s_i (Q,): cosines between the directions to features (b, k) now and at the snapshot.
+    """Σ a_i·s_i (Q,): sums of cosines between the directions to features (b, k) now and at the snapshot.
 
-    They are of triangles whose sides are known, so that nothing of size Q × b × k is needed.
+    The law of cosines gives them from distances, so no tensor of size Q × b × k is needed.
     """
     distance_now, distance_then = torch.cdist(points, now), torch.cdist(points, then)
     squared_shift = (now - then).square().sum(-1)
@@ -38,11 +43,11 @@ def cosines(points: Tensor, now: Tensor, then: Tensor) -> Tensor:
     return ((distance_now.square() + distance_then.square() - squared_shift) / product).sum(-1)
 
 
-Weigh = Callable[[Tensor], Tensor]  # features (b, k) → how much each counts at each point (Q, b)
+Weigh = Callable[[Tensor], Tensor]  # features (b, k) → the weight of each at each point (Q, b)
 
 
 def mean_unit(points: Tensor, features: Tensor, weigh: Weigh | None = None) -> Tensor:
-    """The mean of h_r over the features (n, k): (Q, k). A weight is part of h_r: this stays a mean."""
+    """The mean of h_r over the features (n, k): (Q, k). Weights are part of h_r; the divisor is always n."""
     total = torch.zeros_like(points)
     for part in torch.split(features, 1024):
         part = part.to(points.device)
@@ -54,11 +59,12 @@ class Bank:
     """The last seen features of n images, and the mean S of h over them for each of Q points.
 
     points     (Q, k), where indices are matched.
-    features   (n, k) at the start, all seen at the same θ; overwritten; on their own device, e.g. the CPU
-    every_step S follows each refreshed feature; else only :meth:`rebase` moves it, at an epoch's end (paper).
-    beta       1 (the paper), 0 (no bank: the crude estimator), or None for β*. That is estimated from the
-               batches since the last re-base, so that it does not depend on the one it is for, which would
-               bias the estimate; 1 for the first of them.
+    features   (n, k), at the start all for the same θ. Later overwritten. Any device, e.g. the CPU.
+    every_step True: every update of a feature also updates S. False, as in the paper: only :meth:`rebase`
+               updates S, at the end of an epoch.
+    beta       1 (the paper), 0 (the crude estimator, without a bank), or None for β*. β* is estimated from
+               the batches since the last re-base. The current batch is not used: it would bias the estimate.
+               For the first batch, β* is 1.
     """
 
     def __init__(
@@ -75,15 +81,16 @@ class Bank:
         self.rebase()
 
     def rebase(self) -> None:
-        """S anew, from the features as last seen."""
+        """Compute S again from the stored features."""
         self.mean = mean_unit(self.points, self.features, self.weigh)
         self.seen, self.cosines = 0, self.points.new_zeros(len(self.points))
         self.moved = torch.zeros_like(self.points)  # Σ (a_i − s_i)
 
     def estimate(self, positions: Tensor, features: Tensor) -> Tensor:
-        """Estimated indices (Q, k) at the current θ; the gradient is that of the batch's `features` (b, k).
+        """Estimated indices (Q, k) at the current θ, with a gradient for the batch's `features` (b, k).
 
-        Unbiased over batches drawn from the n images. The bank then keeps `features` at `positions` (b,).
+        The estimate is unbiased over batches drawn from the n images. Afterwards the bank stores `features`
+        at `positions` (b,).
         """
         mean_now = mean_unit(self.points, features, self.weigh)
         with torch.no_grad():
@@ -103,7 +110,7 @@ class Bank:
         return estimate
 
     def _best(self) -> float | Tensor:
-        """β*, with A from how far the batches since the re-base have moved."""
+        """β*; A is S plus the mean change of h in the batches since the last re-base."""
         if not self.seen:
             return 1.0
         return best_beta(self.cosines / self.seen, self.mean + self.moved / self.seen, self.mean)
@@ -112,7 +119,8 @@ class Bank:
 class StreamBank:
     """The most recent `capacity` features of a stream, and the sum of h over them for each of Q points.
 
-    Each image comes once, so there is no snapshot to correct by: the estimate is the mean over old and new.
+    Each image comes once, so there is no snapshot for a correction. The estimate is the mean over the stored
+    features and the batch.
     """
 
     def __init__(self, points: Tensor, capacity: int, weigh: Weigh | None = None) -> None:
@@ -132,9 +140,9 @@ class StreamBank:
         return batch + (mean - batch).detach()
 
     def push(self, features: Tensor) -> None:
-        """Keep the last features (b, k) in place of the oldest."""
+        """Store the features (b, k) of a batch in place of the oldest ones."""
         latest = features.detach()[-len(self.features) :].to(self.features)
-        slots = (self.seen + torch.arange(len(latest))) % len(self.features)  # on the host, for its mask
+        slots = (self.seen + torch.arange(len(latest))) % len(self.features)  # on the CPU: a mask follows
         for sign, part in ((-1, self.features[slots[slots < self.size]]), (1, latest)):
             if len(part):
                 self.total += sign * len(part) * mean_unit(self.points, part, self.weigh)

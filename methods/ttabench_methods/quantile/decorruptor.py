@@ -12,7 +12,13 @@ __all__ = ["SIZES", "Decorruptor"]
 
 
 class Size(NamedTuple):
-    """Channels of each branch and at low resolution, residual blocks there, and how much lower that is."""
+    """The size of a decorruptor.
+
+    width   channels of each branch.
+    deep    channels at low resolution.
+    depth   residual blocks at low resolution.
+    stride  factor between full and low resolution.
+    """
 
     width: int
     deep: int
@@ -26,14 +32,15 @@ SIZES = {"small": Size(16, 32, 0, 2), "medium": Size(32, 64, 1, 2), "paper": Siz
 class Decorruptor(nn.Module):
     """x + g(x) with g ≡ 0 at the start, for images (B, 3, H, W) of any size.
 
-    Spatial convolutions of several sizes and a deconvolution, as the paper says. It gives no more detail, so
-    the rest is ours: 3 × 3, 5 × 5 and 7 × 7 branches side by side, a strided convolution, residual blocks at
-    low resolution, a deconvolution back, a skip around these, and a 7 × 7 linear filter past everything. A
-    1 × 1 convolution brings all this to three channels, as well on the extra corruptions as a 3 × 3 one.
-    The last layers start at zero. Parameters: small 27 k, medium 171 k, paper 6.2 M. The paper's size costs
-    0.4 times a ResNet18 there: so most of its parameters are at low resolution, here an eighth.
+    The paper states spatial convolutions of several sizes and a deconvolution. The other details are ours:
+    parallel 3 × 3, 5 × 5 and 7 × 7 branches, a strided convolution, residual blocks at low resolution, a
+    deconvolution, a skip connection around the low resolution, and a 7 × 7 linear filter beside all this.
+    A 1 × 1 convolution maps the result to three channels; on the extra corruptions it is as good as a 3 × 3
+    one. The last layers start at zero. Parameters: small 27 k, medium 171 k, paper 6.2 M. In the paper, the
+    decorruptor costs 0.4 times as much as a ResNet18. So most of its parameters must be at low resolution;
+    here that is an eighth of the full resolution.
 
-    :meth:`standardise` puts a fixed affine map of the channels before all this, in place of none.
+    :meth:`standardise` sets a fixed affine map of the channels that comes first; without it there is none.
     """
 
     scale: Tensor
@@ -55,10 +62,10 @@ class Decorruptor(nn.Module):
         self.register_buffer("offset", torch.zeros(3, 1, 1))
 
     def standardise(self, have: tuple[Tensor, Tensor], want: tuple[Tensor, Tensor]) -> None:
-        """Let T, before training, bring channels with mean and std `have`, each (3,), to `want`.
+        """Make T, before training, map channels of mean and std `have`, each (3,), to `want`.
 
-        The identity, to the bit, where they are equal. A std below 10⁻³, a quarter of a grey level, counts as
-        that: such a channel holds nothing to stretch.
+        If both are equal, T is bitwise the identity. A std below 10⁻³, a quarter of a grey level, is replaced
+        by 10⁻³: such a channel is constant up to rounding.
         """
         scale = want[1].clamp_min(1e-3) / have[1].clamp_min(1e-3)
         self.scale.copy_(scale[:, None, None])
@@ -76,14 +83,14 @@ class Decorruptor(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.before(x)
         if not torch.is_grad_enabled() and self.untrained:
-            return x  # g(x) = 0, at no cost
+            return x  # g(x) = 0
         centred = 4 * (x.to(self.filter.weight.dtype) - 0.5)
         wide = torch.cat([branch(centred) for branch in self.branches], dim=1).relu_()
         deep = self.down(wide).relu_()
         for block in self.blocks:
             deep = block(deep)
         fine = self.up(deep)[..., : x.shape[-2], : x.shape[-1]].relu_()
-        # `out` on both, one after the other: with no copy of both beside each other a tenth of the time less.
+        # `out` is applied to both parts separately: without their concatenation, it takes a tenth less time.
         weight, n = self.out.weight, wide.shape[1]
         change = (
             self.filter(centred) + conv2d(wide, weight[:, :n], self.out.bias) + conv2d(fine, weight[:, n:])

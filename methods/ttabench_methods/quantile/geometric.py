@@ -15,14 +15,14 @@ from torch.autograd.function import once_differentiable
 __all__ = ["quantile_index", "quantile_loss", "unit_sum"]
 
 _PAIRS = 1 << 18  # point–sample pairs at a time: 1 MB per matrix
-_CLOSE = 1 << 12  # close pairs at a time, each a vector of its own
+_CLOSE = 1 << 12  # close pairs at a time, with one vector for each
 
 
 def quantile_index(points: Tensor, x: Tensor, weights: Tensor | None = None) -> Tensor:
     """U_F(z) = E_X[(z − X)/‖z − X‖] of the sample `x`, the mean unit vector from sample to point.
 
     points (…, Q, k), x (…, n, k), of the same leading shape; weights (…, Q, n) ≥ 0 for a weighted sample,
-    constant to the gradient. Returns (…, Q, k), in float32 or better, of length at most 1; NaN where no
+    without gradient. Returns (…, Q, k), in float32 or better, of length at most 1; NaN where no
     sample is left. A sample equal to its point is left out of both the sum and the count: the second case of
     the inverse map (Theorem 1). Differentiable once, in memory of a few Q × n matrices.
     """
@@ -40,7 +40,7 @@ def unit_sum(points: Tensor, x: Tensor, weights: Tensor | None = None) -> tuple[
     dtype = torch.promote_types(torch.promote_types(points.dtype, x.dtype), torch.float32)
     with torch.autocast(points.device.type, enabled=False):
         points, x = points.to(dtype), x.to(dtype)
-        # Unit vectors know no origin; inner products lose fewest digits around the mean.
+        # Unit vectors do not depend on the origin; inner products lose the fewest digits around the mean.
         origin = x.detach().sum(-2, keepdim=True) / max(1, x.shape[-2])
         if weights is not None:
             weights = weights.expand(*points.shape[:-1], x.shape[-2])
@@ -58,7 +58,7 @@ def unit_sum(points: Tensor, x: Tensor, weights: Tensor | None = None) -> tuple[
 class _UnitSum(torch.autograd.Function):
     """With wᵢ = aᵢ/‖z − Xᵢ‖ the sum is z·Σwᵢ − Σ wᵢXᵢ: two matrix products, nothing of size Q × n × k.
 
-    Close pairs, where both the distance and this difference would cancel, are taken out and done one by one.
+    In close pairs, the distance and this difference would cancel: these pairs are computed one by one.
     """
 
     @staticmethod
@@ -68,7 +68,7 @@ class _UnitSum(torch.autograd.Function):
         z, x = points - origin, sample - origin
         squares = z.square().sum(-1).unsqueeze(-1) + x.square().sum(-1).unsqueeze(-2)
         d2 = (z @ x.mT).mul_(-2).add_(squares)
-        # Rounding leaves ε·squares in d²; beyond this threshold its relative error is below ε^¾.
+        # The rounding error of d² is about ε·squares; above this threshold, it is below ε^¾ of d².
         close = d2 <= squares.mul_(torch.finfo(d2.dtype).eps ** 0.25)
         inverse = d2.rsqrt_().masked_fill_(close, 0.0)
         w = inverse if a is None else inverse * a
@@ -112,7 +112,7 @@ _Place = tuple[Tensor, ...]
 
 
 def _places(pairs: Tensor) -> list[tuple[_Place, _Place]]:
-    """Where the point and where the sample of each pair are: indices (…, q) and (…, i), in chunks."""
+    """The indices of each pair, in chunks: (…, q) of its point and (…, i) of its sample."""
     places = []
     for chunk in torch.split(pairs, _CLOSE) if len(pairs) else ():
         *leading, q, i = chunk.unbind(-1)
@@ -121,6 +121,6 @@ def _places(pairs: Tensor) -> list[tuple[_Place, _Place]]:
 
 
 def _unit(difference: Tensor) -> tuple[Tensor, Tensor]:
-    """Length and direction; the direction of nothing is 0."""
+    """Lengths and directions of vectors; the direction of a zero vector is 0."""
     distance = torch.linalg.vector_norm(difference, dim=-1)
     return distance, difference / distance.where(distance > 0, torch.inf).unsqueeze(-1)

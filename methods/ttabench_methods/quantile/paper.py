@@ -1,4 +1,4 @@
-"""Quantile matching as its paper describes it, whole, as a method of its own beside the best form we know."""
+"""Quantile matching exactly as its paper describes it; `quantile` is the best form that we know."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["QuantilePaper", "QuantilePaperConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilePaperConfig(QuantileConfig):
-    """Defaults: the paper's. What it leaves open, `lr`, `epochs` and `regulariser`, was chosen on the four
-    extra corruptions of CIFAR-10, on ResNet20; `warmup`, `clip` and `confident`, open too, are those of
-    `quantile`.
+    """Defaults: the paper's. It does not state `lr`, `epochs` and `regulariser`: these were chosen on the
+    four extra corruptions of CIFAR-10, with ResNet20. It does not state `warmup`, `clip` and `confident`
+    either; these are the values of `quantile`.
     """
 
-    epochs: Count = 10  # N of Algorithm 1; open in the paper; 5 and 20 are worse
-    minibatch: Count = 128  # images per update; the paper's runtime analysis; its tables: 512, for 10,000
-    lr: Positive = 3e-3  # learning rate of Adam; open in the paper; 1e-3 and 1e-2 are worse
-    warmup: UnitInterval = 0.2  # part of the updates in which lr rises; open in the paper, as `quantile`
-    regulariser: NonNegative = 10.0  # weight λ of the channel means and deviations; open in the paper
+    epochs: Count = 10  # N of Algorithm 1; not stated in the paper; 5 and 20 are worse
+    minibatch: Count = 128  # images per update in the paper's runtime analysis; its tables: 512, of 10,000
+    lr: Positive = 3e-3  # learning rate of Adam; not stated in the paper; 1e-3 and 1e-2 are worse
+    warmup: UnitInterval = 0.2  # share of the updates in which lr rises; not stated; as in `quantile`
+    regulariser: NonNegative = 10.0  # weight λ of the channel means and deviations; not stated
     size: Literal["small", "medium", "paper"] = "paper"  # size of the decorruptor: 6.2 M parameters
     start: Literal["identity", "auto"] = "identity"
     proximity: NonNegative = 0.0  # weight of the mean of (T(x) − x)², which the paper does not have
@@ -47,8 +47,9 @@ class QuantilePaper(Quantile):
     viewed = 512
     scores_frozen = "a forward pass after all epochs"
     deviations = (
-        "the paper leaves open the learning rate and its schedule, the epochs, the weight of the regulariser "
-        "and the layout of the decorruptor; rate, epochs and weight were chosen on the extra corruptions"
+        "the paper does not state the learning rate and its schedule, the epochs, the weight of the "
+        "regulariser and the layers of the decorruptor; rate, epochs and weight were chosen on the extra "
+        "corruptions"
     )
 
     @classmethod

@@ -10,5 +10,5 @@ __all__ = ["channel_penalty"]
 def channel_penalty(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """‖mean(x) − mean‖² + ‖std(x) − std‖² over the C channels of a batch (B, C, H, W)."""
     var, centre = x.float().var((0, 2, 3), correction=0), x.float().mean((0, 2, 3))
-    # √ has no gradient at 0, where a batch of one grey image may be.
+    # A batch of one uniformly grey image has variance 0, where √ has no gradient.
     return (centre - mean.flatten()).square().sum() + ((var + 1e-8).sqrt() - std.flatten()).square().sum()

@@ -1,7 +1,8 @@
-"""Views that show the same: an image a pixel off, and mirrored where that is a symmetry of the data.
+"""Views that keep the class: shifts by one pixel, and mirror images where the data have this symmetry.
 
-Predictions are averaged over them, and how often two of them get the same class says what the loss cannot:
-matched features that are other classes' have as low a loss, but change class from view to view.
+Predictions are averaged over the views. The share of images whose views get the same class shows what the
+loss cannot show: features that are matched to those of other classes have as low a loss, but their class
+changes from view to view.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from .matching import Matching
 __all__ = ["Views", "shifted"]
 
 STEPS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # pixels down and right
-# Mirrored images are a symmetry up to so many times the quantile loss of the images. On clean and corrupted
-# CIFAR-10 it is 1.0 to 1.5 times, on digits 4 to 37 times.
+# Mirroring is a symmetry if the quantile loss of the mirror images is at most this many times that of the
+# images. It is 1.0 to 1.5 times on clean and corrupted CIFAR-10, and 4 to 37 times on digits.
 SYMMETRIC = 2.0
-# Share of images that get the class of a view, below which there is an alarm. On the extra corruptions and
-# ResNet20 it was 0.74 to 0.92 where matching helped, and 0.70 in one run that ended with less than Source has
-# (on 128 images, so give or take 0.04).
+# There is an alarm if a smaller share of the images gets the class of its view. With ResNet20 on the extra
+# corruptions, the share was 0.74 to 0.92 where matching helped, and 0.70 in one run that ended below the
+# accuracy of Source (on 128 images, so ± 0.04).
 AGREE = 0.72
 
 
 def shifted(x: Tensor, down: int, right: int) -> Tensor:
-    """x (B, 3, H, W), moved by at most a pixel; what comes in is its reflection."""
+    """x (B, 3, H, W), shifted by at most one pixel; the border is filled by reflection."""
     height, width = x.shape[-2:]
     padded = pad(x, (1, 1, 1, 1), mode="reflect")
     return padded[..., 1 - down : 1 - down + height, 1 - right : 1 - right + width]
 
 
 class Views:
-    """Which views there are, found on decorrupted images x (B, 3, H, W) and their features z (B, k).
+    """The views, chosen on decorrupted images x (B, 3, H, W) and their features z (B, k).
 
-    mirror     the mirror is a symmetry: mirrored features are about as near to the source's.
-    agreement  share of the images that get the class of their mirror image, or else of one a pixel off.
+    mirror     whether mirroring is a symmetry: features of mirror images are about as near to the source's.
+    agreement  share of the images that get the class of their mirror image or, without symmetry, of a shift.
     """
 
     @torch.no_grad()

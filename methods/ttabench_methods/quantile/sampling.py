@@ -1,4 +1,4 @@
-"""Which points quantile indices are matched at (Section 4.1), and, as a variant, within which class."""
+"""The points where quantile indices are matched (Section 4.1), and weights for indices within classes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ __all__ = ["ByClass", "high_confidence_uniform"]
 def high_confidence_uniform(logits: Tensor, per_class: int, keep: float = 0.5) -> Tensor:
     """Positions of class-balanced, confidently classified samples, from the classifier's own logits (n, C).
 
-    Of each predicted class the `keep` most confident fraction (more, where `per_class` asks for it), and of
-    these `per_class` at random. A class with fewer samples gives all. Returns int64 positions, by class.
+    From each predicted class, `per_class` samples are drawn at random among the most confident fraction
+    `keep`, or among the `per_class` most confident if these are more. A class with fewer samples gives all.
+    Returns int64 positions, class by class.
     """
     confidence, predicted = logits.float().softmax(1).max(1)
     chosen = []
@@ -27,12 +28,12 @@ def high_confidence_uniform(logits: Tensor, per_class: int, keep: float = 0.5) -
 
 
 class ByClass:
-    """Indices within classes: only features that are predicted to be of a point's class count at that point.
+    """Weights for indices within classes: at a point, only features count that are predicted as its class.
 
-    For 2Q points, the same Q twice: features weigh 1 at the first half and, at the second, √`weight` × C
-    where the classes agree, else 0. With the weight a part of h the index stays a mean over all features, so
-    the loss stays composite-separable (Section 4.2). Where classes are equally frequent it is √`weight` times
-    the index within the class.
+    There are 2Q points: Q points, and the same again. At the first Q, each feature has the weight 1. At the
+    others, it has √`weight` · C if its class is that of the point, else 0. The weight is a part of h, so the
+    index is still a mean over all features, and the loss stays composite-separable (Section 4.2). If classes
+    are equally frequent, this mean is √`weight` times the index within the class.
     """
 
     def __init__(self, model: Classifier, unit: Tensor, points: Tensor, weight: float) -> None:
@@ -41,11 +42,11 @@ class ByClass:
         self.scale = weight**0.5 * model.num_classes
 
     def __call__(self, features: Tensor) -> Tensor:
-        """(b, k) → (2Q, b)"""
+        """Weights (2Q, b) of features (b, k)."""
         agree = self.classes[:, None] == self.predict(features)
         return torch.cat([torch.ones_like(agree, dtype=features.dtype), self.scale * agree])
 
     def predict(self, features: Tensor) -> Tensor:
-        """(b, k) → classes (b,)"""
+        """Predicted classes (b,) of features (b, k)."""
         z = (features * self.unit).to(self.model.linear.weight.dtype)
         return self.model.head(z).argmax(1)

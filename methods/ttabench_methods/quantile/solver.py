@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["check_loss", "geometric_quantile"]
 
-_ELEMENTS = 1 << 20  # of a matrix at a time, or as many as one sample has: 8 MB
+_ELEMENTS = 1 << 20  # elements of a matrix at a time (8 MB), or of one sample if it has more
 
 
 def check_loss(x: Tensor, u: Tensor, q: Tensor) -> Tensor:
@@ -22,17 +22,19 @@ def check_loss(x: Tensor, u: Tensor, q: Tensor) -> Tensor:
 def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: int = 500) -> Tensor:
     """Q(u) = argmin_q L_u(X₁…Xₙ; q) of the samples x (…, n, k), for every u (…, m, k) with ‖u‖ < 1.
 
-    Leading shapes broadcast; u (k,) is one index for every sample. Returns (…, m, k), for that (…, k), in
-    float32 or better. u = 0 is the spatial median.
+    Leading shapes broadcast; u (k,) is one index for every sample. Returns (…, m, k), or (…, k) for u (k,),
+    in float32 or better. u = 0 is the spatial median.
 
-    Each step is Newton's where that lowers the convex L_u as much as Weiszfeld's, which always descends (from
-    a sample point: Vardi and Zhang, PNAS 2000). A sample point is the answer exactly where 0 is a subgradient
-    there. Works in float64, in the memory of a few samples, until every index is within `tol` of its u.
+    A step is Newton's if it lowers the convex L_u as much as Weiszfeld's step, which always descends (at a
+    sample point: Vardi and Zhang, PNAS 2000). A sample point is the solution if and only if 0 is a
+    subgradient there. Computes in float64, with the memory of a few samples, until every index is within
+    `tol` of its u.
 
-    Differentiable once, as the solution of U_x(Q) = u: dQ = H⁻¹(du − dU_x), H = ∂U_x/∂q. A quantile that is a
-    sample point stays on it while all else moves a little: the gradient goes to that point, whole, and none
-    to u; in equal parts to copies of it. (Where 0 is on the boundary of the subgradients, or the copies part,
-    Q has kinks, and this is one of their sides.) On a line, between points, Q is neither unique nor smooth.
+    Differentiable once, as the solution of U_x(Q) = u: dQ = H⁻¹(du − dU_x), H = ∂U_x/∂q. If a quantile is a
+    sample point, it stays this point under small changes of all else. Then this point gets the whole
+    gradient, in equal parts if the sample has copies of it, and u gets none. (Q is not differentiable if 0 is
+    on the boundary of the subgradients, or if copies move apart; there, this is a one-sided derivative.) If
+    the sample is on a line, Q between two points is neither unique nor smooth.
 
     Raises ValueError for shapes that do not match, an empty sample, numbers that are not finite or ‖u‖ ≥ 1,
     RuntimeError where `max_steps` do not suffice.
@@ -46,11 +48,13 @@ def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: i
         leading_shape = torch.broadcast_shapes(x.shape[:-2], indices.shape[:-2])  # type: ignore[no-untyped-call]
     except RuntimeError:
         shapes = f"{tuple(x.shape)} of the sample and {tuple(u.shape)} of the indices"
-        raise ValueError(f"the leading shapes of {shapes} do not broadcast") from None
+        raise ValueError(
+            f"the leading shapes of {shapes} do not broadcast; expected equal sizes, or 1"
+        ) from None
     if not bool(x.isfinite().all()):
-        raise ValueError("the sample has numbers that are not finite")
+        raise ValueError("the sample has numbers that are not finite; remove NaN and infinite values")
     if not bool((torch.linalg.vector_norm(u, dim=-1) < 1).all()):
-        raise ValueError("a quantile index must be shorter than 1")
+        raise ValueError("a quantile index has length 1 or more, or NaN; it must be shorter than 1")
     all_numbers = torch.arange(x.shape[:-2].numel(), device=x.device).reshape(x.shape[:-2])
     sample_numbers = all_numbers.unsqueeze(-1).expand(*leading_shape, indices.shape[-2]).flatten()
     samples = x.double().reshape(-1, *x.shape[-2:])
@@ -61,7 +65,7 @@ def geometric_quantile(x: Tensor, u: Tensor, *, tol: float = 1e-10, max_steps: i
 
 
 class _Quantile(torch.autograd.Function):
-    """One quantile of sample `of` (p,), out of the samples x (B, n, k), for each u (p, k); all in float64."""
+    """Quantile of each u (p, k) in its sample: number `of` (p,) of the samples x (B, n, k). In float64."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, u: Tensor, of: Tensor, tol: float, max_steps: int) -> Tensor:
@@ -82,7 +86,7 @@ class _Quantile(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        """H⁻¹g is the gradient of u, and U's of x is that of the mean unit vector, contracted with −H⁻¹g."""
+        """The gradient of u is H⁻¹g; that of x is the derivative of the mean unit vector, times −H⁻¹g."""
         x, of, q = ctx.saved_tensors
         by_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
         by_u = torch.empty_like(q)
@@ -101,14 +105,14 @@ class _Quantile(torch.autograd.Function):
 
 
 def _parts(x: Tensor, number: int) -> list[slice]:
-    """So many quantiles at a time that each's copy of its sample, or its Hessian, is no burden."""
+    """Slices of quantiles whose samples, copied, and whose Hessians have about `_ELEMENTS` elements."""
     n, k = x.shape[-2:]
     size = max(1, _ELEMENTS // (k * max(n, k)))
     return [slice(start, start + size) for start in range(0, number, size)]
 
 
 def _minimise(x: Tensor, u: Tensor, of: Tensor, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
-    """Q(u) (p, k) of standardised samples, and which sample point each is (p,), −1: none."""
+    """Q(u) (p, k) of standardised samples, and the number (p,) of the sample point that it is; −1 if none."""
     q, sample_point = torch.zeros_like(u), torch.full_like(of, -1)
     unsolved = torch.arange(len(u), device=u.device)
     for _ in range(max_steps):
@@ -116,11 +120,14 @@ def _minimise(x: Tensor, u: Tensor, of: Tensor, tol: float, max_steps: int) -> t
             return q, sample_point
         q[unsolved], sample_point[unsolved], done = _step(x[of[unsolved]], u[unsolved], q[unsolved], tol)
         unsolved = unsolved[~done]
-    raise RuntimeError(f"{len(unsolved)} geometric quantiles are not within {tol} after {max_steps} steps")
+    raise RuntimeError(
+        f"{len(unsolved)} geometric quantiles are not within {tol} after {max_steps} steps; "
+        "increase max_steps or tol"
+    )
 
 
 def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of p quantiles, each with its sample (p, n, k); which sample point each is; if it is done."""
+    """One step of p quantiles, each with its sample (p, n, k): new q, its sample point or −1, if done."""
     unit, inverse = _units(x, q)
     share_at_q = (inverse == 0).double().mean(-1)
     gradient = unit.mean(-2) - u  # ∇L_u at q, without the sample points that are q itself
@@ -129,11 +136,11 @@ def _step(x: Tensor, u: Tensor, q: Tensor, tol: float) -> tuple[Tensor, Tensor, 
     held_back = (share_at_q / gradient_norm.clamp_min(tol)).clamp_max(1.0)
     weiszfeld = q - (1 - held_back).unsqueeze(-1) * gradient / inverse.mean(-1, keepdim=True)
     newton = torch.where((share_at_q == 0).unsqueeze(-1), q - _solve(unit, inverse, gradient), weiszfeld)
-    # Close to the end the two losses differ by rounding only, and Newton's is the better step.
+    # Near the solution, the two losses differ by rounding only, and Newton's step is better.
     losses = check_loss(x, u.unsqueeze(-2), torch.stack([newton, weiszfeld], -2))
     step = torch.where(losses[:, :1] <= losses[:, 1:] + 1e-14, newton, weiszfeld)
 
-    # If the minimiser is a sample point, that is soon the nearest to q; iterating only creeps up.
+    # If the solution is a sample point, it soon is the nearest one to q, but the steps converge slowly.
     nearest = inverse.masked_fill(inverse == 0, torch.inf).argmax(-1)
     unit, inverse = _units(x, x[torch.arange(len(x), device=x.device), nearest])
     share_at_nearest = (inverse == 0).double().mean(-1)
@@ -151,7 +158,7 @@ def _units(x: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve(unit: Tensor, inverse: Tensor, g: Tensor) -> Tensor:
-    """H⁻¹g (p, k); H = mean of (I − unit·unitᵀ)/‖q − Xᵢ‖ is the Hessian, a trifle heavier to be regular."""
+    """H⁻¹g (p, k); H = mean of (I − unit·unitᵀ)/‖q − Xᵢ‖ is the Hessian, made regular by 10⁻¹²."""
     outer = (unit * inverse.unsqueeze(-1)).mT @ unit / unit.shape[-2]
     curvature = inverse.mean(-1)[:, None, None] * (1 + 1e-12)
     hessian = curvature * torch.eye(unit.shape[-1], dtype=unit.dtype, device=unit.device) - outer

@@ -1,19 +1,19 @@
-"""Stacking: another method on the images that quantile matching has decorrupted.
+"""Stacking: another method adapts to the images that quantile matching has decorrupted.
 
-Quantile matching leaves the classifier as it is, so that any other method can go on from there.
+Quantile matching does not change the classifier, so any other method can follow it.
 
 | symbol | name   |                                                                            |
 | ------ | ------ | -------------------------------------------------------------------------- |
 | T_θ    | first  | quantile matching, `quantile` or `quantile_paper`; its decorruptor          |
 | –      | second | the method that sees T_θ(x) in place of x, around the source classifier     |
 
-Offline, the second method is fitted to the decorrupted images after the first, in as many passes as it takes
-by itself; online, both adapt on each batch. Both have their usual settings, without those for one dataset
-such as digits-c.
-Scored: offline, the second method's frozen predictions, averaged over the views of T_θ(x) as the first's are;
-online, what the second method scores.
+Offline, the first method is fitted, then the second on the decorrupted images, with its own number of passes.
+Online, both adapt on each batch. Both have their default settings for the kind of model and the number of
+classes, but not the settings for one dataset, such as digits-c.
+Scored: offline, the second method's frozen predictions, averaged over the views of T_θ(x) if the first method
+uses views; online, what the second method scores.
 
-Deviations: nobody published the pairs; both papers are cited.
+Deviations: the pairs are not published; both papers are cited.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SECOND: dict[str, type[Method[Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackConfig:
-    """Which two methods; the settings of both are their own, and the first's were chosen on the extra
+    """The two methods. Each has its own default settings; those of the first were chosen on the extra
     corruptions.
     """
 
@@ -70,9 +70,11 @@ class Stack(Method[StackConfig]):
     Config = StackConfig
     mode = "offline"
     scores = "what the second method scores"
-    scores_frozen = "the second method's frozen predictions, the mean over views where the first has them"
+    scores_frozen = (
+        "the second method's frozen predictions, averaged over views if the first method uses views"
+    )
     restores = "what the second method restores"
-    deviations = "nobody published the pair"
+    deviations = "the pair is not published; see also the deviations of both methods"
 
     @classmethod
     def parts(cls, config: StackConfig, arch: Architecture) -> Iterator[tuple[type[Method[Any]], Any]]:
@@ -84,7 +86,7 @@ class Stack(Method[StackConfig]):
     @classmethod
     def needs_of(cls, config: StackConfig) -> Needs:
         second = SECOND[config.second]
-        # TENT's norm layers go by the architecture.
+        # TENT's norm layers depend on the architecture.
         needs = second.needs_of(second.Config(norms="all") if second is Tent else second.Config())
         return replace(needs, gradient=True, source_data=cls.needs.source_data)
 

@@ -1,4 +1,4 @@
-"""Early stopping that needs no labels: the quantile loss itself says when to stop and what to keep."""
+"""Early stopping that needs no labels: the quantile loss decides when to stop and what to keep."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from torch import nn
 
 __all__ = ["EarlyStopping"]
 
-# The last epoch is kept without a further pass where there were several, so that the learning rate has come
-# down and the estimate settled, and it has this much of the greatest decrease.
+# The last epoch is kept without computing its exact loss if there were SEVERAL epochs, so that the learning
+# rate is low and the estimate accurate, and if its decrease is at least this share (MOST) of the greatest
+# one.
 SEVERAL = 3
 MOST = 0.95
 
 
 class EarlyStopping:
-    """Remembers the parameters of the lowest loss; asks to stop after `patience` epochs without a lower one.
+    """Keeps the parameters of the lowest loss; asks to stop after `patience` epochs without a lower one.
 
-    The losses of epochs may be estimates, such as the bank's, whose features were seen while the parameters
-    moved; where they leave a doubt, what is kept is decided by exact ones (:meth:`settle`).
+    The losses of epochs may be estimates, such as the bank's, whose features are from different parameters.
+    If these are not decisive, exact losses decide (:meth:`settle`).
 
     patience   0 = never stop early.
     loss       before the first epoch, exact.
-    kept_last  what :meth:`settle` left is what the last epoch did.
+    kept_last  whether :meth:`settle` kept the parameters of the last epoch.
     """
 
     def __init__(self, module: nn.Module, patience: int, loss: float) -> None:
@@ -43,9 +44,9 @@ class EarlyStopping:
         return 0 < self.patience <= self.waited
 
     def settle(self, exact: Callable[[], float]) -> float:
-        """Leave the module with the lowest loss of start, best epoch and last one; return the loss.
+        """Put the parameters of lowest loss (start, best or last epoch) into the module; return the loss.
 
-        No exact loss is asked for where the last of several epochs is the best, or almost.
+        No exact loss is computed if the last of several epochs is the best, or almost.
         """
         start, self.kept_last = self.start[0], True
         if self.epochs >= SEVERAL and start - self.last >= MOST * (start - self.best) > 0:
