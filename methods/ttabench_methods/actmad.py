@@ -64,8 +64,8 @@ class ActMAD(Method[ActMADConfig]):
     batch_size = 128
     scores = "a second forward pass, after the update"
     deviations = (
-        "each batch is scored once (the official CIFAR script reports the least error over all updates, by "
-        "labels); no crops, flips or dropout; norm layers of every kind; 10,000 source images (0 = all)"
+        "each batch is scored once (the official CIFAR script uses labels to report the lowest error over "
+        "all updates); no crops, flips or dropout; norm layers of every kind; 10,000 source images"
     )
 
     @classmethod
@@ -78,7 +78,9 @@ class ActMAD(Method[ActMADConfig]):
 
     def setup(self, source: SourceData | None) -> None:
         if source is None:
-            raise ValueError("ActMAD needs statistics of source activations: call prepare(source) with some")
+            raise ValueError(
+                "ActMAD needs statistics of source activations; pass source data to prepare(source)"
+            )
         cfg = self.config
         self.statistics = source.norm_statistics(self.model, cfg.source_images, per_location=True)
         self.parameters = extractor.learn_extractor(self.model)

@@ -55,7 +55,9 @@ class ActMADViT(Method[ActMADViTConfig]):
     Config = ActMADViTConfig
     family = "alignment"
     batch_size = 64
-    deviations = "the port of SPA's repository, not the paper's loss; 768 source images; lr is unverified"
+    deviations = (
+        "the loss of the port in SPA's repository, not of the paper; 768 source images; lr is not verified"
+    )
 
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config

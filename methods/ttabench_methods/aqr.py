@@ -36,7 +36,7 @@ from ttabench_methods import references
 
 # Source quantiles are kept at levels whose log-odds are evenly spaced, so that they are dense in the tails.
 SPAN, LEVELS = 14.0, 513
-STEPS = 8  # of the map in a cell: one look-up per value, where a line would need two
+STEPS = 8  # steps of the map in a cell; a step needs one look-up per value, linear interpolation two
 CHUNK = 1 << 17  # values processed together on a CPU, so that they fit into its cache
 ROW = 1 << 12  # values of a row, at most; short rows are slow
 
@@ -82,7 +82,7 @@ def sampled(x: Tensor, most: int) -> Tensor:
 
 
 def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
-    """T for values like (C, m): of x it is entry ⌊scale · x + shift⌋ of a channel's row, the ends beyond.
+    """T from values `some` (C, m): T(x) is entry ⌊scale · x + shift⌋ of the channel's row, or its end.
 
     scale, shift (C, 1); entries (C, STEPS · cells), for cells of equal width over the range of `some`.
     """
@@ -100,7 +100,7 @@ def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, 
 
 
 def in_memory(x: Tensor, per_channel: Tensor) -> tuple[Tensor, Tensor]:
-    """(N, C, L) as rows in the order of memory, and numbers (K, C) of the channels along a row (K, row)."""
+    """(N, C, L) as rows in the order of memory; values (K, C) of the channels, for each number of a row."""
     n, channels, length = x.shape
     if x.mT.is_contiguous():  # channels last, or no locations
         repeats = math.gcd(n * length, max(1, ROW >> channels.bit_length()))
@@ -116,7 +116,7 @@ def recalibrate(x: Tensor, quantiles: Tensor, cells: int, samples: int) -> Tenso
     first = count * torch.arange(channels, device=x.device, dtype=x.dtype)[:, None]
     per_channel = torch.cat([scale, shift + first, first, first + (count - 1)], dim=1).T
     rows, (scale, shift, first, last) = in_memory(x, per_channel)
-    entries = entries.flatten().to(x.dtype)  # one index finds channel and cell
+    entries = entries.flatten().to(x.dtype)  # one index selects channel and cell
     size = max(1, CHUNK // rows.shape[1]) if x.device.type == "cpu" else len(rows)
     for part in torch.split(rows, size):
         place = torch.addcmul(shift, part, scale)
@@ -137,12 +137,12 @@ class AQR(Method[AQRConfig]):
     scores = "the only forward pass, its pre-activations recalibrated by the batch itself"
     scores_frozen = scores
     deviations = (
-        "written from the abstract: levels, tails and places of the map are ours; 5,000 source images"
+        "written from the abstract; ours: levels, tails and the layers that are mapped; 5,000 source images"
     )
 
     def setup(self, source: SourceData | None) -> None:
         if source is None:
-            raise ValueError("AQR needs quantiles of source activations: call prepare(source) with some")
+            raise ValueError("AQR needs quantiles of source activations; pass source data to prepare(source)")
         self.quantiles = source.quantiles(self.model, levels(), self.config.source_images)
 
     def adapt(self, x: Tensor) -> Tensor:

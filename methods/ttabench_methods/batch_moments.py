@@ -1,4 +1,4 @@
-"""Mean and variance of activations over a batch, each entry for itself."""
+"""Mean and variance over a batch, for each entry of the activations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def batch_moments(out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Moments(torch.autograd.Function):
-    """With a gradient in one pass, from saved copies: networks may overwrite `out` later."""
+    """The gradient takes one pass over saved deviations, since a network may overwrite `out` later."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor) -> tuple[Tensor, Tensor]:

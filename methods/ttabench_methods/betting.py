@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
-RUIN = 1e-300  # wealth factor of a lost bet; only `official_quirks` allows one
+RUIN = 1e-300  # wealth factor if all is lost, which only `official_quirks` allows
 
 
 class CDF:
-    """Share of a sample (n,) at or below a value; linear between distinct values, constant outside.
+    """Share of a sample (n,) at or below a value; linear between distinct values, constant outside them.
 
     The lowest share is 1/n, not 0, so a new value of the same distribution has the mean ½ + 1/(2n).
     """

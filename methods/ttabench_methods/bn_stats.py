@@ -32,8 +32,8 @@ class BNStatsConfig:
     """With the defaults only the test batch counts (Nado et al.; TENT's `norm`).
 
     alpha  weight of the test batch; 0.1 is usual with a batch of one.
-    prior  N: how many images the source statistics count for, in place of `alpha`; 0 = none.
-           Schneider et al. use 16 with few images.
+    prior  N: weight of the source statistics, in images; replaces `alpha`; 0 = off. Schneider et al. use 16
+           with few images.
     """
 
     alpha: UnitInterval = 1.0

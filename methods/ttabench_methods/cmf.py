@@ -7,7 +7,7 @@ source θ₀; CMF pulls them to a hidden model, which a Kalman filter moves from
 | ------ | -------- | ------------------------------------------------------------------------------- |
 | θ, φ   | parameters, hidden | learned weights, hidden weights; φ starts at θ₀                       |
 | α      | alpha    | prediction: φ ← α φ + (1 − α) θ₀, variance v ← α² v + Q                         |
-| q, Q   | q, noise | noise of the process: Q = q · P/38,400 with P adapted values; of the learning: 1 − Q |
+| q, Q   | q, noise | process noise Q = q · P/38,400 for P adapted values; measurement noise 1 − Q    |
 | β      | beta     | (1 − Q)/(v + 1 − Q), the gain being 1 − β                                       |
 | γ      | ensemble | θ ← γ θ + (1 − γ) φ                                                             |
 
@@ -58,7 +58,7 @@ class CMF(ROID):
     name = "cmf"
     paper = references.CMF
     Config = CMFConfig
-    restores = "what it learned, in part, after every step, towards a hidden model that moves"
+    restores = "a part of what it learned, after every step, towards the hidden model"
     deviations = f"{ROID.deviations}; single precision (official code: half)"
 
     config: CMFConfig

@@ -49,7 +49,7 @@ def hue(x: Tensor, f: float) -> Tensor:
     sextant = rise / chroma.clamp(min=1e-12) + 6 * f  # 0 is red, 2 green, 4 blue, 6 red again
     primaries = torch.arange(0, 6, 2, device=x.device, dtype=x.dtype).view(1, 3, 1, 1)
     distance = (sextant.unsqueeze(1) - primaries).abs_()
-    share = distance.sub_(3).abs_().sub_(1).clamp_(0, 1)  # 1 up to a sextant away on the circle, 0 from two
+    share = distance.sub_(3).abs_().sub_(1).clamp_(0, 1)  # 1 up to one sextant, 0 from two sextants on
     return share.mul_(chroma.unsqueeze(1)).add_(least.unsqueeze(1))
 
 

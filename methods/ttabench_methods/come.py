@@ -74,7 +74,7 @@ class COMEConfig:
     d_margin: NonNegative | None = None  # None: the host's; EATA: limit of |cos| with the average prediction
     fisher_alpha: NonNegative | None = None  # None: the host's; EATA: weight of the Fisher penalty
     fisher_images: Natural | None = None  # None: the host's; EATA: images for the Fisher information, 0 = all
-    fisher_batch_size: Count | None = None  # None: the host's; EATA: images per batch of them
+    fisher_batch_size: Count | None = None  # None: the host's; EATA: images per batch for it
     rho: NonNegative | None = None  # None: the host's; SAR: radius of the sharpness-aware step
     reset_constant: NonNegative | None = None  # None: the host's; SAR: average loss below which it resets
     official_quirks: bool = False  # K = 1000, 1e-7 added to every mass, and SAR's own quirks
@@ -85,7 +85,10 @@ class COMEConfig:
         host_settings = {field.name for field in fields(HOSTS[self.host].Config)}
         for name in self.given():
             if name not in host_settings:
-                raise ValueError(f"{name} is no setting of the host {self.host}")
+                raise ValueError(
+                    f"{name} is no setting of the host {self.host}; leave it out, or choose the host that "
+                    "has it"
+                )
 
     def given(self) -> dict[str, Any]:
         """The host's settings that are not None."""
@@ -116,7 +119,7 @@ class COME(Method[COMEConfig]):
     needs = Needs(gradient=True, norm_layers=("batch", "group", "layer", "instance"))
     Config = COMEConfig
     batch_size = 64
-    restores = "what its host restores: nothing, with sar all it learned at a low average"
+    restores = "what its host restores: tent and eata nothing; sar all it learned, at a low average entropy"
     deviations = "K is the number of classes (official code: 1000); the hosts' own deviations"
 
     @classmethod

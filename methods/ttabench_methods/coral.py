@@ -35,7 +35,9 @@ from ttabench_methods import extractor, references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CORALConfig:
-    """Defaults: official, CIFAR-10; lr a tenth, so that small nets do not diverge. source_images: 0 = all."""
+    """Defaults: the official ones for CIFAR-10, but a tenth of the lr, so that small networks do not diverge.
+    source_images: 0 = all.
+    """
 
     lr: NonNegative = 1e-3  # learning rate; a tenth of the official one
     momentum: Momentum = 0.9  # momentum of SGD
@@ -69,15 +71,15 @@ class CORAL(Method[CORALConfig]):
     Config = CORALConfig
     family = "alignment"
     batch_size = 256
-    scores = "a second forward pass, after the update, with the statistics moved by it"
+    scores = "a second forward pass, after the update, with the updated running statistics"
     deviations = (
-        "TTT++'s alignment alone, without its contrastive task and its queue; the official code stops and "
-        "sets its learning rate by the test error, this does not; a tenth of the official lr"
+        "TTT++'s alignment alone, without its contrastive task and its queue; the test error does not decide "
+        "when to stop, nor the learning rate (official code: both); a tenth of the official lr"
     )
 
     def setup(self, source: SourceData | None) -> None:
         if source is None:
-            raise ValueError("CORAL needs moments of source features: call prepare(source) with some")
+            raise ValueError("CORAL needs moments of source features; pass source data to prepare(source)")
         cfg = self.config
         self.mean, self.covariance = source.gaussian(self.model, cfg.source_images)
         self.parameters = extractor.learn_extractor(self.model)

@@ -6,8 +6,8 @@
 | θ′     | model     | the teacher: θ′ ← α θ′ + (1 − α) θ                                               |
 | θ₀     | anchor    | the source model                                                                 |
 | N      | views     | augmented views (`views.random_view`) that the teacher averages its logits over  |
-| p_th   | threshold | it does so only where the anchor's mean confidence is below                      |
-| α      | smoothing | momentum of the average that is the teacher                                      |
+| p_th   | threshold | views are used only if the anchor's mean confidence is below p_th                |
+| α      | smoothing | momentum of the moving average θ′                                                |
 | p      | restore   | probability that a weight goes back to the source after a step                   |
 
 Batch norm uses the statistics of the current batch or view in all three nets.
@@ -44,14 +44,14 @@ class CoTTAConfig:
     momentum: Momentum = 0.9  # momentum of SGD, β₁ of Adam
     smoothing: UnitInterval = 0.999
     restore: UnitInterval = 0.01
-    threshold: NonNegative = 0.92  # least confidence of the anchor without views; above 1: always views
+    threshold: NonNegative = 0.92  # views are used below this confidence of the anchor; above 1: always
     views: Count = 32
     symmetric: bool = False  # symmetric cross-entropy, official for ImageNet; the paper has no such form
     official_quirks: bool = False  # views are drawn for every batch, also where they are not used
 
 
 class CoTTA(Method[CoTTAConfig]):
-    """Learn from a slow, augmentation-averaged teacher; put back a few random weights after each step."""
+    """Learn from a slow, augmentation-averaged teacher; restore a few random weights after each step."""
 
     name = "cotta"
     paper = references.COTTA

@@ -1,4 +1,4 @@
-"""DeYO: destroy your object (Lee et al., ICLR 2024). Entropy of images predicted by shape.
+"""DeYO (destroy your object): entropy of images that are classified by shape (Lee et al., ICLR 2024).
 
 | symbol      | name           |                                                                       |
 | ----------- | -------------- | --------------------------------------------------------------------- |
@@ -97,7 +97,10 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     Config = DeYOConfig
     vit_lr = 1e-3  # ViT-B
     batch_size = 64
-    deviations = "structural rule for the layers left out; dropout and stochastic depth stay in eval mode"
+    deviations = (
+        "the layers that are not adapted are found by structure (official_quirks: by name); dropout and "
+        "stochastic depth stay in eval mode"
+    )
 
     orders = staticmethod(random_orders)
 

@@ -8,7 +8,7 @@
 |              |            | and the next norm layer                                                     |
 | μ_i^S, σ_i^S | source     | the same on `source_images` source images, without prompts                  |
 | λ            | weight     | fitness: Σ_x H(ŷ) + λ · B/64 · Σ_i ‖μ_i − μ_i^S‖ + ‖σ_i − σ_i^S‖ (Eq. 5)     |
-| τ            | sigma      | CMA-ES starts at 0 with this deviation                                      |
+| τ            | sigma      | standard deviation of CMA-ES at the start; its mean is 0                    |
 | d_t, γ       | step       | logits = head(z + γ d_t), d_t = μ_N^S − μ_N(t) (Eqs. 7, 8)                  |
 | μ_N(t)       | average    | moving average of the mean feature z, new batches with weight α             |
 
@@ -57,7 +57,7 @@ class FOAConfig:
     alpha: UnitInterval = 0.1  # α: weight of a new batch in the average feature
     step: NonNegative = 1.0
     source_images: Annotated[int, Range(least=2)] = 32  # N: source images for the statistics
-    official_quirks: bool = False  # squared norms in the fitness, and no batch at hand in the average
+    official_quirks: bool = False  # squared norms in the fitness; the average excludes the current batch
 
 
 class FOA(Method[FOAConfig]):
@@ -69,10 +69,10 @@ class FOA(Method[FOAConfig]):
     Config = FOAConfig
     batch_size = 64
     scores = "the forward pass with the fittest prompts, its features shifted towards the source"
-    scores_frozen = "a forward pass with the last batch's fittest prompts, its features shifted as before"
+    scores_frozen = "a forward pass with the fittest prompts of the last batch, its features shifted"
     deviations = (
-        "search and averages as in the official code; fitness with norms (official_quirks: squared), "
-        "the batch at hand counts in the average feature (official_quirks: not)"
+        "search and averages as in the official code; the fitness has norms (official_quirks: squared "
+        "norms); the average feature includes the current batch (official_quirks: excludes it)"
     )
 
     @torch.no_grad()

@@ -41,7 +41,7 @@ class LAMEConfig:
 
     affinity: Literal["knn", "rbf", "linear"] = "rbf"
     neighbours: Count = 5  # k: neighbours of an image
-    symmetric: bool = False  # affinities (W + Wᵀ)/2; official: not
+    symmetric: bool = False  # affinities (W + Wᵀ)/2; official: false
     bound: NonNegative = 1.0
     iterations: Count = 100  # steps of the optimisation, at most
 
@@ -65,7 +65,7 @@ def affinities(features: Tensor, kind: str, neighbours: int, symmetric: bool = F
 def correct(log_q: Tensor, w: Tensor, iterations: int) -> tuple[Tensor, int]:
     """log z̃ (B, C), and the number of steps made, for the weighted affinities λW (B, B).
 
-    It ends after at least three steps, once Σ_i KL(z̃_i ‖ q_i) − Σ_ij λ w_ij z̃_i·z̃_j has a relative change
+    It stops after at least three steps, when Σ_i KL(z̃_i ‖ q_i) − Σ_ij λ w_ij z̃_i·z̃_j has a relative change
     of at most 10⁻⁸. As in the official code, z̃_i is the new value there, and z̃_j the one before the step.
     """
     log_z = torch.log_softmax(log_q, dim=1)

@@ -67,7 +67,7 @@ class CSTU(Memory):
         return self.lambda_t * timeliness + self.lambda_u * item.uncertainty / math.log(len(self.classes))
 
     def insert(self, item: Item, label: int) -> None:
-        """Offer an item the moment it arrives."""
+        """Add an item; if it has rivals, it replaces the worst of them, unless it is no better itself."""
         rivals = self.rivals(label)
         if not rivals or self.evict(rivals, item):
             self.classes[label].append(item)

@@ -46,7 +46,7 @@ class NEO(Method[NEOConfig]):
     batch_size = 64
     scores = "the only forward pass, features centred by a mean that includes the batch"
     scores_frozen = "a forward pass, features centred by the mean of all batches"
-    deviations = 'none; a short batch counts by its images, in the form "continual" like a full one'
+    deviations = 'none; in the form "cumulative" each image has the same weight, in "continual" each batch'
 
     def setup(self, source: SourceData | None) -> None:
         weight = tta.widen(self.model.linear.weight.detach())

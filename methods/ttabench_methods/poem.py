@@ -18,7 +18,7 @@ are divided by `temperature`. Adapted: affine parameters of the norm layers. Sco
 the update.
 
 Source entropies come from training images, for which a network is more certain than for new images. So a
-small shift is measured even without any (official: a held-out quarter of the validation images).
+small shift is measured even if there is none (official: a held-out quarter of the validation images).
 
 Deviations: training images; temperature 1 (official: calibrated with labels, 1.8 on CIFAR-10, on ImageNet 0.9
 for ResNet50-GN and 1.025 for ViT-B); batches of 64, as ETA (official: 1 on ImageNet, 4 on CIFAR). With
@@ -55,14 +55,14 @@ class POEMConfig(tta.NormSettings):
 
     norms: Literal["batch", "all"] = "all"
     optimizer: Literal["adam", "adamw", "sgd", "nesterov"] = "sgd"
-    weighted: bool = True  # weight images by their entropy, and leave out those from E₀ on
+    weighted: bool = True  # weight images by their entropy, and leave out those at or above E₀
     e0_factor: NonNegative = 0.4  # E₀ over ln C
     gamma: NonNegative = 1 / (8 * math.sqrt(3))  # learning rate of the bettor
     eps_clip: Annotated[float, Range(above=0, below=2)] = 1.8  # limit of the bet ε
     delayed_start: Natural = 100  # images that the bettor sees before the first update
     temperature: Positive = 1.0  # temperature of the softmax
     source_images: Natural = 2500  # images for the source's entropies; 0 = all; a quarter of the test set
-    official_quirks: bool = False  # the weight is squared, and momentum moves weights without a loss, too
+    official_quirks: bool = False  # squared weights of images; momentum moves the weights also without a loss
 
 
 class POEM(tta.NormAdapter[POEMConfig]):
@@ -77,8 +77,8 @@ class POEM(tta.NormAdapter[POEMConfig]):
     vit_lr = 1e-3  # ViT-B
     batch_size = 64
     deviations = (
-        "entropies of training images (official: held-out ones); no temperature chosen with labels; weights "
-        "enter once (official code: squared)"
+        "entropies of training images (official: held-out ones); temperature 1 (official: chosen with "
+        "labels); weights of images are not squared (official_quirks: squared)"
     )
 
     @classmethod
@@ -89,7 +89,9 @@ class POEM(tta.NormAdapter[POEMConfig]):
     def setup(self, source: SourceData | None) -> None:
         cfg = self.config
         if source is None:
-            raise UserError("poem needs entropies of clean source images: call prepare(source) with some.")
+            raise UserError(
+                "poem needs entropies of clean source images; pass source data to prepare(source)."
+            )
         self.cdf = CDF(as_values(source.entropies(self.model, cfg.source_images, cfg.temperature)))
         quirks = cfg.official_quirks
         self.collect(skip=tta.top_norms_by_name(self.model) - {"net.norm"} if quirks else ())

@@ -17,7 +17,10 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The transformer's blocks. Raises UserError where there are none."""
     blocks = tta.transformer_blocks(model)
     if not blocks:
-        raise UserError("the model has no list of transformer blocks, so prompts cannot be added.")
+        raise UserError(
+            "the model has no list of transformer blocks, so prompts cannot be added; use a vision "
+            "transformer."
+        )
     return blocks
 
 
@@ -53,7 +56,8 @@ class Prompted:
         self.tokens: Tensor = inputs[0]
         if self.tokens.dim() != 3:
             raise UserError(
-                f"prompts need tokens (B, N, d); the first block takes {tuple(self.tokens.shape)}."
+                f"prompts need tokens (B, N, d); the first block takes {tuple(self.tokens.shape)}; use a "
+                "vision transformer whose blocks take tokens."
             )
         if self.prompts is None:
             return inputs

@@ -52,7 +52,10 @@ class RDumb(ETA):
     paper = references.RDUMB
     Config = RDumbConfig
     restores = "all it learned, every reset_every batches"
-    deviations = "margins for the number of classes (official: ImageNet's); all norms where no batch norm is"
+    deviations = (
+        "margins depend on the number of classes (official_quirks: ImageNet's); without batch norm, all norm "
+        "layers are adapted (official code: none)"
+    )
 
     config: RDumbConfig
 

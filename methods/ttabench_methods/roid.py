@@ -88,10 +88,11 @@ class ROID(tta.NormAdapter[ROIDConfig]):
     imagenet_batch_size = 64
     scores = "the forward pass before the update, corrected by the prior"
     scores_frozen = "a forward pass after all updates, corrected by the prior"
-    restores = "what it learned, in part, after every step"
+    restores = "a part of what it learned, after every step"
     deviations = (
-        "the prior corrects probabilities, and a short batch is divided by its own size (official_quirks: it "
-        "corrects logits, and divides by the full size); views continue the border"
+        "the prior multiplies probabilities (official_quirks: logits); the loss of a short batch is divided "
+        "by its own size (official_quirks: by the full size); views repeat border pixels (official: reflect "
+        "them)"
     )
     view: View = staticmethod(mild_view)
 

@@ -10,8 +10,8 @@
 
 Loss: mean of E over the samples reliable at θ and again at θ + ε̂. Adapted: norm layers but the top ones
 (`nn.top_norms`: last stage, or last quarter of the blocks, and the final norm). Scored: the first forward
-pass, before the update. If the entropy of clean images is below e₀, as on CIFAR-10, batches end in a reset
-from the start; a warning and an alarm report this. Another alarm reports resets after most batches.
+pass, before the update. If the entropy of clean images is below e₀, as on CIFAR-10, the model is reset from
+the first batches on; a warning and an alarm report this. Another alarm reports resets after most batches.
 
 Deviations: a reset clears e_m and the optimiser; without a reliable sample there is no step; dropout stays
 off; the official learning rate grows with the batch size below 32 images, ours does not. As in the official
@@ -60,8 +60,9 @@ class SAR(tta.NormAdapter[SARConfig]):
     scores = "the first forward pass, before the update"
     restores = "all it learned, where the average entropy falls below reset_constant"
     deviations = (
-        "structural rule for the layers left out; a reset clears average and optimiser; no step without a "
-        "reliable sample; dropout and stochastic depth stay in eval mode"
+        "the layers that are not adapted are found by structure, a reset clears average and optimiser, and "
+        "there is no step without a reliable sample (official_quirks: layers by name, a reset clears "
+        "neither, steps by momentum); dropout and stochastic depth stay in eval mode"
     )
     entropy: Callable[[Tensor], Tensor] = staticmethod(tta.entropy)
 

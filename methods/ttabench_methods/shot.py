@@ -97,7 +97,7 @@ class SHOT(Method[SHOTConfig]):
     needs = Needs(gradient=True)
     Config = SHOTConfig
     batch_size = 64
-    scores_frozen = "a forward pass after all updates, offline with the statistics gathered while learning"
+    scores_frozen = "a forward pass after all updates; offline, with the updated running statistics"
     deviations = "online by default, as TTAB runs it; one learning rate for all layers; dropout is off"
 
     def setup(self, source: SourceData | None) -> None:

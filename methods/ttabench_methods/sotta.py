@@ -64,7 +64,10 @@ class SoTTA(tta.NormAdapter[SoTTAConfig]):
     batch_size = 64
     scores = "a forward pass in eval mode as an image arrives, before the update"
     scores_frozen = "a forward pass in eval mode after all updates"
-    deviations = "structural rule for the layers left out; one pass of a step moves the running statistics"
+    deviations = (
+        "the layers that are not adapted are found by structure (official_quirks: by name); one pass of a "
+        "step updates the running statistics (official_quirks: both)"
+    )
 
     entropy = staticmethod(tta.stabilised_entropy)
 

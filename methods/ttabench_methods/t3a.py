@@ -38,7 +38,7 @@ class T3AConfig:
     """
 
     filter_k: Count = 100
-    official_quirks: bool = False  # prototypes of length 1, first labels by the last layer
+    official_quirks: bool = False  # prototypes of length 1; the last layer predicts the labels of its weights
 
 
 def most_certain(labels: Tensor, entropies: Tensor, count: int) -> Tensor:
@@ -67,7 +67,8 @@ class T3A(Method[T3AConfig]):
     scores = "inner products with the prototypes, which include the batch"
     scores_frozen = "inner products with the prototypes of all batches"
     deviations = (
-        "none; official code (official_quirks): prototypes of length 1, first labels by the last layer"
+        "none (official_quirks, as in the official code: prototypes of length 1; the last layer predicts the "
+        "labels of its own weights)"
     )
 
     @torch.no_grad()

@@ -31,7 +31,7 @@ from ttabench_methods import references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TCAConfig:
-    """Defaults: official, CIFAR."""
+    """Defaults: the official ones for CIFAR."""
 
     filter_k: Count = 20  # supports per class: the features of least entropy
     steps: Count = 20  # steps of Adam for the map W
@@ -71,8 +71,8 @@ class TCA(Method[TCAConfig]):
     scores = "the only forward pass, its features mapped by the statistics of all batches up to this one"
     scores_frozen = "a forward pass, its features mapped by the statistics of all images"
     deviations = (
-        "supports are as many for every class (the official code takes their numbers from the test labels); "
-        "the online form is ours"
+        "every class has the same number of supports (the official code takes the numbers from the test "
+        "labels); the online form is ours"
     )
 
     def setup(self, source: SourceData | None) -> None:

@@ -51,7 +51,7 @@ Gaussian = tuple[float, Tensor, Tensor]  # features so far, mean (k,), covarianc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TTACConfig:
-    """Defaults: official, CIFAR-10. source_images: 0 = all, as in the paper."""
+    """Defaults: the official ones for CIFAR-10. source_images: 0 = all, as in the paper."""
 
     lr: NonNegative = 1e-3  # learning rate of SGD
     momentum: Momentum = 0.9  # momentum of SGD
@@ -107,10 +107,11 @@ class TTAC(Method[TTACConfig]):
     Config = TTACConfig
     family = "alignment"
     batch_size = 256
-    scores = "a second forward pass, after the update, with the statistics moved by it"
+    scores = "a second forward pass, after the update, with the updated running statistics"
     deviations = (
-        "without the queue; source classes are predicted ones; a large batch replaces the running Gaussian "
-        "(official_quirks: gets more weight); no class term if class covariances need too much memory"
+        "without the queue; source classes are predicted classes; a large batch replaces the running "
+        "Gaussian (official_quirks: it gets more weight); no class term if class covariances need too much "
+        "memory"
     )
 
     @classmethod
@@ -127,7 +128,7 @@ class TTAC(Method[TTACConfig]):
 
     def setup(self, source: SourceData | None) -> None:
         if source is None:
-            raise ValueError("TTAC needs Gaussians of source features: call prepare(source) with some")
+            raise ValueError("TTAC needs Gaussians of source features; pass source data to prepare(source)")
         cfg = self.config
         mean, covariance = source.gaussian(self.model, cfg.source_images)
         bias = covariance.max() / cfg.bias_divisor

@@ -13,7 +13,7 @@ from ttabench_methods.views import View
 
 __all__ = ["average_over_views"]
 
-# Images per forward pass over several views. On a CPU, larger activations cost more than fewer calls save.
+# Images per forward pass over several views. On a CPU, fewer calls save less than larger activations cost.
 IMAGES_PER_FORWARD = 512
 IMAGES_PER_FORWARD_CPU = 16
 

@@ -174,7 +174,7 @@ def test_source_images_are_asked_for_in_random_order() -> None:
 
     assert list(tta.source_batches(Given(), 5, 9)) == [((5, 9), {"shuffle": True})]  # type: ignore[arg-type]
     with pytest.raises(
-        UserError, match=r"^this method needs clean source images: call prepare\(source\) with some\.$"
+        UserError, match=r"^this method needs clean source images; pass source data to prepare\(source\)\.$"
     ):
         tta.source_batches(None, 5, 9)
 

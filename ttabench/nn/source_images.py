@@ -24,5 +24,5 @@ def channel_statistics(batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 def source_batches(source: SourceData | None, batch_size: int, limit: int) -> Iterator[Tensor]:
     """Batches of clean source images in random order. Raises UserError if `source` is None."""
     if source is None:
-        raise UserError("this method needs clean source images: call prepare(source) with some.")
+        raise UserError("this method needs clean source images; pass source data to prepare(source).")
     return source.batches(batch_size, limit, shuffle=True)
