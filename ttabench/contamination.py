@@ -10,7 +10,7 @@ from ttabench.protocol import parse_call
 
 
 class Mixture:
-    """Two stacks of images under one index: 0 … n−1 are the first, n … n+m−1 the second."""
+    """Two arrays of images with one index: 0 … n−1 are the test images, n … n+m−1 the foreign ones."""
 
     def __init__(self, images: NDArray[np.uint8], foreign: NDArray[np.uint8]) -> None:
         self._images = images
@@ -25,7 +25,7 @@ class Mixture:
 
 
 def foreign_images(contamination: str, like: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
-    """Foreign images: as many as make up a fraction ε of the stream together with len(`like`) own images.
+    """Foreign images: a fraction ε of a stream that has len(`like`) test images besides.
 
     ``noise(ε)`` is uniform noise; ``DATASET(ε)`` draws from that dataset's clean test images, which
     must have the size of `like`. Raises UserError.

@@ -27,8 +27,8 @@ def keep_freed_memory() -> bool:
 def give_back() -> None:
     """Let glibc give the memory that is free inside its heap back to the system; nothing elsewhere.
 
-    Small objects that live long come to lie between large ones that do not. Over a long time, the heap then
-    grows, although ever more of it is free.
+    Over a long time, small objects that live long lie between large objects that do not. Then the heap grows,
+    although more and more of it is free.
     """
     if sys.platform != "linux":
         return

@@ -329,7 +329,9 @@ class Method(ABC, Generic[C]):
     def reset(self) -> None:
         """Restore the state after :meth:`prepare` bitwise, including the optimiser; `counts` stay."""
         if "_prepared" not in self.__dict__:
-            raise RuntimeError(f"{type(self).__name__}.reset() before prepare()")
+            raise RuntimeError(
+                f"{type(self).__name__}.reset() was called before prepare(); call prepare() first"
+            )
         prepared = self._prepared
         prepared.restore(self)
         self._prepared = prepared

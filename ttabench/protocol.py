@@ -75,15 +75,26 @@ class Protocol:
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out is {self.held_out}; expected a share from 0 to below 1")
         if self.held_out and (self.contamination or self.reset == "episodic"):
-            raise ValueError("held_out cannot be combined with episodic reset or contamination")
+            raise ValueError(
+                "held_out cannot be combined with episodic reset or contamination; leave one of them out"
+            )
         if self.mode == "offline" and self.reset == "episodic":
-            raise ValueError("offline mode sees all images at once, so it cannot be episodic")
+            raise ValueError(
+                "offline mode sees all images at once, so it cannot be episodic; choose another reset"
+            )
         if self.mode == "offline" and self.reset_period:
-            raise ValueError("offline mode sees all images at once, so it is not reset during a stream")
+            raise ValueError(
+                "offline mode sees all images at once, so it is not reset during a stream; choose another "
+                "reset"
+            )
         if self.held_out and self.reset_period:
-            raise ValueError("held_out cannot be combined with a reset during the stream")
+            raise ValueError(
+                "held_out cannot be combined with a reset during the stream; leave one of them out"
+            )
         if self.mode == "online" and self.epochs:
-            raise ValueError("epochs belong to offline mode; online mode sees every image once")
+            raise ValueError(
+                "epochs belong to offline mode; online mode sees every image once: leave epochs out"
+            )
         self._check_stream()
         self._check_pace()
 
@@ -97,9 +108,11 @@ class Protocol:
                 f"stream {spec.kind} is one sequence; expected reset continual, every(N) or episodic"
             )
         if self.held_out:
-            raise ValueError("held_out cannot be combined with a stream, which has no last part")
+            raise ValueError(
+                "held_out cannot be combined with a stream, which has no last part; leave one of them out"
+            )
         if spec.kind == "ccc" and self.contamination:
-            raise ValueError("contamination cannot be combined with a ccc stream")
+            raise ValueError("contamination cannot be combined with a ccc stream; leave one of them out")
 
     def _check_pace(self) -> None:
         if not 0 <= self.pace <= LARGEST:
@@ -111,7 +124,9 @@ class Protocol:
         if self.pace_ratio != 1 and not self.pace:
             raise ValueError("pace_ratio belongs to a pace; expected a pace above 0")
         if self.pace and self.held_out:
-            raise ValueError("pace cannot be combined with held_out, which scores a frozen method")
+            raise ValueError(
+                "pace cannot be combined with held_out, which scores a frozen method; leave one of them out"
+            )
 
     @property
     def frozen(self) -> bool:
@@ -145,7 +160,9 @@ class Protocol:
     def from_json(cls, data: dict[str, Any]) -> Protocol:
         known = {f.name for f in fields(cls)}
         if extra := set(data) - known:
-            raise ValueError(f"protocol has fields this version does not know: {', '.join(sorted(extra))}")
+            raise ValueError(
+                f"protocol has fields this version does not know: {', '.join(sorted(extra))}; update ttabench"
+            )
         return cls(**data)
 
     def caption(self) -> str:
@@ -239,7 +256,7 @@ def _arguments(text: str, whole: str, first: str) -> dict[str, str]:
                 raise ValueError(f"stream is {whole!r}; expected {STREAM_FORMS}")
             name, value = first, part
         if name.strip() in arguments:
-            raise ValueError(f"stream is {whole!r}: '{name.strip()}' is given twice")
+            raise ValueError(f"stream is {whole!r}: '{name.strip()}' is given twice; give it once")
         arguments[name.strip()] = value.strip()
     return arguments
 

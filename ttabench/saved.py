@@ -42,7 +42,7 @@ class Saved:
         marked = {id(mark): _kept(owner, name) for name, mark in self._marks.items()}
         twin, self._twin = self._twin, None
         if twin is None or not twin.restored(marked):
-            twin = None  # its memory is free before the copy is made
+            twin = None  # frees its memory before the next copy is made
             twin = _Twin(self._attributes, marked)
         kept = {name: _kept(owner, name) for name in self._marks if name}
         vars(owner).clear()
@@ -71,7 +71,7 @@ class _NotInPlace(Exception):
 
 
 class _Facts(NamedTuple):
-    """What must be as it was before a tensor's memory is written to."""
+    """Properties of a tensor that must be unchanged before its memory is written to."""
 
     kind: type
     shape: torch.Size
@@ -101,7 +101,8 @@ class _Twin:
     def __init__(self, saved: dict[str, Any], marked: Memo) -> None:
         copies: Memo = dict(marked)
         self.live: dict[str, Any] = copy.deepcopy(saved, copies)
-        self._marked = {key: id(thing) for key, thing in marked.items()}  # a reference would be a circle
+        # Ids, since references would be circular.
+        self._marked = {key: id(thing) for key, thing in marked.items()}
         self._known: Memo = {}  # id of a saved object → the live one, which is the same after each restore
         self._objects: list[tuple[Any, type]] = []
         self._factories: list[tuple[Any, Any]] = []  # of each defaultdict
@@ -118,7 +119,7 @@ class _Twin:
 
     @torch.no_grad()
     def restored(self, marked: Memo) -> bool:
-        """Write the saved values into the live objects; False, and nothing is done, if that is impossible."""
+        """Write the saved values into the live objects; False, without a change, if that is impossible."""
         same_owner = self._marked == {key: id(thing) for key, thing in marked.items()}
         if not (self._in_place and same_owner and self._writable()):
             return False
@@ -153,7 +154,7 @@ class _Twin:
 
 
 class _Pairing:
-    """Finds for every saved object the live one that was copied from it, and notes what it gets."""
+    """Finds for every saved object the live one that was copied from it, and notes the values it gets."""
 
     def __init__(self, twin: _Twin, copies: Memo) -> None:
         self.twin = twin
@@ -175,7 +176,7 @@ class _Pairing:
                 items, values = [], set(now)
             else:
                 self.twin._objects.append((now, kind))
-                # An optimiser makes its hooks anew, and the copies do not know them.
+                # An optimiser makes new hooks for itself; `copies` does not have them.
                 items = [(k, v) for k, v in vars(before).items() if self.live(v) is vars(now)[k]]
                 values = dict(vars(now))
             copied = tuple((key, value) for key, value in items if not self.stays(value))
@@ -192,7 +193,7 @@ class _Pairing:
         if type(now) is not kind:
             return False
         if kind in (tuple, frozenset):
-            parts = [self.stays(part) for part in saved]  # of each, so that all of them are noted
+            parts = [self.stays(part) for part in saved]  # a list, so that every part is visited
             unchanged = all(parts)
         elif kind is MethodType:
             unchanged = self.stays(saved.__self__)

@@ -32,8 +32,8 @@ Memo = dict[tuple[Any, ...], tuple[Tensor, Any]]  # request → features of PROB
 class SourceProvider(ABC):
     """Implements :class:`ttabench.method.SourceData`: serves what `needs` declare and records each request.
 
-    Each summary is computed once per classifier and settings for all providers that share a `memo`, where a
-    classifier is identified by its features of a few images, or that share a folder `cache`.
+    Each summary is computed once per classifier and request for all providers that share a `memo` or a folder
+    `cache`. In a `memo`, the features of a few images identify a classifier.
 
     served  request → the number of images that it was computed from.
     """
@@ -53,7 +53,7 @@ class SourceProvider(ABC):
 
     @abstractmethod
     def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
-        """These images in batches (b, 3, H, W), in a fixed order unless shuffled."""
+        """The images of a request in batches (b, 3, H, W), in a fixed order unless shuffled."""
 
     def batches(self, batch_size: int, limit: int = 0, shuffle: bool = False) -> Iterator[Tensor]:
         self._serve("images", "images", limit)
@@ -115,7 +115,8 @@ class SourceProvider(ABC):
     def _serve(self, kind: str, what: str, limit: int) -> None:
         if SOURCE_DATA.index(kind) > SOURCE_DATA.index(self._declared):
             raise PermissionError(
-                f"the method requested source {kind} ({what}), but its Needs do not declare them"
+                f"the method requested source {kind} ({what}), but its Needs do not declare them; "
+                f"set Needs(source_data={kind!r})"
             )
         self.served[what] = max(self.served.get(what, 0), self._count(limit))
 
@@ -194,7 +195,7 @@ class SourceTensors(SourceProvider):
                     "normalisation of the network with mean= and std=."
                 )
         if not sum(map(len, parts)):
-            raise UserError("source holds no images.")
+            raise UserError("source holds no images; pass at least one batch.")
         return torch.cat([part.float() for part in parts])
 
     def _count(self, limit: int) -> int:

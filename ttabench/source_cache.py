@@ -54,7 +54,7 @@ class SourceCache:
     ) -> Any:
         """The summary: tensors, or tuples and dictionaries of them. `compute` makes it if it is not stored.
 
-        probe   features of some images, which tell classifiers apart whose weights are the same.
+        probe   features of some images: they distinguish classifiers that have the same weights.
         """
         if not self._budget:
             return compute()
@@ -112,7 +112,7 @@ class SourceCache:
 
     @contextmanager
     def _turn(self, file: Path) -> Iterator[None]:
-        """Wait until no other worker is at this file. Where files cannot be locked, both compute the same."""
+        """Wait until no other worker uses this file. If files cannot be locked, both compute the summary."""
         lock = file.with_suffix(".lock")
         try:
             import fcntl
@@ -130,7 +130,7 @@ class SourceCache:
 
 
 def _budget() -> float:
-    """Bytes."""
+    """The largest size of the folder in bytes, from ``$TTABENCH_SOURCE_GB``."""
     text = os.environ.get("TTABENCH_SOURCE_GB", str(BUDGET_GB))
     try:
         return max(0.0, float(text)) * 1e9
@@ -171,7 +171,7 @@ def _arithmetic(device: str) -> list[Any]:
 
 
 def contiguous(value: Any) -> Any:
-    """The same summary with tensors as a file holds them, since some sums depend on strides."""
+    """The summary with contiguous tensors, as read from a file, since some sums depend on strides."""
     tensors: list[Tensor] = []
     structure = _pack(value, tensors)
     return _unpack(structure, [tensor.contiguous() for tensor in tensors])

@@ -109,7 +109,7 @@ class Worker:
 
         def report(seen: int, scored: int, right: int) -> None:
             nonlocal streamed
-            streamed = max(streamed, seen) if scored else streamed  # with foreign images; no second epochs
+            streamed = max(streamed, seen) if scored else streamed  # foreign images count, further epochs not
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
         collected = Collected()
@@ -203,7 +203,7 @@ class Worker:
     def dear_scores(
         self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]
     ) -> dict[str, float | None]:
-        """The scores of `unlabelled.DEAR`, of a method that has adapted; None for one that cannot be had."""
+        """The scores of `unlabelled.DEAR`, after the adaptation; None for one that cannot be computed."""
         self.tell(cell, "computing label-free scores")
         data, protocol = self.dataset(cell.dataset), cell.protocol
         settings = protocol.batch_size, self.device, protocol.precision
@@ -214,7 +214,7 @@ class Worker:
         }
         try:
             source = self.state.keep("labelled source", cell.dataset, lambda: some_of(data.train()), limit=2)
-        except UserError:  # ImageNet may be here without its training images
+        except UserError:  # ImageNet's training images may be missing
             return scores
         return {**scores, "source_accuracy": source_accuracy(method, source, *settings)}
 
@@ -277,7 +277,8 @@ class Worker:
         loaded = resolve_model(cell.arch, self.dataset(cell.dataset)).recall(cell.checkpoint)
         if loaded is None:
             raise UnusableModel(
-                f"the cache no longer has the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset}"
+                f"the cache no longer has the weights {cell.checkpoint[:12]} of {cell.arch} on "
+                f"{cell.dataset}; run the sweep again"
             )
         loaded.classifier.to(self.device).eval()
         return loaded
@@ -297,7 +298,9 @@ class Worker:
 def check_unchanged(dataset: Dataset, cell: Cell) -> None:
     """Raise UnusableModel if the images are not those of the cell."""
     if (now := dataset.fingerprint()) != cell.fingerprint:
-        raise UnusableModel(f"the data of {cell.dataset} changed during the sweep (now {now[:12]})")
+        raise UnusableModel(
+            f"the data of {cell.dataset} changed during the sweep (now {now[:12]}); run the sweep again"
+        )
 
 
 def of_classes(data: Dataset) -> str:

@@ -280,10 +280,10 @@ def test_settings_tell_range_meaning_and_where_they_are_from(
     assert "has no settings" in ttabench("list", "settings", "source").out
     rows = {s["name"]: s["meaning"] for s in _facts.method("quantile")["settings"]}
     assert rows["minibatch"] == "images per update; chosen (paper: 128 to 512, for 10,000 images)"
-    assert rows["start"].endswith("where that has the lower quantile loss; the paper: identity")
+    assert rows["start"].endswith("whichever has the lower quantile loss; the paper: identity")
     rows |= {s["name"]: s["meaning"] for s in _facts.method("lame")["settings"]}
     assert rows["affinity"].endswith('"linear": φ(x_i)·φ(x_j). d_ij = ‖φ(x_i) − φ(x_j)‖')  # over three lines
-    assert rows["bank"].startswith("The bank. Its mean is re-based with every update (step)")
+    assert rows["bank"].startswith("When the mean of the bank is re-based. step: with every update.")
 
 
 def test_every_setting_of_every_method_has_a_meaning() -> None:

@@ -545,13 +545,18 @@ def test_a_long_traceback_keeps_its_end(setting: Setting, monkeypatch: pytest.Mo
 def test_data_that_change_during_a_sweep_fail_the_cell(setting: Setting) -> None:
     setting.data.hash = "abcdef" * 10
     (result,) = setting.run(CELL)
-    assert result.reason == "the data of pixels changed during the sweep (now abcdefabcdef)"
+    assert (
+        result.reason == "the data of pixels changed during the sweep (now abcdefabcdef); run the sweep again"
+    )
 
 
 def test_weights_that_are_gone_fail_the_cell(setting: Setting) -> None:
     setting.loaded = None
     (result,) = setting.run(CELL)
-    assert result.reason == "the cache no longer has the weights cccccccccccc of reads on pixels"
+    assert (
+        result.reason
+        == "the cache no longer has the weights cccccccccccc of reads on pixels; run the sweep again"
+    )
 
 
 # ---- long streams
@@ -646,4 +651,6 @@ def test_data_that_change_while_a_stream_runs_fail_the_cell(
 
     monkeypatch.setattr(Toy, "adapt", adapt)
     (result,) = setting.run(streamed)
-    assert result.reason == "the data of pixels changed during the sweep (now 000000000000)"
+    assert (
+        result.reason == "the data of pixels changed during the sweep (now 000000000000); run the sweep again"
+    )

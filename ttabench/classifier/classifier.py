@@ -60,7 +60,9 @@ class Classifier(nn.Module):
         self.norm_order = tuple(f"net.{name}" for name in norm_order)
         linear = net.get_submodule(last)
         if not isinstance(linear, nn.Linear):
-            raise UserError(f"layer '{last}' is a {type(linear).__name__}; expected the last nn.Linear.")
+            raise UserError(
+                f"layer '{last}' is a {type(linear).__name__}; expected the name of the last nn.Linear."
+            )
         self.normalize.to(linear.weight.device)
 
     @classmethod

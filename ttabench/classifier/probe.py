@@ -113,7 +113,7 @@ def _has_room(net: nn.Module, x: Tensor, blocks: list[nn.Module], classes: int, 
 
     def add_prompts(_block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         tokens: Tensor = inputs[0]
-        prompts = tokens[0, -PROMPTS:].flip(1)  # values as tokens have them, but no token of the image
+        prompts = tokens[0, -PROMPTS:].flip(1)  # typical values of tokens, but no token of this image
         places = (classes, tokens.shape[1] // 2)
         rows = [torch.cat([row[:i], prompts, row[i:]]) for row, i in zip(tokens, places, strict=True)]
         return torch.stack(rows), *inputs[1:]

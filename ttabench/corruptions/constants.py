@@ -116,7 +116,7 @@ FROST: Table[Blend] = {
     64: (Blend(1, 0.3), Blend(0.9, 0.4), Blend(0.8, 0.45), Blend(0.75, 0.5), Blend(0.7, 0.55)),
 }
 FROST_SCALE = {32: 0.2, 64: 0.3}
-"""The pictures of frost are shrunk by this factor before they are cropped."""
+"""The pictures of frost are resized by this factor before they are cropped."""
 
 FOG: Table[Fog] = {
     32: (Fog(0.2, 3), Fog(0.5, 3), Fog(0.75, 2.5), Fog(1, 2), Fog(1.5, 1.75)),

@@ -15,7 +15,7 @@ from ttabench.corruptions.names import BAR_CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRU
 from ttabench.errors import UserError, unknown
 
 BLOCK = 32
-"""Images per stream of random numbers. The pixels depend on it, and on the order of the names."""
+"""Images that share a stream of random numbers. The pixels depend on it, and on the order of the names."""
 
 
 def corrupt(
@@ -95,7 +95,7 @@ def _check_images(images: Images, name: str) -> None:
     if images.shape[1] != images.shape[2] or images.shape[1] not in IMAGE_SIZES:
         raise UserError(
             f"images are {images.shape[2]}×{images.shape[1]} pixels; corruptions have constants for "
-            "32×32 and 64×64: resize first."
+            "32×32 and 64×64; resize the images first."
         )
     if name in BAR_CORRUPTIONS and images.shape[1] != 32:
         raise UserError(

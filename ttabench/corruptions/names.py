@@ -1,4 +1,4 @@
-"""The names of the corruptions, in the order every table of the field uses. Imports nothing heavy."""
+"""The names of the corruptions, in the order of the tables in papers. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BAR_CORRUPTIONS: tuple[str, ...] = (
 KNOWN_CORRUPTIONS: tuple[str, ...] = ALL_CORRUPTIONS + BAR_CORRUPTIONS
 
 NATURAL = "natural"
-"""In place of a corruption where the images are photographs or drawings from elsewhere."""
+"""The corruption of datasets whose images are photographs or drawings from another source."""
 
 SEVERITIES: tuple[int, ...] = (1, 2, 3, 4, 5)
 
@@ -54,4 +54,4 @@ IMAGE_SIZES: tuple[int, ...] = (32, 64)
 """Image sides, in pixels, with published constants (CIFAR-10-C, Tiny-ImageNet-C)."""
 
 VERSION = "1"
-"""Raised whenever the pixels of any corruption change; part of every dataset's fingerprint."""
+"""Increased whenever the pixels of any corruption change; part of every dataset's fingerprint."""

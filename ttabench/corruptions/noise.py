@@ -84,7 +84,7 @@ def shot_noise_of_counts(counts: NDArray[np.int64], size: int, severity: int) ->
 
 def shot_noise_law(rate: float) -> NDArray[np.float64]:
     """(256, 256): probability of each resulting grey level given each original one."""
-    tail = int(rate + 12 * np.sqrt(rate) + 30)  # beyond it less than 1e-30 is left
+    tail = int(rate + 12 * np.sqrt(rate) + 30)  # larger counts have a probability below 1e-30
     counts = np.arange(tail + 1)
     level = _level_of_count(rate, tail)
     mean = (UNIT * rate)[:, None]

@@ -1,4 +1,4 @@
-"""What the harness asks of a dataset: clean images, their corrupted versions, and a fingerprint."""
+"""The interface of a dataset: clean images, their corrupted versions, and a fingerprint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class Labelled:
                 "expected (N, H, W, 3) and uint8."
             )
         if self.labels.shape != self.images.shape[:1]:
-            raise UserError(f"{len(self.images)} images but labels of shape {self.labels.shape}.")
+            raise UserError(
+                f"{len(self.images)} images but labels of shape {self.labels.shape}; expected one label per "
+                "image."
+            )
 
     def __len__(self) -> int:
         return len(self.images)

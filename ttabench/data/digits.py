@@ -18,7 +18,7 @@ SEED = 0
 TEST_PER_CLASS = 60
 DIGIT = 24  # width and height of a digit in pixels
 DARKEST, BRIGHTEST = 0.05, 0.95
-SPLIT_VERSION = "2"  # raised whenever the images or the split change
+SPLIT_VERSION = "2"  # increased whenever the images or the split change
 
 
 class Digits(Dataset):

@@ -1,4 +1,4 @@
-"""What all datasets made of files share: a fingerprint that notices when a file changes."""
+"""What all datasets made of files share: a fingerprint that changes when a file changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OnDisk(Dataset):
 
     kind      "published" or "local"; part of the fingerprint. Published and own datasets therefore never
               have the same fingerprint, even where their bytes are equal.
-    version   part of the fingerprint; raised whenever the same bytes are read as other pixels or labels.
+    version   part of the fingerprint; increased whenever the same bytes are read as other pixels or labels.
     """
 
     kind: ClassVar[str]
@@ -50,7 +50,7 @@ class OnDisk(Dataset):
             try:
                 hashes[name] = self._known_folder_hash(name) if path.is_dir() else file_sha256(path)
             except OSError as problem:
-                raise UserError(f"{path} can no longer be read ({problem.strerror}).") from None
+                raise UserError(f"{path} can no longer be read ({problem.strerror}); put it back.") from None
         return combine({f"{self.kind} {self.version}": combine(hashes)})
 
     def folder_hash(self, name: str) -> str:

@@ -69,7 +69,10 @@ class AdaptiveBatchNorm(_BatchNorm):
         self.statistics, self.mix, self.prior, self.track = statistics, weight, prior, track
         if track or prior or weight < 1:
             if layer.running_mean is None or layer.running_var is None:
-                raise UserError(f"a {self.replaces} layer of the model has no stored statistics to mix with.")
+                raise UserError(
+                    f"a {self.replaces} layer of the model has no stored statistics to mix with; "
+                    "use the statistics of the batch alone, or another model."
+                )
             self.running_mean, self.running_var = layer.running_mean.clone(), layer.running_var.clone()
         self.after, self.gradient = after, gradient
         self.training = layer.training

@@ -24,7 +24,9 @@ def norm_affine(model: nn.Module, norms: str = "all", skip: Collection[str] = ()
     }
     if not affine:
         kind = "" if norms == "all" else f"{norms} "
-        raise UserError(f"the model has no {kind}norm layer with a weight or bias to adapt.")
+        raise UserError(
+            f"the model has no {kind}norm layer with a weight or bias to adapt; choose another model."
+        )
     for parameter in affine.values():
         parameter.requires_grad_(True)
     return affine

@@ -25,7 +25,7 @@ from ttabench.streams.path import Path as StreamPath
 from ttabench.streams.score import SourceAccuracy
 
 FOLDER = "streams"
-"""Of a results folder: saved states (``CELL.npz``), and the paths of ccc streams (``ccc-….json``)."""
+"""In a results folder: saved states (``CELL.npz``) and paths of ccc streams (``ccc-….json``)."""
 
 
 def stream_of(
@@ -45,7 +45,7 @@ def stream_of(
 
 
 def baseline_of(name: str, checkpoint: str) -> str:
-    """What a cell names as its baseline, from the name of the network and the SHA-256 of its weights."""
+    """The baseline, as a cell names it: the name of the network and the SHA-256 of its weights."""
     return f"{name}@{checkpoint}"
 
 
@@ -53,7 +53,10 @@ def _network(baseline: str, dataset: Dataset) -> torch.nn.Module:
     name, _, checkpoint = baseline.rpartition("@")
     loaded = resolve_model(name, dataset).recall(checkpoint)
     if loaded is None:
-        raise UnusableModel(f"the cache no longer has the weights {checkpoint[:12]} of {name}, the baseline")
+        raise UnusableModel(
+            f"the cache no longer has the weights {checkpoint[:12]} of {name}, the baseline; "
+            "run the sweep again"
+        )
     return loaded.classifier
 
 
@@ -100,7 +103,7 @@ def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, resul
 
 
 def path_key(cell: Cell) -> str:
-    """16 hex digits: what the accuracies along a path depend on, which is not the method or the seed."""
+    """A hash (16 hex digits) of what accuracies along a path depend on: neither the method nor the seed."""
     modules = current_modules("source", cell.dataset, cell.corruption, cell.arch)
     network = cell.baseline or baseline_of(cell.arch, cell.checkpoint)
     facts = [network, cell.fingerprint, cell.protocol.spec.accuracy, combined(modules)]

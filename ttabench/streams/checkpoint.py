@@ -1,4 +1,4 @@
-"""The state of a long stream on disk: where it is, what was scored, the method, and all random generators."""
+"""The state of a long stream on disk: its position and scores, the method, and all random generators."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from ttabench.streams import method_state
 from ttabench.streams.method_state import NotStorable
 
 SECONDS = 30.0
-"""Between two saved states, at least; twice as much, at most, where saving takes more than a tenth of it."""
+"""Least time between two saved states; up to twice as long if saving takes more than a tenth of it."""
 
 
 @dataclass
 class Progress:
-    """What is known of a stream so far.
+    """The results of a stream so far.
 
     number, position   the next batch, and its first image.
     correct, confidence   (scored,) in stream order; `done` of them are filled.
-    predicted, labels  (C,) how often each class was predicted, and was there.
-    seconds, worked    so far, by the wall clock and by :func:`ttabench.cost.clock`.
+    predicted, labels  (C,) how often each class was predicted, and was the label.
+    seconds, worked    time so far, by the wall clock and by :func:`ttabench.cost.clock`.
     """
 
     correct: NDArray[np.bool_]
@@ -69,7 +69,7 @@ class Checkpoint:
     """A file that holds the state of one cell's stream.
 
     file      ``….npz``: arrays, and JSON data in one of them. It is replaced as a whole.
-    identity  what has to be the same for a state to be used: cell, code, versions, device, threads.
+    identity  a state is used only if this is the same: cell, code, versions, device, threads.
     beside    further objects whose values belong to the state, by name.
     seconds   see :data:`SECONDS`; 0 = after every batch.
     """
@@ -84,11 +84,11 @@ class Checkpoint:
     _checked: bool = field(default=False, init=False)
 
     def due(self) -> bool:
-        """Whether the last time is long enough ago."""
+        """Whether it is time to save again."""
         return self._usable and time.monotonic() - self._last >= max(self.seconds, self._pause)
 
     def try_to_save(self, method: Method[Any], progress: Progress, device: str) -> None:
-        """Save the state. A method whose state cannot be stored is reported and runs on without."""
+        """Save the state. If that is impossible, a warning reports it, and the stream goes on."""
         started = time.monotonic()
         try:
             if not self._checked:
@@ -173,5 +173,5 @@ class Checkpoint:
         return True
 
     def remove(self) -> None:
-        """The stream is at its end."""
+        """Delete the file, at the end of the stream."""
         self.file.unlink(missing_ok=True)

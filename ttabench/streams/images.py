@@ -43,7 +43,7 @@ class LongStream(ABC):
 class Parts(LongStream):
     """Test sets one after the other, each in an order of its own.
 
-    load    the images of part 0, 1 …; the current part alone is kept.
+    load    the images of part 0, 1 …; only the current part is kept.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Parts(LongStream):
 
     def _part(self, number: int) -> Order:
         if self._current is None or self._current[0] != number:
-            self._current = None  # the previous part is let go before the next is read
+            self._current = None  # frees the previous part before the next is read
             seed = part_seed(self._seed, number)
             self._current = number, put_in_order(self._load(number), self._protocol, seed)
         return self._current[1]

@@ -3,8 +3,8 @@
 Everything reachable from the attributes of a method is walked: modules, optimisers, tensors, containers,
 random generators. Code (functions, classes) is not stored, since the prepared method has it. Values go back
 *into* the objects of the prepared method wherever it has one of the same kind at the same place, so that
-an optimiser still holds the parameters of the model. No pickle is written or read. Of the classes named in a
-state, only those of the method's own package and of ttabench are ever made, and without calling their code.
+an optimiser still holds the parameters of the model. No pickle is written or read. A state can create objects
+only of classes of the method's own package and of ttabench, and this calls none of their code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-SKIPPED = ("_prepared",)  # what `Method.reset` goes back to; preparing makes it again
+SKIPPED = ("_prepared",)  # the state that `Method.reset` restores; `prepare` makes it again
 CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.dtype, torch.device,
         torch.memory_format, _lru_cache_wrapper, weakref.ref)  # fmt: skip
 DICTS: dict[str, type] = {c.__name__: c for c in (dict, OrderedDict, defaultdict, Counter)}
@@ -179,7 +179,7 @@ class _Encoder:
         return {"kind": type(thing).__name__, "keys": keys, "values": values}
 
     def _code(self, thing: Any, path: str) -> Node:
-        """A function is not stored, but what it closes over is."""
+        """A function is not stored, only the variables that it captures."""
         node = {"kind": "code", "name": getattr(thing, "__qualname__", type(thing).__name__)}
         if isinstance(thing, MethodType):
             owner = thing.__self__
@@ -209,7 +209,7 @@ class _Encoder:
         if array.dtype.hasobject:
             raise NotStorable(f"{path} is an array of objects")
         name = f"a{len(self.arrays)}"
-        self.arrays[name] = np.array(array)  # a copy: the state goes on
+        self.arrays[name] = np.array(array)  # a copy, since the method goes on
         return name
 
 
@@ -335,7 +335,7 @@ class _Decoder:
         current = dict(dictionary)
         current_values = list(current.values())
         only_hooks = all(isinstance(value, dict) and value.get("kind") == "code" for value in node["values"])
-        if only_hooks and len(current_values) == len(node["values"]):  # hooks: their keys count registrations
+        if only_hooks and len(current_values) == len(node["values"]):  # the keys of hooks count registrations
             for value, current_value in zip(node["values"], current_values, strict=True):
                 self.decode(value, current_value, path)
             return dictionary

@@ -3,9 +3,10 @@
 Press, Schneider, Kümmerer, Bethge, "RDumb: A simple approach that questions our progress in continual
 test-time adaptation", NeurIPS 2023. There, the path minimises the distance to the target over precomputed
 accuracies of a ResNet-50 on a grid of 21 × 21 severities for each pair. Here, the accuracies are those of
-the cell's baseline, its own source classifier if none is named, computed only where the path goes: from
-corruption a alone, one severity is changed by 0.25 at a time, a downwards or b upwards, whichever leaves the
-accuracy nearer to the target, until b is alone. Then b meets the next corruption.
+the cell's baseline (its own source classifier if none is named), computed only for the next steps of the
+path. The path starts with corruption a alone. Each step changes one severity by 0.25: that of a decreases, or
+that of b increases, whichever leaves the accuracy nearer to the target. When b is alone, b and the next
+corruption follow in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ttabench.streams.images import Point
 LAST = 20
 """Severity 5, in steps."""
 BOUND = 10.0
-"""Percentage points by which a corruption alone may miss the target; others are left out."""
+"""Percentage points: corruptions that alone miss the target by more are left out."""
 
 Measure = Callable[[Point], float]
 """The baseline's accuracy, in percent, at a point."""
@@ -86,8 +87,9 @@ class Path:
                 reached = ", ".join(f"{name} {self._alone[name][1]:.0f} %" for name in self._names)
                 self._usable = ()
                 raise UnusableModel(
-                    f"a ccc stream of {self._target:g} % needs two corruptions that bring this classifier "
-                    f"there; nearest are {reached}; choose another accuracy, as in ccc(60)"
+                    f"a ccc stream of {self._target:g} % needs two corruptions that alone bring this "
+                    f"classifier near this accuracy; the nearest are {reached}; choose another accuracy, "
+                    "e.g. ccc(60)"
                 )
         return self._usable
 

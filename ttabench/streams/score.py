@@ -1,4 +1,4 @@
-"""Scoring of long streams, batch by batch. As in `ttabench.scoring`, labels go no further than this."""
+"""Scoring of long streams, batch by batch. As in `ttabench.scoring`, no other code sees labels."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def evaluate_stream(
 ) -> Evaluation:
     """Run a prepared method over a long stream and score it; from the last saved state if there is one.
 
-    All batches have the batch size of the protocol, but the last: a batch at a change has images of both
-    corruptions. Memory does not grow during the stream.
+    All batches except the last have the batch size of the protocol: at a change of corruption, a batch has
+    images of both corruptions. Memory does not grow during the stream.
 
     collected, meter   see `ttabench.unlabelled` and `ttabench.cost`; they are part of the saved state.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 MOST = 100
 """Windows of a stream, at most."""
 LEAST = 100
-"""Images of a window, at least: in fewer, chance decides."""
+"""Images of a window, at least: with fewer, its accuracy would be too noisy."""
 
 
 def window_length(scored: int) -> int:

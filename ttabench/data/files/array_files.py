@@ -53,11 +53,17 @@ def open_npz(path: Path) -> Labelled:
     try:
         file = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(file, np.lib.npyio.NpzFile):
-            raise UserError(f"{path} is a single array; expected an .npz with 'images' and 'labels'.")
+            raise UserError(
+                f"{path} is a single array; expected an .npz with 'images' and 'labels': "
+                "numpy.savez(path, images=…, labels=…)."
+            )
         with file:
             if missing := {"images", "labels"} - set(file.files):
                 names = ", ".join(file.files) or "nothing"
-                raise UserError(f"{path} has no {' and no '.join(sorted(missing))}; it holds {names}.")
+                raise UserError(
+                    f"{path} has no {' and no '.join(sorted(missing))}; it holds {names}. Save it again with "
+                    "numpy.savez(path, images=…, labels=…)."
+                )
             _check_unpacked_size(path)
             labels = _member(path, file, "labels")
             images = _map_member(path, "images.npy")
@@ -85,7 +91,7 @@ def check_images_and_labels(path: Path, images: NDArray[Any], labels: NDArray[An
     if images.ndim == 4 and images.shape[-1] != 3 and images.shape[1] == 3:
         raise UserError(f"{path}: images have shape {images.shape}; use .transpose(0, 2, 3, 1) for N×H×W×3.")
     if not images.size:
-        raise UserError(f"{path} holds no images.")
+        raise UserError(f"{path} holds no images; expected at least one.")
     return Labelled(images, check_labels(path, labels, len(images)))
 
 
@@ -99,7 +105,9 @@ def check_labels(path: Path, labels: NDArray[Any], count: int) -> NDArray[np.int
             f"({count},)."
         )
     if len(labels) and int(labels.min()) < 0:
-        raise UserError(f"{path}: the smallest label is {labels.min()}; classes count from 0.")
+        raise UserError(
+            f"{path}: the smallest label is {labels.min()}; classes count from 0: number them 0 … C−1."
+        )
     if len(labels) and int(labels.max()) >= MAX_CLASSES:
         raise UserError(
             f"{path}: the largest label is {labels.max()}; labels are class indices 0 … C−1, and C may be "
@@ -117,7 +125,9 @@ def _map_array(path: Path) -> NDArray[Any]:
             if not is_zip and _header(file)[2].hasobject:
                 raise _holds_objects(path, "it")
         if is_zip:
-            raise UserError(f"{path} is an .npz archive under the name of an .npy file.")
+            raise UserError(
+                f"{path} is an .npz archive, but its name ends in .npy; save one array in it with numpy.save."
+            )
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except OSError as problem:
         raise UserError(f"{path} cannot be read ({problem.strerror or problem}).") from None
@@ -146,7 +156,7 @@ def _check_unpacked_size(path: Path) -> None:
             if info.file_size > max(RATIO_COUNTS_FROM, MAX_NPZ_RATIO * info.compress_size):
                 raise UserError(
                     f"{path} was refused: {info.filename} would unpack from {info.compress_size:,} to "
-                    f"{info.file_size:,} bytes."
+                    f"{info.file_size:,} bytes; save it again with numpy.savez, which does not compress."
                 )
 
 

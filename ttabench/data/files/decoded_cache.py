@@ -19,13 +19,13 @@ from ttabench.files import replace_file, replacing
 
 BUDGET_GB = 32.0
 DECODER_VERSION = 2
-"""Raised whenever the same files are decoded into other pixels."""
+"""Increased whenever the same files are decoded into other pixels."""
 
 
 def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
     """The images as a read-only memory map (n, size, size, 3) uint8, kept in the cache.
 
-    key   the hash of the files' content: other content must come with another key.
+    key   the hash of the files' content; other content must have another key.
 
     The cache holds at most ``$TTABENCH_DECODED_GB`` (32 GB unless set); the least recently used arrays are
     deleted first. A cached array that was changed on disk is made again.

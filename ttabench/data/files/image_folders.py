@@ -32,8 +32,8 @@ def image_files(folder: Path) -> list[Path]:
 def labelled_files(folder: Path, classes: Sequence[str], subfolder: str = "") -> tuple[list[Path], list[int]]:
     """The images of ``<folder>/<class>/[subfolder]``, class by class, and the class index of each.
 
-    Raises UserError where a class folder holds no image: it would shift the index of every later class
-    against a copy of the data without that folder.
+    Raises UserError where a class folder has no image: in a copy of the data without this empty folder, every
+    later class would have another index.
     """
     files: list[Path] = []
     labels: list[int] = []

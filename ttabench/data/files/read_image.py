@@ -79,7 +79,7 @@ def _opened(path: Path) -> Iterator[Image]:
     except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning):
         raise _too_large(path, "too many") from None
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error) as problem:
-        # Of a file that is no image, Pillow repeats the path.
+        # For a file that is no image, Pillow's message only repeats the path.
         reason = "" if isinstance(problem, PIL.UnidentifiedImageError) else f" ({problem})"
         raise UserError(f"{path} cannot be decoded{reason}; replace the file, or delete it.") from None
 
@@ -105,7 +105,7 @@ def _rgb(path: Path, image: Image) -> Image:
 def _check_size(path: Path, image: Image, size: int) -> None:
     if image.size != (size, size):
         width, height = image.size
-        raise UserError(f"{path} is {width}×{height} pixels; expected {size}×{size}.")
+        raise UserError(f"{path} is {width}×{height} pixels; expected {size}×{size}: resize it.")
 
 
 def _resize_and_crop(image: Image, size: int) -> Image:

@@ -46,7 +46,7 @@ class OwnArrays(OwnDataset):
         }
         if self._all_severities and not (folder / "labels.npy").is_file():
             raise UserError(
-                f"{folder / 'labels.npy'} is missing: it holds the labels of all five severities."
+                f"{folder / 'labels.npy'} is missing; put the labels of all five severities there."
             )
         self.corruptions = tuple(c for c in KNOWN_CORRUPTIONS if self.severities(c))
         source = self.train() if (folder / "train.npz").is_file() else self.test()
@@ -97,7 +97,8 @@ class OwnArrays(OwnDataset):
             raise UserError(f"{path} has {len(labels)} labels; expected five equal parts, one per severity.")
         if labels.max(initial=0) >= self.num_classes:
             raise UserError(
-                f"{path} has the label {labels.max()}; the clean sets have {self.num_classes} classes."
+                f"{path} has the label {labels.max()}; the clean sets have {self.num_classes} classes, "
+                f"so labels are 0 … {self.num_classes - 1}."
             )
         shape = (len(labels), self.image_size, self.image_size, 3)
         images = open_array(self._all_severities[corruption], shape, np.uint8)

@@ -42,7 +42,8 @@ class OwnDataset(OnDisk):
         self.num_classes = num_classes
         if images.shape[1] != images.shape[2]:
             raise UserError(
-                f"{self.folder} has images of {images.shape[2]}×{images.shape[1]} pixels; expected squares."
+                f"{self.folder} has images of {images.shape[2]}×{images.shape[1]} pixels; expected square "
+                "ones."
             )
         self.image_size = images.shape[1]
         self.mean, self.std = statistics(images)
@@ -53,7 +54,7 @@ class OwnDataset(OnDisk):
         if len(labels) == len(clean) and (mismatches := int((labels != clean).sum())):
             raise UserError(
                 f"{source} disagrees with the clean test labels on {mismatches} of {len(clean)} images: "
-                "one of them is in another order."
+                "one of them is in another order; store both in the same order."
             )
 
 

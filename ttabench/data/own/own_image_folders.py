@@ -38,7 +38,9 @@ class OwnImageFolders(OwnDataset):
         self.classes = tuple(class_folders(self._test_folder))
         files, _ = labelled_files(self._test_folder, self.classes)
         if not files:
-            raise UserError(f"{self._test_folder} has no images in class folders.")
+            raise UserError(
+                f"{self._test_folder} has no images in class folders; put them into <class>/ there."
+            )
         self.image_size = image_size(files[0])[0]
         sample = files[:: max(1, len(files) // STATISTICS_FROM)]
         self._describe(np.stack([read_image(f, self.image_size) for f in sample]), len(self.classes))
@@ -64,7 +66,10 @@ class OwnImageFolders(OwnDataset):
         self.check_request(corruption, severity)
         piece = f"{corruption}/{severity}"
         if piece not in self.pieces():
-            raise UserError(f"{self.name} has no {corruption} at severity {severity}.")
+            raise UserError(
+                f"{self.name} has no {corruption} at severity {severity}; put its images at "
+                f"{self.folder}/{piece}/<class>/."
+            )
         return self._load(piece)
 
     def _load(self, piece: str) -> Labelled:
@@ -73,7 +78,8 @@ class OwnImageFolders(OwnDataset):
         if different := sorted(set(names) ^ set(self.classes)):
             raise UserError(
                 f"{folder} has {len(names)} class folders and {self._test_folder} has {len(self.classes)}; "
-                f"they differ in {', '.join(different[:3])}{' …' if len(different) > 3 else ''}."
+                f"they differ in {', '.join(different[:3])}{' …' if len(different) > 3 else ''}. Both need "
+                "the same class folders."
             )
         files, labels = labelled_files(folder, self.classes)
         images = decoded(files, self.folder_hash(piece), self.image_size)

@@ -76,7 +76,10 @@ def _patches(
     num_classes: int, image_size: int, patch: int, class_token: bool, **encoder: Any
 ) -> CompactTransformer:
     if image_size % patch:
-        raise UserError(f"patches of {patch} pixels do not tile images of {image_size} pixels.")
+        raise UserError(
+            f"patches of {patch} pixels do not tile images of {image_size} pixels; expected a multiple of "
+            f"{patch} pixels."
+        )
     tokens = (image_size // patch) ** 2
     classifier = TransformerClassifier(tokens, num_classes, class_token=class_token, **encoder)
     embedding = nn.Conv2d(3, encoder["dim"], patch, stride=patch)

@@ -114,8 +114,8 @@ def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -
         presets = PRESETS.get(dataset) or PRESETS.get(image_size, {})
         if name not in presets:
             raise UserError(
-                f"{arch} has no preset for {dataset} ({image_size}-pixel images); there are presets for "
-                f"32 and 64 pixels, and other models can be used as timm/NAME."
+                f"{arch} has no preset for {dataset} ({image_size}-pixel images); presets exist for 32 and "
+                "64 pixels; for other sizes, name a member of `ttabench list archs` or a model timm/NAME."
             )
         name = presets[name]
     name = name.replace("vit_lite_", "vit_")
@@ -130,7 +130,9 @@ def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -
         ("classes", member.num_classes, num_classes),
     ):
         if required and given and required != given:
-            raise UserError(f"{name} is made for {required} {unit}, but {dataset} has {given}.")
+            raise UserError(
+                f"{name} is made for {required} {unit}, but {dataset} has {given}; see `ttabench list archs`."
+            )
     return member
 
 
