@@ -25,7 +25,7 @@ class Mixture:
 
 
 def foreign_images(contamination: str, like: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
-    """Foreign images: a fraction ε of a stream that has len(`like`) test images besides.
+    """Foreign images for a stream of len(`like`) test images: they are a fraction ε of the whole stream.
 
     ``noise(ε)`` is uniform noise; ``DATASET(ε)`` draws from that dataset's clean test images, which
     must have the size of `like`. Raises UserError.

@@ -209,7 +209,7 @@ class _Pairing:
         return unchanged
 
     def can_be_filled(self, saved: Any, now: Any) -> bool:
-        """Whether an object is nothing but its contents or its attributes, and these were copied as such."""
+        """Whether an object consists only of its contents or attributes, and these were copied one by one."""
         kind = type(saved)
         if kind in CONTAINERS:
             if kind is defaultdict:

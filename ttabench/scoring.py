@@ -32,7 +32,7 @@ OnLogits = Callable[[Tensor], None]
 class Evaluation:
     """accuracy in percent; seconds to adapt and score.
 
-    correct      (n,) bool, for the scored images in the order of the test set; of a long stream in its order.
+    correct      (n,) bool, for the scored images, in the order of the test set or of the long stream.
     calibration  :func:`ttabench.calibration.calibration_bins` of the scored images.
     windows      accuracy over a long stream, see :mod:`ttabench.streams.windows`; {} otherwise.
     """
@@ -174,7 +174,7 @@ def score(
 
 
 def step(method: Method[Any], x: Tensor, number: int, protocol: Protocol) -> Tensor:
-    """The logits that are scored for batch `number` (0, 1 …) of a stream: the protocol says what is done."""
+    """The logits that are scored for batch `number` (0, 1 …) of a stream, as the protocol says."""
     if protocol.reset_period and number % protocol.reset_period == 0:
         method.reset()
     if protocol.frozen or number % protocol.adapts_every:

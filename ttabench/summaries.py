@@ -42,15 +42,15 @@ def norm_statistics(
     per_location: over images, of the shape of one image's output; else over images and locations, (C,).
     """
     layers = dict(norm_modules(classifier))
-    seen = {name: RunningMoments("variance") for name in layers}
+    moments = {name: RunningMoments("variance") for name in layers}
 
     def note(name: str, output: Tensor) -> None:
-        seen[name].add(widen(output) if per_location else rows(layers[name], output))
+        moments[name].add(widen(output) if per_location else rows(layers[name], output))
 
     with on_output(layers, note):
         for x in batches:
             classifier(x)
-    return {name: (m.mean, m.second(correction=1)) for name, m in seen.items() if m.count}
+    return {name: (m.mean, m.second(correction=1)) for name, m in moments.items() if m.count}
 
 
 @torch.no_grad()
@@ -62,10 +62,10 @@ def features(classifier: Classifier, batches: Batches) -> Tensor:
 @torch.no_grad()
 def gaussian(classifier: Classifier, batches: Batches) -> tuple[Tensor, Tensor]:
     """Mean (k,) and covariance (k, k), divided by n, of the features."""
-    seen = RunningMoments("covariance")
+    moments = RunningMoments("covariance")
     for x in batches:
-        seen.add(widen(classifier.features(x)))
-    return seen.mean, seen.second()
+        moments.add(widen(classifier.features(x)))
+    return moments.mean, moments.second()
 
 
 @torch.no_grad()
@@ -74,17 +74,17 @@ def class_gaussians(classifier: Classifier, batches: Batches) -> tuple[Tensor, T
 
     Zeros for a class that is never predicted.
     """
-    seen = [RunningMoments("covariance") for _ in range(classifier.num_classes)]
+    moments = [RunningMoments("covariance") for _ in range(classifier.num_classes)]
     z = torch.empty(0)
     for x in batches:
         z, logits = (widen(out) for out in classifier.features_and_logits(x))
         labels = logits.argmax(dim=1)
         for label in set(labels.tolist()):
-            seen[label].add(z[labels == label])
+            moments[label].add(z[labels == label])
     k = z.shape[1]
-    means = [m.mean if m.count else z.new_zeros(k) for m in seen]
-    covariances = [m.second() if m.count else z.new_zeros(k, k) for m in seen]
-    counts = torch.tensor([m.count for m in seen], device=z.device)
+    means = [m.mean if m.count else z.new_zeros(k) for m in moments]
+    covariances = [m.second() if m.count else z.new_zeros(k, k) for m in moments]
+    counts = torch.tensor([m.count for m in moments], device=z.device)
     return counts, torch.stack(means), torch.stack(covariances)
 
 

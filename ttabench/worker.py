@@ -190,7 +190,7 @@ class Worker:
         collected: Collected,
         meter: Meter,
     ) -> Evaluation:
-        """Score a long stream; from where it was stopped, if its state was saved."""
+        """Score a long stream; if a state of it was saved, go on from this state."""
         checkpoint = checkpoint_of(cell, self.results, self.device)
         evaluation = evaluate_stream(
             method, stream, cell.protocol, cell.seed, self.device, report, scored_classes, collected, meter,
@@ -327,7 +327,7 @@ def plain(value: Any) -> Any:
 
 
 def out_of_memory(problem: BaseException) -> bool:
-    """Whether memory of this process or of its GPU ran out; torch has no class of its own for the CPU."""
+    """Whether this process or its GPU ran out of memory; for the CPU, torch has no exception class."""
     text = str(problem)
     named_in_text = "DefaultCPUAllocator" in text or "CUDA out of memory" in text
     return isinstance(problem, MemoryError | torch.OutOfMemoryError) or named_in_text

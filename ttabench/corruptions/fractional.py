@@ -33,12 +33,12 @@ def corrupt_between(images: Images, name: str, severity: float, seed: int, start
         rows = slice(first - block * BLOCK, last - block * BLOCK)
         full = np.zeros((BLOCK, *images.shape[1:]), np.uint8)  # as in `engine`: a block is always full
         full[rows] = images[first - start : last - start]
-        made = _at(full, name, lower, seed, block)
+        corrupted = _at(full, name, lower, seed, block)
         if share:
             upper = _at(full, name, lower + 1, seed, block)
-            blend = (1 - share) * made.astype(np.float32) + share * upper.astype(np.float32)
-            made = np.rint(blend).astype(np.uint8)
-        result[first - start : last - start] = made[rows]
+            blend = (1 - share) * corrupted.astype(np.float32) + share * upper.astype(np.float32)
+            corrupted = np.rint(blend).astype(np.uint8)
+        result[first - start : last - start] = corrupted[rows]
     return result
 
 

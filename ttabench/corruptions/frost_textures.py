@@ -50,11 +50,11 @@ class FrostTextures:
 
 @cache
 def _sheet(textures: FrostTextures, scale: float) -> Sheet:
-    small = [cv2.resize(picture, None, fx=scale, fy=scale) for picture in textures.pictures]
-    heights, widths = (np.array([p.shape[axis] for p in small], dtype=np.intp) for axis in (0, 1))
+    shrunk = [cv2.resize(picture, None, fx=scale, fy=scale) for picture in textures.pictures]
+    heights, widths = (np.array([p.shape[axis] for p in shrunk], dtype=np.intp) for axis in (0, 1))
     tops = np.concatenate([[0], np.cumsum(heights)[:-1]]).astype(np.intp)
     pixels = np.zeros((heights.sum(), widths.max(), 3), dtype=np.uint8)
-    for picture, top in zip(small, tops, strict=True):
+    for picture, top in zip(shrunk, tops, strict=True):
         pixels[top : top + picture.shape[0], : picture.shape[1]] = picture
     return Sheet(pixels, tops, heights, widths)
 

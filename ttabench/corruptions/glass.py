@@ -1,4 +1,4 @@
-"""Glass blur: every pixel copied from a random near one, between two Gaussian filters."""
+"""Glass blur: every pixel is a copy of a random near pixel, between two Gaussian filters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw_shifts(rng: Generator, count: int, size: int, severity: int) -> NDArray
 
 
 def glass_blur(images: Images, shifts: NDArray[np.integer], severity: int) -> Images:
-    """Blur, copy every pixel from a random near one, blur again.
+    """Blur, copy to every pixel a random near pixel, blur again.
 
     Each pass visits rows n−d … d+1 and, in each row, columns n−d … d+1. It overwrites each pixel with the
     pixel (dx, dy) away, which an earlier visit may have overwritten.
@@ -58,9 +58,9 @@ def _sources(shifts: NDArray[np.integer], n: int, d: int) -> NDArray[np.intp]:
     inside = np.zeros((n, n), dtype=bool)
     inside[visited, visited] = True
     overwritten = inside.ravel()[source] & (source > index)
-    following = np.where(overwritten, source, source + n * n).reshape(count, n * n)
+    next_node = np.where(overwritten, source, source + n * n).reshape(count, n * n)
     ends = np.broadcast_to(np.arange(n * n, 2 * n * n), (count, n * n))
-    nodes = np.concatenate([following, ends], axis=1)
+    nodes = np.concatenate([next_node, ends], axis=1)
     while (nodes[:, : n * n] < n * n).any():
         nodes = np.take_along_axis(nodes, nodes, axis=1)
     return nodes[:, : n * n] - n * n

@@ -37,19 +37,19 @@ def rgb_to_hsv(images: Images) -> tuple[Float, Float, Float]:
     """
     red, green, blue = (np.divide(images[:, :, channel], 255) for channel in range(3))
     value = np.maximum(np.maximum(red, green), blue)
-    spread = value - np.minimum(np.minimum(red, green), blue)
-    coloured = spread > 0
+    chroma = value - np.minimum(np.minimum(red, green), blue)
+    coloured = chroma > 0
     from_blue = (blue == value) & coloured
     from_green = (green == value) & coloured & ~from_blue
     from_red = ~(from_blue | from_green)
     # Sums with one non-zero term, each term exact: cheaper than choosing by mask.
     hue = (green - blue) * from_red + (blue - red) * from_green + (red - green) * from_blue
-    hue /= spread + ~coloured
+    hue /= chroma + ~coloured
     hue += from_green * 2.0 + from_blue * 4.0
     hue /= 6
     hue += hue < 0
     hue *= 6
-    return hue, spread / (value + (value == 0)), value
+    return hue, chroma / (value + (value == 0)), value
 
 
 def hsv_to_rgb(hue: Float, saturation: Float, value: Float) -> Images:

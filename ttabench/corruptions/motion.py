@@ -40,11 +40,11 @@ def blur_along(images: Images, angles: Float, motion: Motion) -> Images:
     down = np.ceil(taps * np.sin(radians) - 0.5).astype(int)
     right = np.ceil(taps * np.cos(radians) - 0.5).astype(int)
     top, bottom = max(-down.min(), 0), max(down.max(), 0)
-    left, beyond = max(-right.min(), 0), max(right.max(), 0)
-    padded = np.pad(images, ((0, 0), (top, bottom), (left, beyond), (0, 0)), mode="edge")
+    left, right_margin = max(-right.min(), 0), max(right.max(), 0)
+    padded = np.pad(images, ((0, 0), (top, bottom), (left, right_margin), (0, 0)), mode="edge")
     windows = as_strided(  # windows[i, y, x] is the n × n window of image i whose corner is (y, x)
         padded,
-        (count, top + bottom + 1, left + beyond + 1, n, n, channels),
+        (count, top + bottom + 1, left + right_margin + 1, n, n, channels),
         (*padded.strides[:3], *padded.strides[1:]),
         writeable=False,
     )

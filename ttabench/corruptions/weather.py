@@ -45,8 +45,8 @@ def snow(images: Images, flakes: Flakes, severity: int) -> Images:
     zoom = central_zoom(n, c.zoom).astype(flakes.field.dtype)
     field = zoom @ batch_last(flakes.field).reshape(n * n, count)
     field[field < c.threshold] = 0
-    fallen = blur_along(batch_first(to_grey_levels(field)).reshape(count, n, n, 1), flakes.angles, c.motion)
-    streaks = unit_images(fallen)
+    blurred = blur_along(batch_first(to_grey_levels(field)).reshape(count, n, n, 1), flakes.angles, c.motion)
+    streaks = unit_images(blurred)
 
     x = unit_images(images, np.float32)
     grey = np.float32(0.299) * x[:, :, 0] + np.float32(0.587) * x[:, :, 1] + np.float32(0.114) * x[:, :, 2]
@@ -87,15 +87,15 @@ def fractal_field(turbulence: Float, n: int, decay: float) -> Float:
     """
     count = turbulence.shape[-1]
     field = np.zeros((n, n, count), dtype=turbulence.dtype)
-    used, amplitude = 0, 100.0
+    offset, amplitude = 0, 100.0
     for step in _halvings(n):
         k = n // step
         size = k * k
         squares, across, down = (
-            turbulence[used + i * size : used + (i + 1) * size].reshape(k, k, count) * amplitude**2
+            turbulence[offset + i * size : offset + (i + 1) * size].reshape(k, k, count) * amplitude**2
             for i in range(3)
         )
-        used += 3 * size
+        offset += 3 * size
         amplitude /= decay
         half = step // 2
         corners = field[::step, ::step]

@@ -41,7 +41,7 @@ class LongStream(ABC):
 
 
 class Parts(LongStream):
-    """Test sets one after the other, each in an order of its own.
+    """Test sets one after the other, each in its own order.
 
     load    the images of part 0, 1 …; only the current part is kept.
     """

@@ -30,9 +30,9 @@ Measure = Callable[[Point], float]
 
 
 class Path:
-    """The points of a CCC stream, computed when they are asked for.
+    """The points of a CCC stream, computed on request.
 
-    measure      see :data:`Measure`; asked once per point.
+    measure      see :data:`Measure`; called once per point.
     target       the accuracy to keep, in percent.
     seed         of the order of the corruptions.
     known        what :meth:`to_json` returned before.

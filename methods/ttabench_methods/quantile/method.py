@@ -117,12 +117,12 @@ class Quantile(Method[QuantileConfig]):
         self.losses = [float(self.matching.loss(bank.mean))]
         stopping = EarlyStopping(self.decorruptor, self.config.patience, self.losses[0])
         for epoch in range(epochs):
-            seen = 0
+            images_seen = 0
             plain = epoch < epochs * PLAIN
             for positions, x in self._minibatches(batches):
-                self._anneal((epoch + seen / batches.count) / epochs)
+                self._anneal((epoch + images_seen / batches.count) / epochs)
                 self._step(x, partial(bank.estimate, positions), within=not plain, sure=not plain)
-                seen += len(x)
+                images_seen += len(x)
             bank.rebase()
             self.losses.append(float(self.matching.loss(bank.mean)))
             if stopping.stop(self.losses[-1]):

@@ -37,7 +37,7 @@ def checkerboard_cutout(images: Images, board: Board, severity: int) -> Images:
     row, column = np.arange(n)[:, None], np.arange(n)
     cos, sin, field = (v[:, None, None] for v in (np.cos(board.angle), np.sin(board.angle), board.field))
     down, right = (cos * row + sin * column) / field, (-sin * row + cos * column) / field
-    # Truncation towards 0, and negative numbers counted from the end, are those of the generator.
+    # As in the generator: truncation towards 0, and negative indices that count from the end.
     fields = (REACH * n // field).astype(np.intp)
     i, j = (np.trunc(position).astype(np.intp) % fields for position in (down, right))
     uniform = board.uniform[np.arange(len(images))[:, None, None], i, j]

@@ -37,9 +37,9 @@ def brownish_noise(images: Images, phases: Float, severity: int) -> Images:
 def _noise(phases: Float, amplitude: object) -> Float:
     """(N, C, n, n) with standard deviation 1 per channel, from phases (N, C, n, n/2)."""
     n = phases.shape[2]
-    away = np.arange(n) - n / 2
-    power = amplitude(np.hypot(away[:, None], away))  # type: ignore[operator]
+    frequency = np.arange(n) - n / 2
+    amplitudes = amplitude(np.hypot(frequency[:, None], frequency))  # type: ignore[operator]
     mirrored = np.concatenate([phases, phases[:, :, ::-1, ::-1]], axis=3)
-    spectrum = np.roll(power * np.exp(1j * mirrored), (n // 2, n // 2), axis=(2, 3))
+    spectrum = np.roll(amplitudes * np.exp(1j * mirrored), (n // 2, n // 2), axis=(2, 3))
     noise = np.real(fft.ifft2(spectrum))
     return np.asarray(noise / noise.std(axis=(2, 3), keepdims=True))

@@ -49,7 +49,7 @@ def lines(images: Images, strokes: Strokes, severity: int) -> Images:
 def _line(start: tuple[int, int], end: tuple[int, int]) -> dict[tuple[int, int], float]:
     """The pixels of an anti-aliased line and their weights in (0, 1].
 
-    Zingl, "A Rasterizing Algorithm for Drawing Curves", 2012, section 1.5. Where a pixel comes twice, the
+    Zingl, "A Rasterizing Algorithm for Drawing Curves", 2012, section 1.5. If a pixel comes twice, its
     last weight counts.
     """
     (i, j), (last_i, last_j) = start, end
@@ -60,19 +60,19 @@ def _line(start: tuple[int, int], end: tuple[int, int]) -> dict[tuple[int, int],
     weights: dict[tuple[int, int], float] = {}
     while True:
         weights[i, j] = 1 - abs(error - width + height) / length
-        before, column = error, j
-        if 2 * before >= -width:
+        previous_error, column = error, j
+        if 2 * previous_error >= -width:
             if j == last_j:
                 break
-            if before + height < length:
-                weights[i + step_i, j] = 1 - abs(before + height) / length
+            if previous_error + height < length:
+                weights[i + step_i, j] = 1 - abs(previous_error + height) / length
             error -= height
             j += step_j
-        if 2 * before <= height:
+        if 2 * previous_error <= height:
             if i == last_i:
                 break
-            if width - before < length:
-                weights[i, column + step_j] = 1 - abs(width - before) / length
+            if width - previous_error < length:
+                weights[i, column + step_j] = 1 - abs(width - previous_error) / length
             error += width
             i += step_i
     return weights

@@ -70,9 +70,9 @@ def _brightness(n: int, stars: Stars, lengths: Float, star: int, exponent: float
     right = np.arange(n) - centre[:, 1, None, None]
     position = (np.arctan2(right, down) + np.pi) / (2 * np.pi) * rays
     ray = position.astype(np.intp)
-    between = position - ray
+    fraction = position - ray
     image = np.arange(len(centre))[:, None, None]
-    here, following = lengths[image, star, ray % rays], lengths[image, star, (ray + 1) % rays]
-    length = here + between * (following - here)
+    ray_length, next_length = lengths[image, star, ray % rays], lengths[image, star, (ray + 1) % rays]
+    length = ray_length + fraction * (next_length - ray_length)
     glow = (length**2 / (down**2 + right**2 + 1e-4)) ** exponent
-    return np.asarray(np.clip((1 - (between - 0.5) ** 2) * glow, 0, 1))
+    return np.asarray(np.clip((1 - (fraction - 0.5) ** 2) * glow, 0, 1))

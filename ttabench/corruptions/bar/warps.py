@@ -63,8 +63,8 @@ def ripple(images: Images, waves: Waves, severity: int) -> Images:
     n = images.shape[1]
     amplitude = 0.025 * share("ripple", severity) * n
     position = np.arange(n)[:, None, None]
-    moved = position + amplitude * np.sin(2 * np.pi * position / waves.wavelength + waves.phase)
-    rows, columns = moved[:, :, 0].T[:, :, None], moved[:, :, 1].T[:, None, :]
+    source = position + amplitude * np.sin(2 * np.pi * position / waves.wavelength + waves.phase)
+    rows, columns = source[:, :, 0].T[:, :, None], source[:, :, 1].T[:, None, :]
     shape = images.shape[:3]
     return _bilinear(images, np.broadcast_to(rows, shape), np.broadcast_to(columns, shape))
 

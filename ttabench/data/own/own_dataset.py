@@ -1,4 +1,4 @@
-"""What the own datasets of a user share, whatever the layout of their folder."""
+"""What datasets in a user's own folders share, in every layout."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ def build(
     raises UserError for an unknown one. Initial weights come from torch's global generator.
     """
     member = resolve(arch, dataset=dataset, image_size=image_size, num_classes=num_classes)
-    make, last, tags = FAMILIES[member.family]
+    constructor, last, tags = FAMILIES[member.family]
     options: dict[str, Any] = member.options
-    net = make(num_classes, image_size, **options)
+    net = constructor(num_classes, image_size, **options)
     # Images are stored as height × width × channel; convolutions in this memory format are faster.
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Classifier(net, last=last, mean=mean, std=std, tags=tags).eval()
