@@ -368,4 +368,6 @@ def test_without_a_batch_size_a_method_has_its_own() -> None:
 def test_a_protocol_that_a_method_does_not_have_names_the_method() -> None:
     with pytest.raises(UserError) as problem:
         plan(grid(mode="offline", reset="episodic"), [RESNET])
-    assert str(problem.value) == ("source: offline mode sees all images at once, so it cannot be episodic.")
+    assert str(problem.value) == (
+        "source: offline mode sees all images at once, so it cannot be episodic; choose another reset."
+    )
