@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """Facts about a model that a method may read before it runs.
+    """Properties of a model that a method may read before it runs.
 
     norm_layers  its kinds of normalisation layer: batch, group, layer, instance.
     tags         the kind of network, e.g. ("transformer", "class_token"); see `probe.Probed`.

@@ -42,7 +42,7 @@ def rgb_to_hsv(images: Images) -> tuple[Float, Float, Float]:
     from_blue = (blue == value) & coloured
     from_green = (green == value) & coloured & ~from_blue
     from_red = ~(from_blue | from_green)
-    # Sums with one non-zero term, each term exact: cheaper than choosing by mask.
+    # Each sum has one non-zero term, so it is exact. This is faster than a choice by masks.
     hue = (green - blue) * from_red + (blue - red) * from_green + (red - green) * from_blue
     hue /= chroma + ~coloured
     hue += from_green * 2.0 + from_blue * 4.0

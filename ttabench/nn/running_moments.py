@@ -1,4 +1,4 @@
-"""Mean and variance, or covariance, of data that arrive in parts."""
+"""Mean and variance, or mean and covariance, of data that arrive in parts."""
 
 from __future__ import annotations
 

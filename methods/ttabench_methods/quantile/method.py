@@ -18,7 +18,7 @@ mean_r ‖u_r − u_r^θ‖² [+ `per_class` · the same within each predicted c
 + `proximity` · mean (T_θ(x) − T_θ₀(x))²] + `regulariser` · (‖mean − mean_source‖² + ‖std − std_source‖²).
 
 Scored: offline, the frozen decorruptor and classifier after all epochs, log-probabilities averaged over the
-views of `same_views`; online, the pass after the update.
+views of `same_views`, unless `views=false`; online, the forward pass after the update.
 
 The loss compares parameters under the same settings: it chooses the start, and the epoch that is kept. It
 does not compare settings: other points, units or weights change its scale. A lower loss can even mean a lower

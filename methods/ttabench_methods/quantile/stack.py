@@ -69,7 +69,7 @@ class Stack(Method[StackConfig]):
     needs = Quantile.needs
     Config = StackConfig
     mode = "offline"
-    scores = "what the second method scores"
+    scores = "what the second method scores, on the decorrupted images"
     scores_frozen = (
         "the second method's frozen predictions, averaged over views if the first method uses views"
     )
