@@ -70,12 +70,12 @@ class MEMO(Method[MEMOConfig]):
     needs = Needs(gradient=True)
     Config = MEMOConfig
     batch_size = 1
-    scores = "a forward pass after the update, which is made for each image by itself"
+    scores = "a forward pass after the update; each image is adapted to separately"
     scores_frozen = scores
     restores = "everything, before each image"
     deviations = (
-        "views start from a crop at all image sizes; the optimiser forgets each image too (official_quirks: "
-        "its state goes on)"
+        "views start from a crop at all image sizes; the optimiser is reset after each image "
+        "(official_quirks: it keeps its state)"
     )
 
     @classmethod
