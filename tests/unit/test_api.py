@@ -105,6 +105,28 @@ def test_labels_in_a_loader_are_not_read(net: nn.Module, x: Tensor) -> None:
     assert torch.equal(with_labels(x), ttabench.adapt(net, "eata", source=[x])(x))
 
 
+def test_a_loader_leaves_the_draws_of_a_method_as_a_list_of_its_batches_does(
+    net: nn.Module, x: Tensor
+) -> None:
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), 8)
+    states = []
+    for source in (loader, [x[:8], x[8:]]):
+        ttabench.adapt(net, "quantile", source=source, seed=1)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+
+
+def test_only_the_scored_classes_are_chosen(net: nn.Module) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    adapted = ttabench.adapt(net, "source")
+    labels = np.full(40, 7)
+    assert ttabench.evaluate(adapted, images, labels, scored_classes=(7,)).accuracy == 100
+    assert ttabench.evaluate(adapted, images, labels).accuracy < 100
+    for wrong, says in (((10,), "10 classes"), ((3,), "labels"), ((7, 7), "more than once")):
+        with pytest.raises(ttabench.UserError, match=says):
+            ttabench.evaluate(adapted, images, labels, scored_classes=wrong)
+
+
 def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)

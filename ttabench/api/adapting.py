@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from ttabench.api.names import get_method
+from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown
@@ -21,7 +22,6 @@ from ttabench.models.checkpoints.weights import check_finite
 from ttabench.protocol import Protocol
 from ttabench.scoring import Evaluation
 from ttabench.scoring import evaluate as score_cell
-from ttabench.source import SourceTensors
 
 __all__ = ["Adapted", "adapt", "evaluate"]
 
@@ -99,6 +99,7 @@ def adapt(
     method      a registered name, see :func:`ttabench.list_methods`.
     source      for methods that need source data: an iterable of batches of source images (b, 3, H, W) in
                 [0, 1], or of tuples that start with one, such as a DataLoader gives. Labels are not read.
+                A method that asks for some of the images gets a random subset, as in a sweep.
     image_size  side of the images in pixels, to try the network once.
     mean, std   per channel; what the network expects its images to be normalised with. Images are handed to
                 ttabench in [0, 1].
@@ -127,7 +128,7 @@ def adapt(
         )
     torch.manual_seed(seed)
     adapted = cls(classifier, config)
-    images = SourceTensors(source, needs, _device(classifier)) if source is not None else None
+    images = SourceBatches(source, needs, _device(classifier)) if source is not None else None
     adapted.prepare(images)
     return Adapted(adapted)
 
@@ -138,12 +139,16 @@ def evaluate(
     labels: ArrayLike,
     *,
     seed: int = 0,
+    scored_classes: Sequence[int] = (),
     **protocol: Any,
 ) -> Evaluation:
     """Score a method on images as a sweep does; it starts from the network as it was before any batch.
 
     images    (N, H, W, 3) uint8.
     labels    (N,) whole numbers 0 … C−1; only the score sees them.
+    seed      for the number of a sweep with this seed, ttabench.adapt gets the same one.
+    scored_classes  the classes that predictions are chosen from, such as ``scored_classes`` of a dataset;
+              () = all.
     protocol  fields of :class:`ttabench.Protocol`: batch_size, mode, order, reset …; the method's own batch
               size and mode where they are left out.
 
@@ -186,8 +191,23 @@ def evaluate(
         raise UserError(
             f"labels are from {low} to {high}; the network has {classes} classes, 0 to {classes - 1}."
         )
+    scored = _scored(scored_classes, data.labels, classes)
     method.reset()
-    return score_cell(method, data, chosen, seed, _device(method.model))
+    return score_cell(method, data, chosen, seed, _device(method.model), scored_classes=scored)
+
+
+def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:
+    """The scored classes as whole numbers. Raises UserError where labels cannot be scored with them."""
+    scored = tuple(map(int, chosen))
+    if wrong := [each for each in scored if not 0 <= each < classes]:
+        raise UserError(
+            f"scored_classes has {wrong[0]}; the network has {classes} classes, 0 to {classes - 1}."
+        )
+    if len(set(scored)) != len(scored):
+        raise UserError("scored_classes has a class more than once.")
+    if scored and (missing := sorted(set(labels.tolist()) - set(scored))):
+        raise UserError(f"labels have class {missing[0]}, which is not in scored_classes.")
+    return scored
 
 
 def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settings: Mapping[str, Any]) -> Any:

@@ -1,0 +1,58 @@
+"""Source images that a user hands over, against those that a sweep serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from ttabench.api.source_batches import SourceBatches
+from ttabench.method import Needs
+from ttabench.source import SourceImages
+
+NEEDS = Needs(source_data="images")
+IMAGES = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), dtype=np.uint8)
+TENSORS = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
+
+
+def loader(shuffle: bool = False) -> DataLoader[tuple[Tensor, ...]]:
+    return DataLoader(TensorDataset(TENSORS, torch.zeros(50)), 16, shuffle=shuffle)
+
+
+def served(provider: SourceBatches | SourceImages, limit: int, shuffle: bool) -> Tensor:
+    torch.manual_seed(3)
+    return torch.cat(list(provider.batches(8, limit, shuffle)))
+
+
+@pytest.mark.parametrize("batches", [lambda: TENSORS.split(7), loader])
+@pytest.mark.parametrize("limit", [0, 20, 50, 80])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_request_gets_the_images_that_a_sweep_serves(
+    batches: Callable[[], Iterable[object]], limit: int, shuffle: bool
+) -> None:
+    in_sweep = SourceImages(lambda: IMAGES, NEEDS)
+    given = SourceBatches(batches(), NEEDS)
+    assert torch.equal(served(given, limit, shuffle), served(in_sweep, limit, shuffle))
+    assert given.served == in_sweep.served
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_loader_leaves_the_random_numbers_of_the_method_as_they_are(shuffle: bool) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    assert SourceBatches(loader(shuffle), NEEDS)._count(0) == 50
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_seed_decides_the_order_of_a_shuffled_loader() -> None:
+    orders = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        orders.append(torch.cat(list(SourceBatches(loader(shuffle=True), NEEDS).batches(50))))
+    assert torch.equal(orders[0], orders[1])
+    assert not torch.equal(orders[0], orders[2])

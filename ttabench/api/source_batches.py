@@ -1,0 +1,37 @@
+"""Source images that a user hands over in batches, served as a sweep serves those of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttabench.source import SEED, SourceTensors
+
+
+class SourceBatches(SourceTensors):
+    """The images of an iterable of batches. A method gets the same numbers as in a sweep on these images.
+
+    A limited request gets a fixed random subset, as from :class:`ttabench.source.SourceImages`: loaders often
+    yield one class after the other. Reading the batches leaves torch's generator as it was: a DataLoader
+    draws from it, and a list does not.
+    """
+
+    @cached_property
+    def _images(self) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            return super()._images
+
+    def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
+        n = len(self._images)
+        chosen = torch.arange(n)
+        if self._count(limit) < n:
+            subset = np.random.Generator(np.random.PCG64(SEED)).permutation(n)[:limit]
+            chosen = torch.from_numpy(np.sort(subset))
+        if shuffle:
+            chosen = chosen[torch.randperm(len(chosen))]
+        for start in range(0, len(chosen), batch_size):
+            yield self._images[chosen[start : start + batch_size]].to(self._device)
