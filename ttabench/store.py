@@ -236,7 +236,9 @@ class Store:
             if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
                 raise ValueError
             version = int(manifest["version"])
-        except OSError:
+        except OSError as problem:
+            if isinstance(problem, FileNotFoundError) and not self.root.exists():
+                raise UserError(f"{self.root} does not exist; expected a results folder.") from None
             raise UserError(f"{self.root} is not a results folder of ttabench (no sweep.json).") from None
         except (ValueError, KeyError, TypeError):
             raise UserError(

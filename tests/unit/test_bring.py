@@ -81,6 +81,10 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "def build(num_classes): return Quarters(num_classes)\n"
         "def wrapped(): return Classifier(Quarters(), last='fc', mean=(.1,) * 3, std=(.2,) * 3)\n"
         "def wide(**facts): return Quarters(num_classes=facts['num_classes'] + 1)\n"
+        "def guesses():\n"
+        "    net = Quarters()\n"
+        "    net.fc.weight.data.zero_()\n"
+        "    return net\n"
         "def headless(): import torch; return torch.nn.Flatten()\n"
         "def text(): return 'net'\n"
         "def broken(num_classes): return 1 / 0\n"
@@ -305,6 +309,9 @@ def test_weights_that_are_not_finite_are_refused_when_they_are_loaded(name: str,
     ("arch", "says"),
     [
         ("mynets:biuld", "unknown callable in mynets 'biuld'; did you mean 'build'"),
+        ("mynets:zzz", "unknown callable in mynets 'zzz'(?!.*(Classifier|Quarters))"),
+        ("mynets.py:build", "'mynets.py:build' names a file; expected a module, without .py: mynets:build"),
+        ("my/nets.py:build", "without .py: my.nets:build"),
         ("mynest:build", "mynest of 'mynest:build' cannot be imported"),
         ("mynets:number", "is a int; expected a function or class"),
         ("mynets:text", "returned a str; expected an nn.Module"),
@@ -321,6 +328,26 @@ def test_weights_that_are_not_finite_are_refused_when_they_are_loaded(name: str,
 def test_wrong_python_paths_are_explained(arch: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         bring(arch, Squares())
+
+
+@pytest.mark.parametrize("name", ["mynets", "mynets.py"])
+def test_the_file_of_a_network_is_answered_with_its_python_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="unknown architecture") as without:
+        bring(name, Squares())
+    assert "CALLABLE" not in str(without.value)
+    (tmp_path / "mynets.py").write_text("")
+    with pytest.raises(UserError, match="the file mynets.py is named mynets:CALLABLE"):
+        bring(name, Squares())
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_network_of_ones_own_that_guesses_is_told_how_to_get_weights() -> None:
+    warning = bring("mynets:guesses", Squares()).note["warning"]
+    assert warning.startswith("clean accuracy is 25.00 %, not better than the 25.00 % of guessing")
+    assert "--checkpoint FILE" in warning and "ttabench train" in warning
 
 
 # ---- timm, played by a stand-in of the few functions that are used
@@ -419,7 +446,7 @@ def test_guessing_is_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "untrained.pth"
     torch.save({"fc.weight": torch.zeros(4, 4), "fc.bias": torch.zeros(4)}, file)
     brought = bring("timm/quarters", Squares(), checkpoint=file)
-    assert brought.note["warning"] == "clean accuracy is 25.00 %, little better than the 25.00 % of guessing."
+    assert brought.note["warning"] == "clean accuracy is 25.00 %, not better than the 25.00 % of guessing."
 
 
 @pytest.mark.parametrize(

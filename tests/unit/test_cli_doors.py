@@ -116,6 +116,8 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--precision", "half"), "ttabench: precision is 'half'; expected one of float32"),
         (("sweepp",), "no such command 'sweepp'. Did you mean 'sweep'?"),
         (("compare",), "missing argument 'BASELINE'. Expected: ttabench compare BASELINE CANDIDATE"),
+        (("cite", "results", "tent"), "got unexpected extra argument (tent). Expected: ttabench cite [DIR]"),
+        (("diff", "a", "b", "c", "d"), "got unexpected extra arguments (c d). Expected: ttabench diff A B"),
         (("report", "x", "--format", ""), "--format '' names nothing; name at least one."),
         (("list", "settings"), "settings of which method? For example: ttabench list settings tent."),
         (("list", "archs", "cct"), "list archs takes no name"),
@@ -152,6 +154,12 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert "\x1b" not in output.err
     assert len(output.err) < 400
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_terminal_wraps_the_paragraphs_of_the_help(verb: str) -> None:
+    paragraphs = VERBS[verb].help.split("\n\n")
+    assert not [paragraph for paragraph in paragraphs if "\n" in paragraph]
 
 
 def test_help_without_a_verb_and_the_short_option(ttabench: Run) -> None:

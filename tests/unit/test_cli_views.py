@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.cell import Result
+from ttabench.cli import _table
 from ttabench.provenance import current_modules
 from ttabench.store import Store, _changes
 
@@ -96,6 +98,18 @@ def test_list_of_methods_tells_needs_and_paper(ttabench: Run) -> None:
     out = ttabench("list", "methods").out
     for told in ("Wang", "batch norm", "norms=all", "gradients", "offline"):
         assert told in out
+
+
+@pytest.mark.parametrize("what", ["methods", "archs", "datasets"])
+def test_lists_break_no_word_on_a_usual_terminal(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(_table, "screen", lambda: Console(highlight=False, width=140))
+    words = set(re.findall(r"[a-z]{4,}", ttabench("list", what).out))
+    monkeypatch.setattr(_table, "screen", lambda: Console(highlight=False, width=80))
+    narrow = ttabench("list", what).out
+    note = set("terminal columns also shows what scored where method changed".split())
+    assert set(re.findall(r"[a-z]{4,}", narrow)) <= words | note
 
 
 def test_list_of_something_else(ttabench: Run) -> None:

@@ -406,5 +406,7 @@ def test_a_folder_of_results_folders_may_stand_in_a_results_folder(tmp_path: Pat
     assert Store.create(tmp_path / "results", {"methods": ["sar"]}).sweep() == {"methods": ["sar"]}
     assert Store.at(tmp_path / "results" / "reference" / "digits-c").sweep() == {"methods": ["tent"]}
     (tmp_path / "thesis" / "drafts").mkdir(parents=True)
+    with pytest.raises(UserError, match="nowhere does not exist; expected a results folder"):
+        Store.at(tmp_path / "nowhere")
     with pytest.raises(UserError, match="is not a results folder of ttabench"):
         Store.create(tmp_path / "thesis", {"methods": ["sar"]})

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from ttabench.cli._mistakes import HELP, refuse_empty_folder, sentence, without_types
+from ttabench.cli._mistakes import HELP, refuse_empty_folder, sentence, tidy_help
 from ttabench.errors import UserError, forward_warnings, printable, shortened
 from ttabench.nonblocking import NonBlocking
 
@@ -69,7 +69,7 @@ _register()
 def command() -> Any:
     """All verbs, as the parser runs them."""
     made = typer.main.get_command(app)
-    without_types(made)
+    tidy_help(made)
     return made
 
 

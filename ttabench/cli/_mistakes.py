@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +31,10 @@ def sentence(problem: Any) -> str:
     text = str(problem.format_message())
     text = text[:1].lower() + text[1:]
     text = text if text.endswith((".", "?")) else f"{text}."
-    usage = _usage(problem) if type(problem).__name__ == "MissingParameter" else ""
+    if text.startswith("got unexpected extra argument"):
+        text = text.replace("argument(s)", "argument" if text.count(" ") == 4 else "arguments")
+    extra = text.startswith("got unexpected extra argument")
+    usage = _usage(problem) if extra or type(problem).__name__ == "MissingParameter" else ""
     return f"{text} {usage}".rstrip()
 
 
@@ -74,8 +78,14 @@ def _given(param: Any) -> str:
     return typed
 
 
-def without_types(command: Any) -> None:
-    """Leave out the types that the help shows beside switches, and beside arguments that have a name."""
+def tidy_help(command: Any) -> None:
+    """Leave out the types that the help shows beside switches, and beside arguments that have a name.
+
+    Paragraphs become one line each, so that the terminal wraps them at its own width.
+    """
+    if command.help:
+        paragraphs = inspect.cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     for param in command.params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -86,7 +96,7 @@ def without_types(command: Any) -> None:
         helping.metavar = ""
     inner: Mapping[str, Any] = getattr(command, "commands", {})
     for each in inner.values():
-        without_types(each)
+        tidy_help(each)
 
 
 def _nothing(ctx: Any) -> None:

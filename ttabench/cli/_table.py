@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+USUAL = 80  # columns of a terminal
+SENTENCE = 12  # columns that a folded text needs at least
+
+
 def columns(frame: pd.DataFrame) -> None:
     """Print a frame."""
     table([str(c) for c in frame.columns], frame.itertuples(index=False))
@@ -24,16 +28,28 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def make_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Rows under headings, to be printed. Columns of short values keep their width, the others are folded."""
+    """Rows under headings, to be printed.
+
+    Columns of short values keep their width, and so do columns of names as far as `USUAL` columns have room
+    for them. The others are folded.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     texts = [[printable(str(value)) for value in row] for row in rows]
-    for at, heading in enumerate(headings):
-        short = all(len(row[at]) <= len(heading) for row in texts)
-        made.add_column(heading, overflow="fold", no_wrap=short)
+    columns = [[row[at] for row in texts] for at in range(len(headings))]
+    sentences = [any(" " in text for text in column) for column in columns]
+    room = USUAL - sum(
+        3 + max(len(heading), SENTENCE if sentence else 0)
+        for heading, sentence in zip(headings, sentences, strict=True)
+    )
+    for heading, column, sentence in zip(headings, columns, sentences, strict=True):
+        over = max(map(len, column), default=0) - len(heading)
+        whole = over <= 0 or (over <= room and not sentence)
+        room -= over if whole and over > 0 else 0
+        made.add_column(heading, overflow="fold", no_wrap=whole)
     for row in texts:
         made.add_row(*map(Text, row))
     return made
@@ -45,6 +61,12 @@ def screen() -> Console:
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=140)
+
+
+def say(text: str) -> None:
+    """Print a sentence; a terminal wraps it between words."""
+    console = screen()
+    console.print(printable(text), markup=False, soft_wrap=not console.is_terminal)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:

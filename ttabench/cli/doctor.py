@@ -25,7 +25,7 @@ def doctor() -> None:
     problems = []
     print(f"{'machine':<14} {machine()}, {available_cores()} cores")
     for name, version in versions().items():
-        print(f"{name:<14} {version}")
+        print(f"{name.removesuffix('-python-headless'):<14} {version}")
         if version == "not installed":
             problems.append(f"{name} is missing: pip install {name}")
     print(f"{'devices':<14} {_devices()}")
@@ -72,9 +72,10 @@ def _devices() -> str:
 def _plugins() -> list[str]:
     """Prints the methods that are registered; those that cannot be imported."""
     from ttabench.cli._facts import broken_methods
+    from ttabench.cli._table import pairs
     from ttabench.registry import method_names
 
     broken = broken_methods()
     out = [name for name in method_names() if not any(f"'{name}'" in text for text in broken)]
-    print(f"{'methods':<14} {', '.join(out)}")
+    pairs([("methods".ljust(13), ", ".join(out))])
     return broken

@@ -8,6 +8,9 @@ import typer
 from typer import Argument
 
 
+WIDE = 120  # columns of a terminal that has room for every fact about a method
+
+
 def register(app: typer.Typer) -> None:
     app.command("list")(show)
 
@@ -44,12 +47,17 @@ def show(
 
 def _methods() -> None:
     from ttabench.cli._facts import methods
-    from ttabench.cli._table import table
+    from ttabench.cli._table import screen, table
 
-    keys = ("name", "paper", "mode", "needs", "where", "scores", "scores_frozen", "restores")
-    scored = ("scored", "scored offline or on held-out images")
-    headings = ["method", "paper", "native mode", "needs", "n/a or changed on", *scored, "restores"]
-    table(headings, [[fact[key] for key in keys] for fact in methods()])
+    columns = {"name": "method", "paper": "paper", "mode": "native mode", "needs": "needs"}
+    if wide := screen().width >= WIDE:
+        columns |= {"where": "n/a or changed on", "scores": "scored"}
+        columns |= {"scores_frozen": "scored offline or on held-out images", "restores": "restores"}
+    table(list(columns.values()), [[fact[key] for key in columns] for fact in methods()])
+    if not wide:
+        print(
+            f"A terminal of {WIDE} columns also shows what is scored, and where a method is n/a or changed."
+        )
     print("note (Gong et al., NeurIPS 2022) is left out: it needs a source trained with its own norm layers.")
     print("One method in full: ttabench list methods NAME. Its settings: ttabench list settings NAME.")
 
@@ -86,18 +94,16 @@ def _settings(name: str) -> None:
 
 def _archs() -> None:
     from ttabench.cli._facts import official_names
-    from ttabench.cli._table import table
+    from ttabench.cli._table import say, table
     from ttabench.models.architectures import names
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
     table(["architecture", "what", "on digits-c", "at 32 px", "at 64 px"], rows)
-    print(f"Also by exact name: {', '.join(names.MEMBERS)}.")
-    print(f"Published weights: {', '.join(official_names())}.")
-    print(
-        "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
-        "package.module:callable."
-    )
+    say(f"Also by exact name: {', '.join(names.MEMBERS)}.")
+    say(f"Published weights: {', '.join(official_names())}.")
+    say("From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME.")
+    say("A network of your own: MODULE:CALLABLE, such as mynets:build for build in mynets.py.")
 
 
 def _datasets() -> None:

@@ -57,7 +57,8 @@ def accuracy_warning(
     if claimed is not None and abs(accuracy - claimed) > TOLERANCE + 3 * error:
         text = f"clean accuracy is {accuracy:.2f} %, but {claimed:.2f} % is claimed"
     elif claimed is None and accuracy < low + 3 * error:
-        text = f"clean accuracy is {accuracy:.2f} %, little better than the {chance:.2f} % of guessing"
+        than = "little better" if accuracy > chance else "not better"
+        text = f"clean accuracy is {accuracy:.2f} %, {than} than the {chance:.2f} % of guessing"
     else:
         return ""
     return text + _other_normalisation(classifier, test, device) + "."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttabench.data.dataset import Dataset
-from ttabench.errors import UserError
+from ttabench.errors import UnknownName, UserError
 from ttabench.models.external import huggingface, official, robustbench, timm, torchvision
 from ttabench.models.external.checkpoint_model import CheckpointModel
 from ttabench.models.external.external_model import ExternalModel
@@ -62,7 +62,16 @@ def resolve_model(
             f"'{name}' is no architecture; models from elsewhere are {forms} or package.module:callable."
         )
     else:
-        model = TrainedModel(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+        try:
+            model = TrainedModel(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+        except UnknownName as problem:
+            module = name.removesuffix(".py")
+            if not Path(f"{module}.py").is_file():
+                raise
+            raise UserError(
+                f"{problem} A network in the file {module}.py is named {module}:CALLABLE, with the function or "
+                "class that makes it."
+            ) from None
     if checkpoint is not None:
         return CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
     if normalize and model.trainable:

@@ -7,7 +7,7 @@ later, or in another process, uses the same weights even if the original file ch
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -33,6 +33,9 @@ class ExternalModel(Model):
     normalize  the name of a normalisation, see `clean_accuracy.NORMALISATIONS`; "" = the model's own.
     claimed    the stated clean accuracy in percent; None = the accuracy that its authors state.
     """
+
+    if_close_to_chance: ClassVar[str] = ""
+    """What the warning about a clean accuracy close to chance says in addition."""
 
     def __init__(
         self, name: str, dataset: Dataset, *, normalize: str = "", claimed: float | None = None
@@ -86,9 +89,11 @@ class ExternalModel(Model):
         if kept and kept.note.get("test_data") == test_hash and kept.note.get("claimed") == claimed:
             return kept
         accuracy = clean_accuracy(classifier.to(device), test, device)
+        warning = accuracy_warning(classifier, test, accuracy, claimed, device)
+        if warning and claimed is None:
+            warning += self.if_close_to_chance
         note: dict[str, Any] = {
-            "clean_accuracy": accuracy, "claimed": claimed,
-            "warning": accuracy_warning(classifier, test, accuracy, claimed, device),
+            "clean_accuracy": accuracy, "claimed": claimed, "warning": warning,
             "test_images": len(test), "test_data": test_hash,
             **self.origin(),
             "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(),

@@ -7,7 +7,9 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from pathlib import PurePath
+from types import ModuleType
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -26,6 +28,10 @@ class PythonModel(ExternalModel):
     A function with ``**kwargs`` always gets num_classes. It returns a Classifier, or any module for pixels
     in [0, 1].
     """
+
+    if_close_to_chance: ClassVar[str] = (
+        " If its weights are random: name a file with --checkpoint FILE, or train it with ttabench train."
+    )
 
     def __init__(
         self, name: str, dataset: Dataset, *, normalize: str = "", claimed: float | None = None
@@ -94,9 +100,18 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 def _parts(arch: str) -> tuple[str, str]:
     """Module and name. Raises UserError if one of them is missing."""
     module, _, name = arch.partition(":")
+    if module.endswith(".py") and name:
+        dotted = ".".join(PurePath(module).with_suffix("").parts)
+        raise UserError(f"'{arch}' names a file; expected a module, without .py: {dotted}:{name}.")
     if not (module and name):
         raise UserError(f"'{arch}' is not of the form package.module:callable, e.g. mynets:build.")
     return module, name
+
+
+def _callables(module: ModuleType) -> list[str]:
+    """The public functions and classes that a module defines; if there are none, those that it imports."""
+    public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
+    return [n for n, v in public.items() if v.__module__ == module.__name__] or list(public)
 
 
 def _find(arch: str) -> Callable[..., Any]:
@@ -114,7 +129,7 @@ def _find(arch: str) -> Callable[..., Any]:
         raise UserError(f"{module_name} of '{arch}' cannot be imported: {_brief(problem)}.") from None
     function = getattr(module, name, None)
     if function is None:
-        raise unknown(f"callable in {module_name}", name, (n for n in vars(module) if not n.startswith("_")))
+        raise unknown(f"callable in {module_name}", name, _callables(module))
     if not callable(function):
         raise UserError(
             f"{arch} is a {type(function).__name__}; expected a function or class that makes a network."
