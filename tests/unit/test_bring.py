@@ -339,7 +339,7 @@ def test_the_file_of_a_network_is_answered_with_its_python_path(
         bring(name, Squares())
     assert "CALLABLE" not in str(without.value)
     (tmp_path / "mynets.py").write_text("")
-    with pytest.raises(UserError, match="the file mynets.py is named mynets:CALLABLE"):
+    with pytest.raises(UserError, match=r"the file mynets\.py is named mynets:CALLABLE"):
         bring(name, Squares())
 
 
@@ -347,7 +347,8 @@ def test_the_file_of_a_network_is_answered_with_its_python_path(
 def test_a_network_of_ones_own_that_guesses_is_told_how_to_get_weights() -> None:
     warning = bring("mynets:guesses", Squares()).note["warning"]
     assert warning.startswith("clean accuracy is 25.00 %, not better than the 25.00 % of guessing")
-    assert "--checkpoint FILE" in warning and "ttabench train" in warning
+    assert "--checkpoint FILE" in warning
+    assert "ttabench train" in warning
 
 
 # ---- timm, played by a stand-in of the few functions that are used

@@ -108,7 +108,7 @@ def test_lists_break_no_word_on_a_usual_terminal(
     words = set(re.findall(r"[a-z]{4,}", ttabench("list", what).out))
     monkeypatch.setattr(_table, "screen", lambda: Console(highlight=False, width=80))
     narrow = ttabench("list", what).out
-    note = set("terminal columns also shows what scored where method changed".split())
+    note = {"terminal", "columns", "also", "shows", "what", "scored", "where", "method", "changed"}
     assert set(re.findall(r"[a-z]{4,}", narrow)) <= words | note
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-
 WIDE = 120  # columns of a terminal that has room for every fact about a method
 
 

@@ -69,8 +69,8 @@ def resolve_model(
             if not Path(f"{module}.py").is_file():
                 raise
             raise UserError(
-                f"{problem} A network in the file {module}.py is named {module}:CALLABLE, with the function or "
-                "class that makes it."
+                f"{problem} A network in the file {module}.py is named {module}:CALLABLE, with the function "
+                "or class that makes it."
             ) from None
     if checkpoint is not None:
         return CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
