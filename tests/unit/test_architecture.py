@@ -91,6 +91,7 @@ LAYERS = (
         "nonblocking",
         "saved",
         "code_hash",
+        "torch_defaults",
     ),
     ("cell", "env", "files", "registry", "worker_state", "parse_methods"),
     ("provenance", "records", "stats", "corruptions", "claims", "events"),

@@ -22,6 +22,7 @@ from ttabench.models.checkpoints.weights import check_finite
 from ttabench.protocol import Protocol
 from ttabench.scoring import Evaluation
 from ttabench.scoring import evaluate as score_cell
+from ttabench.torch_defaults import default_modes
 
 __all__ = ["Adapted", "adapt", "evaluate"]
 
@@ -81,6 +82,7 @@ class Adapted:
         return f"Adapted({self.method.name}, adapts {self.method.adapted()})"
 
 
+@default_modes()
 def adapt(
     model: nn.Module,
     method: str = "tent",
@@ -133,6 +135,7 @@ def adapt(
     return Adapted(adapted)
 
 
+@default_modes()
 def evaluate(
     adapted: Adapted,
     images: ArrayLike,

@@ -44,6 +44,7 @@ def run_sweep(
     options   those of the command, with its defaults: datasets, corruptions, severities, seeds, mode, reset,
               order, limit, workers … Lists may be given as lists. ``set`` takes method.key=value texts.
 
+    Settings of torch that a program has made, such as the precision of matrix products, do not count here.
     Progress is shown on stderr, and what an argument replaces in the file. Run again, it goes on where it
     stopped. Raises UserError for a mistake; a cell that fails is a row whose status is ``failed``, with its
     reason.
@@ -51,6 +52,7 @@ def run_sweep(
     from ttabench.cli._sweep import run_cells
     from ttabench.sweep.options import DEFAULTS, make_grid
     from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
+    from ttabench.torch_defaults import default_kernels, default_modes
 
     given: dict[str, Any] = {}
     for name, value in {"methods": methods, "archs": archs, "out": out, **options}.items():
@@ -66,7 +68,8 @@ def run_sweep(
     for sentence in overridden(in_file, given):
         print(f"ttabench: {sentence}", file=sys.stderr)
     chosen = with_flags(in_file, given)
-    finished = run_cells(make_grid(chosen), chosen, extend=extend)
+    with default_modes(), default_kernels():
+        finished = run_cells(make_grid(chosen), chosen, extend=extend)
     cells = finished.store.frame()
     return cells[cells["cell_id"].isin(finished.cells)].reset_index(drop=True)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ttabench.errors import forward_warnings
 from ttabench.malloc import keep_freed_memory
 from ttabench.nonblocking import NonBlocking
+from ttabench.torch_defaults import default_kernels, default_modes
 from ttabench.worker_state import WorkerState
 
 Kind = Literal["ready", "broken", "warning", "event", "done", "raised"]
@@ -60,7 +61,13 @@ def main(pipe: Connection, environment: Mapping[str, str]) -> None:
     except Exception as problem:
         link.send("broken", f"{type(problem).__name__}: {problem}")
         return
-    link.send("ready")
+    with default_modes(), default_kernels():  # the main script of the user has run in this process
+        link.send("ready")
+        _work(link)
+
+
+def _work(link: Link) -> None:
+    """Do jobs until the parent closes the pipe."""
     state = WorkerState()
     while True:
         try:

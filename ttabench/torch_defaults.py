@@ -1,0 +1,105 @@
+"""Run torch with the settings of a new process, whatever the program of a user has set.
+
+A script may set a default type, or how precise matrix products are, before it calls ttabench. Python runs the
+top of that script in worker processes too. Such settings change numbers, and are not in the identity of a
+result. Imports torch when it is first used.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+__all__ = ["default_kernels", "default_modes"]
+
+
+@contextmanager
+def default_modes() -> Iterator[None]:
+    """In the block, new tensors are float32 on the CPU, and operations have gradients.
+
+    Inference mode and autocast are off. All but the default type holds for the current thread only.
+    """
+    import torch
+
+    dtype = torch.get_default_dtype()
+    with ExitStack() as stack:
+        stack.callback(torch.set_default_dtype, dtype)
+        torch.set_default_dtype(torch.float32)
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@contextmanager
+def default_kernels() -> Iterator[None]:
+    """In the block, kernels have the precision and the algorithms that torch starts with, in all threads."""
+    with ExitStack() as stack:
+        for read, write, default in _switches():
+            if (before := read()) != default:
+                stack.callback(write, before)
+                write(default)
+        stack.enter_context(_default_precision())
+        yield
+
+
+def _switches() -> Iterator[tuple[Callable[[], Any], Callable[[Any], None], Any]]:
+    """How to read and set each switch, and the value that torch starts with."""
+    import torch
+    from torch import backends
+
+    for owner, name, default in (
+        (backends.cudnn, "enabled", True), (backends.cudnn, "benchmark", False),
+        (backends.cudnn, "deterministic", False), (backends.mkldnn, "enabled", True),
+    ):  # fmt: skip
+        yield partial(getattr, owner, name), partial(setattr, owner, name), default
+    # 0: off, 1: warn of what is not deterministic, 2: raise an error
+    yield torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
+
+
+@contextmanager
+def _default_precision() -> Iterator[None]:
+    """float32 is not shortened in matrix products; torch starts with TF32 in cuDNN's convolutions.
+
+    Torch has two ways to set this, and reading the older one is an error after the newer one was used.
+    """
+    import torch
+    from torch import backends
+
+    cudnn, mkldnn = backends.cudnn, backends.mkldnn
+    places = [backends, backends.cuda.matmul, cudnn, mkldnn]
+    places += [getattr(of, name, None) for of in (cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
+    newer = [(place, place.fp32_precision) for place in places if hasattr(place, "fp32_precision")]
+    with warnings.catch_warnings():  # some versions warn of the older way
+        warnings.simplefilter("ignore")
+        products, convolutions = _read(torch.get_float32_matmul_precision), _read(lambda: cudnn.allow_tf32)
+        for place, _ in newer:
+            place.fp32_precision = "none"
+        torch.set_float32_matmul_precision("highest")
+        cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if products is not None:
+                torch.set_float32_matmul_precision(products)
+            if convolutions is not None:
+                cudnn.allow_tf32 = convolutions
+            for place, precision in newer:
+                place.fp32_precision = precision
+
+
+def _read(value: Callable[[], Any]) -> Any:
+    """None where torch refuses to read it."""
+    try:
+        return value()
+    except RuntimeError:
+        return None
