@@ -22,11 +22,17 @@ def words(items: Sequence[Item], baseline: str = "") -> str:
     common = {name: Counter(fields[name] for _, fields in items).most_common(1)[0][0] for name in PROTOCOL}
     if common["mode"] == "online":
         common["epochs"] = 0
+    own_ratios = common["pace"] and len({fields["pace_ratio"] for _, fields in items}) > 1
+    if own_ratios:  # each method has its own compute ratio: none of them is that of all
+        common["pace_ratio"] = Protocol().pace_ratio
     exceptions: dict[str, list[str]] = {}
     for who, fields in items:
         if other := differences_in(common, {name: fields[name] for name in PROTOCOL}):
             exceptions.setdefault(other, []).append(who)
-    text = Protocol(**common).caption() + kept_by(baseline)
+    text = Protocol(**common).caption()
+    if own_ratios:
+        text = text.removesuffix(f" at compute ratio {common['pace_ratio']:g}")
+    text += kept_by(baseline)
     return ". ".join(
         [text, *(f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}"
                  for other, who in exceptions.items())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -531,13 +532,18 @@ def test_shards_share_a_sweep_and_no_cell_is_run_twice(ttabench: Run, out: Path,
     for shard in ("2/3", "1/3", "3/3"):
         output = ttabench(*usual, shard)
         assert output.code == 0, output.err
+        assert re.search(rf"Slice {shard[0]} of 3: \d of the 4 cells\.", output.err)
+        assert f"These are slice {shard[0]} of 3, and the table above shows only them." in output.err
+        assert f"ttabench status {out}" in output.err
     cells = load_frame(out)
     assert sorted(zip(cells["method"], cells["corruption"], strict=True)) == [
         ("source", "fog"), ("source", "snow"), ("tent", "fog"), ("tent", "snow"),
     ]  # fmt: skip
     records = [record.result.cell.cell_id for record in Store.at(out).records()]
     assert len(records) == len(set(records)) == 4
-    assert "0 to run, 4 done" in ttabench(*usual, "1/1").err
+    whole = ttabench(*usual, "1/1").err
+    assert "0 to run, 4 done" in whole
+    assert "lice" not in whole
 
 
 def test_a_shard_of_a_sweep_without_classifiers_is_refused(ttabench: Run, out: Path) -> None:

@@ -89,7 +89,7 @@ def test_everything_that_a_terminal_shows() -> None:
     assert words(shown[3]) == [
         "tent", "cct", "digits-c,", "severity", "5", "2", "of", "3", "75.00", "72.75", "-2.25", "–",
     ]  # fmt: skip
-    assert shown[4] == "Cells that fell by more than 1 points"
+    assert shown[4] == "Cells that fell by more than 1 point"
     assert words(shown[5]) == ["method", "arch", "dataset", "corruption", "before", "after", "change", "p"]
     assert words(shown[7]) == [
         "tent", "cct", "digits-c,", "severity", "5", "fog,", "seed", "0", "75.00", "70.00", "-5.00", "–",
@@ -102,7 +102,7 @@ def test_everything_that_a_terminal_shows() -> None:
     ]  # fmt: skip
     assert shown[17:] == [
         f"  {NOTHING}",
-        f"FAILED: {COUNTS} (bounds: 1 points for a cell, 0.3 for a mean; α = 0.05).",
+        f"FAILED: {COUNTS} (bounds: 1 point for a cell, 0.3 for a mean; α = 0.05).",
     ]
     assert "nothing recorded differs" in NOTHING.lower()
 
@@ -112,7 +112,7 @@ def test_how_it_looks() -> None:
     parts = render(replace(with_everything(), warnings=("careful",))).renderables  # type: ignore[union-attr]
     tables = [part for part in parts if isinstance(part, Table)]
     assert [table.title for table in tables] == [
-        "Means that moved", "Cells that fell by more than 1 points", "Cells that moved within the bound"
+        "Means that moved", "Cells that fell by more than 1 point", "Cells that moved within the bound"
     ]  # fmt: skip
     for table in tables:
         assert (table.title_justify, table.box, table.padding) == ("left", box.SIMPLE_HEAD, (0, 0, 0, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -11,7 +12,9 @@ from rich.console import Console
 
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.protocol import Protocol
 from ttabench_reports import naming, tables, terminal
+from ttabench_reports.protocols import words
 
 
 def shown(frame: pd.DataFrame, width: int) -> str:
@@ -92,3 +95,11 @@ def test_many_tables_become_their_means() -> None:
     ].mean()
     assert naming.number(mean) in text
     assert "n/a" in text
+
+
+def test_compute_ratios_that_differ_are_those_of_their_methods() -> None:
+    both = [("TENT", Protocol(pace=1, pace_ratio=3.17)), ("CoTTA", Protocol(pace=1, pace_ratio=59.2))]
+    text = words([(who, asdict(protocol)) for who, protocol in both])
+    assert text.endswith(", pace 1. Compute ratio 3.17: TENT. Compute ratio 59.2: CoTTA")
+    alone = words([("TENT", asdict(both[0][1]))])
+    assert alone.endswith(", pace 1 at compute ratio 3.17")

@@ -16,6 +16,7 @@ from ttabench.cell import Cell, Result
 from ttabench.claims import Claims
 from ttabench.cli._display import Display, Meter, cells, clock
 from ttabench.cli._training import train_all
+from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError, printable
 from ttabench.events import CellProgress, Waiting
@@ -24,7 +25,7 @@ from ttabench.executors.workers import own_gpu
 from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
 from ttabench.parse_methods import split_list
-from ttabench.registry import view
+from ttabench.registry import method, view
 from ttabench.store import Store
 from ttabench.sweep.agenda import (
     Agenda,
@@ -36,12 +37,13 @@ from ttabench.sweep.agenda import (
     record_not_applicable,
 )
 from ttabench.sweep.compute_ratio import Ratios
+from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import device_memory, executor_setup
 from ttabench.sweep.plan import Planned, RatioOf, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
-from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
+from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
 from ttabench.sweep.sweep_file import keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.tail import sizes
@@ -80,11 +82,17 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
 
 @dataclass(frozen=True)
 class Finished:
-    """A sweep that ran to its end: where its results are, its cells, and those that failed."""
+    """A sweep that ran to its end: where its results are, its cells, and those that failed.
+
+    shard   which slice of the sweep it was.
+    whole   cells of all slices.
+    """
 
     store: Store
     cells: frozenset[str]
     failed: list[Cell]
+    shard: Shard
+    whole: int
 
 
 def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast: bool) -> int:
@@ -96,8 +104,14 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         _summary(frame[frame["cell_id"].isin(finished.cells)])
     took = clock(time.monotonic() - started)
     out, console = printable(str(options["out"])), _console()
-    console.print(f"{cells(len(finished.cells))} in {out}, {len(finished.failed)} failed; {took} in total.")
-    console.print(f"Tables and plots: ttabench report {out}")
+    console.print(f"{cells(len(finished.cells))}, {len(finished.failed)} failed; {took} in total.")
+    if finished.shard != WHOLE:
+        index, count = finished.shard
+        console.print(
+            f"These are slice {index + 1} of {count}, and the table above shows only them. How far all "
+            f"{cells(finished.whole)} are: ttabench status {out}"
+        )
+    console.print(f"Tables and plots of all cells in {out}: ttabench report {out}")
     return len(finished.failed)
 
 
@@ -153,7 +167,11 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         with claims.alone("plan"):
             store.write_plan(rows, extend=extend)
             record_not_applicable(agenda.not_applicable, store)
+        if shard != WHOLE:
+            console.print(f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {cells(len(whole))}.")
         console.print(_counts(agenda))
+        for note in _notes(sweep, agenda):
+            console.print(f"Note: {note}")
         try:
             with closing(
                 run(
@@ -173,7 +191,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                 "the same command goes on from there."
             )
             raise
-    return Finished(store, frozenset(item.cell.cell_id for item in planned), failed)
+    return Finished(store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole))
 
 
 def _greet(claims: Claims, console: Console) -> None:
@@ -213,6 +231,17 @@ def untrained(sweep: Sweep) -> list[Model]:
     return [model for model in sweep.models if not model.ready]
 
 
+def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
+    """What a reader should know of the cells before they run."""
+    own = {m.dataset.name: m.dataset for m in sweep.models if isinstance(m.dataset, OwnDataset)}
+
+    def images_of(cell: Cell) -> int:
+        limit = cell.protocol.limit
+        return limit or (own[cell.dataset].shifted_count() if cell.dataset in own else 0)
+
+    return list(notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient))
+
+
 def _plan(sweep: Sweep, device: str, ratio_of: RatioOf) -> list[Planned]:
     with Meter("bytes") as meter:
         sources = find_sources(sweep.models, device, meter)
@@ -228,8 +257,8 @@ def _counts(agenda: Agenda) -> str:
         why = "; ".join(f"{label} on {arch}: {unmet}" for label, arch, unmet in sorted(rows))
         parts.append(f"{len(agenda.not_applicable)} n/a ({why})")
     text = ", ".join(parts) + "."
-    for method, changes in sorted(agenda.stale.items()):
-        text += f"\nStale, computed again: {method}: {_first(sorted(changes), 3)}."
+    for name, changes in sorted(agenda.stale.items()):
+        text += f"\nStale, computed again: {name}: {_first(sorted(changes), 3)}."
     return text
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ttabench_reports import naming
 from ttabench_reports.evidence import Finding
 from ttabench_reports.naming import MEAN
-from ttabench_reports.plots.captions import flags, protocol
+from ttabench_reports.plots.captions import corruptions, flags, protocol
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import LINE, Line, Panel, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, INK, ORANGE, SIZE
@@ -86,7 +86,7 @@ def _whisker(row: Row, interval: tuple[float, float]) -> tuple[float, float]:
 
 
 def _caption(table: Table, shown: Sequence[Row], findings: dict[int, Finding]) -> str:
-    over = "" if table.natural else f", mean over {len(table.main)} corruptions"
+    over = "" if table.natural else f", mean over {corruptions(len(table.main))}"
     sentences = [f"Accuracy (%) on {table.heading}{over}; the best first."]
     tested = [not math.isnan(findings[id(row)].interval[0]) for row in shown]
     if any(tested):

@@ -1,0 +1,46 @@
+"""Notes on cells with so few batches that learning online, or a reset, cannot show in the accuracy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+from ttabench.cell import Cell
+
+EXAMPLE = 5  # batches that the advice aims at
+
+
+def notes_on_few_batches(
+    cells: Iterable[Cell], images_of: Callable[[Cell], int], learns: Callable[[str], bool]
+) -> Iterator[str]:
+    """Sentences about online cells that a single batch makes up, or that end before their first reset.
+
+    images_of   the number of images of a cell, 0 = unknown.
+    learns      whether the method of this name learns by gradients.
+    """
+    single: dict[int, dict[str, None]] = {}
+    never_reset: dict[tuple[str, int], dict[str, None]] = {}
+    for cell in cells:
+        protocol = cell.protocol
+        plain = not (protocol.stream or protocol.contamination or protocol.frozen)
+        images = images_of(cell) if plain and learns(cell.method) else 0
+        if not images:
+            continue
+        batches = math.ceil(images / protocol.batch_size)
+        if batches == 1 and protocol.reset != "continual":
+            single.setdefault(images, {})[cell.label] = None
+        if protocol.reset_period > 1 and batches <= protocol.reset_period:
+            never_reset.setdefault((protocol.reset, batches), {})[cell.label] = None
+    for images, labels in single.items():
+        yield (
+            f"{', '.join(labels)}: the {images} images are a single batch. A method that scores a batch "
+            "before it learns from it shows no effect of learning; for more batches: --batch-size "
+            f"{max(1, images // EXAMPLE)}."
+        )
+    for (reset, batches), labels in never_reset.items():
+        have = f"{batches} batch{'es' * (batches > 1)}"
+        yield f"{', '.join(labels)}: --reset {reset} resets nothing, because there {_are(batches)} {have}."
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are only"
