@@ -385,7 +385,7 @@ def test_a_diff_in_words(tmp_path: Path) -> None:
     result = diff(one, str(other))
     assert result.names == (str(one), str(other))
     assert text(render_diff(result)) == [
-        "  weights: cccccccc → dddddddd", f"1 cells in both; 1 only in {one}; 2 only in {other}."
+        "  weights: cccccccc → dddddddd", f"1 cell in both; 1 only in {one}; 2 only in {other}."
     ]  # fmt: skip
     assert json.loads(diff_json(result)) == {
         "names": [str(one), str(other)], "matched": 1, "only_first": 1, "only_second": 2,
@@ -413,7 +413,7 @@ def test_a_diff_takes_sides_that_are_open_and_keeps_letters(tmp_path: Path) -> N
 def test_fifty_differences_are_shown() -> None:
     listed = tuple(Difference(str(number), "a", "b", 1, 1) for number in range(51))
     shown = text(render_diff(Diff(("a", "b"), listed, 1, 0, 0)))
-    assert shown[50:] == ["  … and 1 more", "1 cells in both."]
+    assert shown[50:] == ["  … and 1 more", "1 cell in both."]
 
 
 def test_settings_that_differ_are_named_with_both_values() -> None:

@@ -75,7 +75,7 @@ def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    summary = f"{difference.matched} cells in both"
+    summary = f"{difference.matched} cell{'s' * (difference.matched != 1)} in both"
     for name, count in zip(difference.names, (difference.only_first, difference.only_second), strict=True):
         summary += f"; {count} only in {name}" if count else ""
     if not difference.differences:

@@ -191,7 +191,8 @@ def _twins(word: str, count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"the {word} has {count} cells more than once (other settings, weights or data); the latest counts."
+        f"the {word} has {count} cell{'s' * (count != 1)} more than once (other settings, weights or data); "
+        "the latest counts."
     ]
 
 
