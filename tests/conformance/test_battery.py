@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
-from ttabench.conformance import CHECKS, conform
+from ttabench.conformance import conform
+from ttabench.conformance.checks import CHECKS
 from ttabench.conformance.nets import CLASSES, DropPath, images, nets, settle
 from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
@@ -410,7 +411,7 @@ def one_small_net() -> Iterator[None]:
     net = nn.Sequential(pool, nn.Flatten(), hidden, nn.LayerNorm(8), nn.ReLU(), nn.Dropout(0.3), last)
     small = {"MLP": settle(Classifier(net, last="6").eval(), images(256, seed=1))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ttabench.conformance.nets", lambda: small)
+        patch.setattr("ttabench.conformance.run.nets", lambda: small)
         yield
 
 
@@ -419,7 +420,7 @@ def failed(method: type[Method[Any]]) -> dict[str, str]:
 
 
 def test_a_sound_method_passes_on_all_nets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttabench.conformance.nets", nets)
+    monkeypatch.setattr("ttabench.conformance.run.nets", nets)
     checks = conform(Sound)
     assert [check for check in checks if not check.ok] == []
     assert checks[0].detail == "BN CNN, GN CNN, LN ViT"
@@ -431,7 +432,7 @@ def test_a_fault_is_found(
     method: type[Method[Any]], expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if method.needs.norm_layers:
-        monkeypatch.setattr("ttabench.conformance.nets", nets)
+        monkeypatch.setattr("ttabench.conformance.run.nets", nets)
     result = failed(method)
     assert set(result) == {OF[name] for name in expected}, result
     assert all(result.values())

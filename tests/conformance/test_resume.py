@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.conformance.test_all_methods import LIGHTER, imported
-from ttabench.conformance import Case, Run, nets
-from ttabench.conformance.nets import CLASSES
+from ttabench.conformance.case import Case, Run
+from ttabench.conformance.nets import CLASSES, nets
 from ttabench.conformance.state import difference, snapshot
 from ttabench.method_settings import make_config
 from ttabench.registry import method_names

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.conformance.test_all_methods import LIGHTER, imported
 from ttabench.classifier import Classifier
-from ttabench.conformance import Case
+from ttabench.conformance.case import Case
 from ttabench.conformance.nets import nets
 from ttabench.cost import Passes, adapted_parameters, compute_ratio, count_passes, measured, source_forward
 from ttabench.method import Method, NoConfig

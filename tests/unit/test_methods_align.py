@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from ttabench.classifier import Classifier
-from ttabench.conformance import Source, Target
 from ttabench.conformance.nets import images, nets
+from ttabench.conformance.watched_data import Source, Target
 from ttabench.method import Architecture
 from ttabench.nn import by_channel, norm_modules, on_output
 from ttabench_methods import aqr

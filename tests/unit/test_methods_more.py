@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
 from ttabench.classifier import Classifier
-from ttabench.conformance import Source, Target
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.state import difference, snapshot
+from ttabench.conformance.watched_data import Source, Target
 from ttabench.errors import UserError
 from ttabench.method import Needs
 from ttabench.models.architectures.build import build

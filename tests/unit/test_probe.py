@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from tests.unit.models_by_name import construct
 from tests.unit.test_bring import Squares
 from ttabench.classifier import Classifier
-from ttabench.conformance import Source
 from ttabench.conformance.nets import CLASSES, SIZE, WIDTH, Block, ConvNet, DropPath, Transformer, images
 from ttabench.conformance.state import difference, snapshot
+from ttabench.conformance.watched_data import Source
 from ttabench.errors import UserError
 from ttabench_methods.foa import FOA, FOAConfig
 

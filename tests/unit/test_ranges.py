@@ -16,8 +16,8 @@ import torch
 
 from tests.unit.conftest import Output
 from ttabench.classifier import Classifier
-from ttabench.conformance import Source
 from ttabench.conformance.nets import SIZE, images, nets
+from ttabench.conformance.watched_data import Source
 from ttabench.errors import UserError
 from ttabench.method import Architecture, Count, Method, Range, UnitInterval
 from ttabench.method_settings import make_config, parse_value

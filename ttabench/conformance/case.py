@@ -1,0 +1,79 @@
+"""One method on one net, and its passes over a stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ttabench.classifier import Classifier
+from ttabench.conformance.nets import images
+from ttabench.conformance.watched_data import Source, split
+from ttabench.method import Method
+
+SEED = 7
+SIZES = [24, 24, 24, 5]  # more than the 64 images after which methods with a memory update
+SHIFT = 0.4
+
+
+class Case:
+    """One method on one net, and the run that most checks use.
+
+    first   no other net came before it; checks that take long may look at this one more closely.
+    """
+
+    def __init__(
+        self,
+        method: type[Method[Any]],
+        config: Any,
+        name: str,
+        classifier: Classifier,
+        *,
+        first: bool = True,
+    ) -> None:
+        self.method = method
+        self.config = config
+        self.name = name
+        self.classifier = classifier
+        self.first = first
+        self.needs = method.needs_of(config)
+
+    def fresh(self, classifier: Classifier | None = None, dtype: torch.dtype = torch.float32) -> Method[Any]:
+        """A prepared method around a copy of the net, or around another one."""
+        seed_torch()
+        made = self.method(classifier or copy.deepcopy(self.classifier), self.config)
+        made.prepare(Source(self.needs, dtype))
+        return made
+
+    @cached_property
+    def stream(self) -> list[Tensor]:
+        return split(images(sum(SIZES), seed=2, shift=SHIFT), SIZES)
+
+    @cached_property
+    def online(self) -> Run:
+        """A fresh method over the stream."""
+        return Run(self.fresh(), self.stream)
+
+
+class Run:
+    """One pass over copies of a stream.
+
+    `logits` are copies made when they were returned; `returned` are the tensors themselves.
+    """
+
+    def __init__(self, method: Method[Any], stream: Sequence[Tensor], seed: int = SEED) -> None:
+        seed_torch(seed)
+        self.method = method
+        self.returned: list[Tensor] = []
+        self.logits: list[Tensor] = []
+        for x in stream:
+            self.returned.append(method.adapt(x.clone()))
+            self.logits.append(self.returned[-1].detach().clone())
+
+
+def seed_torch(number: int = SEED) -> None:
+    torch.manual_seed(number)

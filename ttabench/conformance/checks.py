@@ -1,0 +1,309 @@
+"""The checks: each returns what is wrong with a method on one net, "" if nothing is."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import pickle
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ttabench.conformance.case import Case, Run, seed_torch
+from ttabench.conformance.nets import CLASSES, DropPath, images
+from ttabench.conformance.state import difference, holds, size, snapshot
+from ttabench.conformance.watched_data import Source, Target, split
+from ttabench.method import Method
+from ttabench.protocol import MODES
+from ttabench.reach import forbidden_imports, watched_imports
+
+__all__ = ["CHECKS"]
+
+
+def works(case: Case) -> str:
+    """prepare() and adapt() run."""
+    case.fresh().adapt(case.stream[0].clone())
+    return ""
+
+
+def declarations(case: Case) -> str:
+    """Config is a frozen dataclass of scalars; the declarations of the method can be stored."""
+    kind = case.method.Config
+    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return f"Config is not a frozen dataclass: {kind}"
+    for field in fields(case.config):
+        if not isinstance(getattr(case.config, field.name), (str, int, float, bool, type(None))):
+            return f"Config.{field.name} is not a scalar, so it has no place in a cell's identity"
+    if case.method.mode not in MODES:
+        return f"mode is {case.method.mode!r}; expected one of {', '.join(MODES)}"
+    made = case.online.method
+    if not isinstance(made.adapted(), str):
+        return "adapted() is not a text"
+    alarms = made.alarms()
+    if not isinstance(alarms, dict):
+        return f"alarms() returns a {type(alarms).__name__}; expected a dict"
+    try:
+        json.dumps(alarms, allow_nan=False)
+    except (TypeError, ValueError) as problem:
+        return (
+            f"alarms() cannot be stored: {problem}; expected texts, whole numbers and finite floats of Python"
+        )
+    if not case.needs.gradient:
+        made = case.fresh()
+        with torch.inference_mode():
+            Run(made, case.stream)  # raises if the method computes gradients
+    return ""
+
+
+def logits(case: Case) -> str:
+    return (
+        _sound(case.online.logits, case.stream)
+        or _detached(case.online.returned)
+        or _probabilities(case.online.logits)
+    )
+
+
+def _probabilities(logits: Sequence[Tensor]) -> str:
+    """Softmax outputs instead of logits: their arg max does not show the difference."""
+    rows = torch.cat([y.float() for y in logits])
+    if (rows >= 0).all() and (rows.sum(1) - 1).abs().max() < 1e-3:
+        return "adapt() returns probabilities; expected logits, e.g. their logarithm"
+    return ""
+
+
+def _detached(returned: Sequence[Tensor]) -> str:
+    attached = [n for n, y in enumerate(returned, 1) if y.requires_grad]
+    return f"logits of batch {attached[0]} require grad; return logits.detach()" if attached else ""
+
+
+def _sound(logits: Sequence[Tensor], stream: Sequence[Tensor]) -> str:
+    for number, (y, x) in enumerate(zip(logits, stream, strict=True), 1):
+        if y.shape != (len(x), CLASSES):
+            return f"logits of batch {number} have shape {tuple(y.shape)}; expected {(len(x), CLASSES)}"
+        if not y.is_floating_point() or not torch.isfinite(y).all():
+            return f"logits of batch {number} are not finite numbers"
+    return ""
+
+
+def inputs_left_alone(case: Case) -> str:
+    """Neither the caller's model nor the images change."""
+    classifier, stream = copy.deepcopy(case.classifier), [x.clone() for x in case.stream]
+    before = snapshot(classifier)
+    method = case.fresh(classifier)
+    for x in stream:
+        method.adapt(x)
+    method.fit(Target(stream), 1)
+    method.predict(stream[-1])
+    if changed := difference(before, snapshot(classifier)):
+        return f"the caller's model changed: {changed}"
+    return _same(stream, case.stream, "once the method has seen them", what="images")
+
+
+def causality(case: Case) -> str:
+    """Logits of a batch do not depend on later ones, and do not change once returned."""
+    if problem := _same(case.online.returned, case.online.logits, "from when they were returned"):
+        return problem
+    other = split(images(48, seed=4), 24)
+    changed = Run(case.fresh(), [*case.stream[:2], *other]).logits[:2]
+    return _same(changed, case.online.logits[:2], "with other batches after it")
+
+
+def batch_of_one(case: Case) -> str:
+    method, alone = case.fresh(), split(case.stream[0][:3], 1)
+    return _sound(Run(method, alone).logits, alone) or _sound(_predict(method, alone), alone)
+
+
+def short_last_batch(case: Case) -> str:
+    """A short batch gets logits of its own size, also after a full batch and in offline mode."""
+    method, stream = case.fresh(), [case.stream[0], case.stream[-1]]
+    problem = _sound(Run(method, stream).logits, stream)
+    method.fit(Target(stream))
+    return problem or _sound(_predict(method, stream), stream)
+
+
+def determinism(case: Case) -> str:
+    """The same torch seed gives the same logits, whatever other generators and instances did before."""
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002 — this check looks for methods that use this generator
+    again = Run(case.fresh(), case.stream).logits
+    return _same(again, case.online.logits, "in a second run with the same seed")
+
+
+def reset(case: Case) -> str:
+    """After online and offline adaptation, reset() restores the state after prepare() bitwise."""
+    method = case.fresh()
+    prepared = snapshot(method)
+    for adapt in (lambda: Run(method, case.stream), lambda: method.fit(Target(case.stream), 2)):
+        adapt()
+        method.reset()
+        if changed := difference(prepared, snapshot(method)):
+            return f"reset() does not restore the state: {changed}"
+    return _same(Run(method, case.stream).logits, case.online.logits, "after reset()")
+
+
+def pickling(case: Case) -> str:
+    """A pickled copy made during the stream continues as the original does, and can be reset."""
+    method = case.fresh()
+    prepared = snapshot(method)
+    Run(method, case.stream[:2])
+    twin: Method[Any] = pickle.loads(pickle.dumps(method))  # these bytes are made here
+    copied, original = (Run(m, case.stream[2:], seed=8).logits for m in (twin, method))
+    if problem := _same(copied, original, "in a pickled copy"):
+        return problem
+    twin.reset()
+    changed = difference(prepared, snapshot(twin))
+    return f"reset() of a pickled copy does not restore the state: {changed}" if changed else ""
+
+
+def dropout(case: Case) -> str:
+    """Logits are those of the same net without dropout and stochastic depth."""
+    bare = copy.deepcopy(case.classifier)
+    for module in bare.modules():
+        if isinstance(module, (nn.Dropout, DropPath)):
+            module.p = 0.0
+    method = case.fresh(bare)
+    return _same(Run(method, case.stream).logits, case.online.logits, "without dropout and stochastic depth")
+
+
+def modes(case: Case) -> str:
+    """Each layer is in the mode, train or eval, in which prepare() left it; dropout never trains."""
+    method = case.fresh()
+    prepared = {name: module.training for name, module in method.model.named_modules()}
+    for when, adapt in (
+        ("adapt()", lambda: Run(method, case.stream)),
+        ("fit()", lambda: method.fit(Target(case.stream), 1)),
+        ("predict()", lambda: _predict(method, case.stream[:1])),
+    ):
+        adapt()
+        for name, module in method.model.named_modules():
+            if module.training != prepared.get(name, module.training):
+                mode = "train" if module.training else "eval"
+                return f"{when} leaves '{name or 'the model'}' in {mode} mode, other than prepare()"
+    return ""
+
+
+def reach(case: Case) -> str:
+    """The method imports no datasets, labels or scoring, in its files or while it runs."""
+    if forbidden := forbidden_imports(case.method.__module__):
+        return f"{forbidden[0]}, which a method may not"
+    with watched_imports() as noted:
+        method = case.fresh()
+        Run(method, case.stream)
+        method.fit(Target(case.stream), 1)
+    return f"it imports {noted[0]} while it runs, which a method may not" if noted else ""
+
+
+def no_labels(case: Case) -> str:
+    """It requests only data of the contract and its Needs, and keeps no reference to them."""
+    seed_torch()
+    source, target = Source(case.needs), Target(case.stream)
+    method = case.method(case.classifier, case.config)
+    with contextlib.suppress(PermissionError, AttributeError):
+        method.prepare(source)
+        method.fit(target, 1)
+    if requests := source.offences + target.offences:
+        return f"it asked for {requests[0]}"
+    kept = holds(method, Source) or holds(method, Target)
+    return f"it keeps a reference to the data, as {kept}" if kept else ""
+
+
+def precision(case: Case) -> str:
+    """float64 stays float64; under bfloat16 autocast, parameters stay float32 and logits finite."""
+    stream = [x.double() for x in case.stream]
+    wide = Run(case.fresh(copy.deepcopy(case.classifier).double(), torch.float64), stream).logits
+    if problem := _sound(wide, stream):
+        return f"float64: {problem}"
+    if wide[0].dtype != torch.float64:
+        return f"float64: logits are {wide[0].dtype}"
+    method = case.fresh()
+    with torch.autocast("cpu", torch.bfloat16):
+        run = Run(method, case.stream)
+        method.fit(Target(case.stream), 1)
+        run.logits += _predict(method, case.stream[:1])
+    if problem := _sound(run.logits, [*case.stream, case.stream[0]]):
+        return f"bfloat16: {problem}"
+    narrow = [name for name, p in method.model.named_parameters() if p.dtype != torch.float32]
+    return f"bfloat16: {narrow[0]} is no longer float32" if narrow else ""
+
+
+def bounded_memory(case: Case) -> str:
+    """The state is not larger in the last quarter of a long stream than in its first half.
+
+    The stream has 2,048 images in batches of 32; fewer for methods with smaller batches, which take longer.
+    The smallest size at the end is compared with the largest one before, since sizes may vary. One net gets
+    the whole stream; on the others, the first quarter is enough if the size never changes in it.
+    """
+    method = case.fresh()
+    batch = min(32, method.batch_size)
+    count = max(64, 512 // batch)
+    held = []
+    for number in range(1, count + 1):
+        method.adapt(images(batch, seed=100 + number))
+        if number % (count // 64) == 0:
+            held.append(size(snapshot(method, skip=("_prepared",))) + size(snapshot(_own_classes(method))))
+        if number == count // 4 and len(set(held)) == 1 and not case.first:
+            return ""
+    half, seen = batch * (count // 2), batch * count
+    most, least = max(held[: len(held) // 2]), min(held[-(len(held) // 4) :])
+    return f"still growing, by {least - most:,} bytes from image {half:,} to {seen:,}" if least > most else ""
+
+
+def _own_classes(method: Method[Any]) -> list[Mapping[str, Any]]:
+    """The attributes of the method's class, and of its base classes below `Method`."""
+    return [vars(kind) for kind in type(method).__mro__ if kind not in Method.__mro__]
+
+
+def offline(case: Case) -> str:
+    """After fit(), predict() scores every image; it changes nothing and is deterministic for a seed."""
+    method = case.fresh()
+    method.fit(Target(case.stream), 2)
+    stream = case.stream[-2:]
+    for frozen in (method, case.online.method):
+        before = snapshot(frozen)
+        first = _predict(frozen, stream)
+        if changed := difference(before, snapshot(frozen)):
+            return f"predict() changes the state: {changed}"
+        if problem := _sound(first, stream) or _detached(first):
+            return f"predict(): {problem}"
+        if problem := _same(_predict(frozen, stream), first, "when predict() is called again"):
+            return problem
+    return ""
+
+
+def _predict(method: Method[Any], stream: Sequence[Tensor]) -> list[Tensor]:
+    seed_torch()
+    return [method.predict(x.clone()) for x in stream]
+
+
+CHECKS: dict[str, Callable[[Case], str]] = {
+    "declarations are sound": declarations,
+    "logits have their shape, are finite and detached": logits,
+    "the caller's model and images are left alone": inputs_left_alone,
+    "causality: no batch depends on a later one": causality,
+    "a batch of one image": batch_of_one,
+    "a short last batch": short_last_batch,
+    "determinism under a seed": determinism,
+    "reset() restores bitwise": reset,
+    "state survives pickling": pickling,
+    "independent of dropout and stochastic depth": dropout,
+    "layers stay in the mode that prepare() left them in": modes,
+    "reaches for no dataset, label or score": reach,
+    "sees no labels, and only the data its Needs declare": no_labels,
+    "float64, float32 and bfloat16 autocast": precision,
+    "memory of past batches is bounded": bounded_memory,
+    "offline: fit, then predict without change": offline,
+}
+
+
+def _same(actual: Sequence[Tensor], expected: Sequence[Tensor], when: str, what: str = "logits") -> str:
+    for number, (y, z) in enumerate(zip(actual, expected, strict=True), 1):
+        if not torch.equal(y.nan_to_num(nan=math.inf), z.nan_to_num(nan=math.inf)):
+            return f"{what} of batch {number} differ {when}, by up to {(y - z).abs().max():.2g}"
+    return ""

@@ -1,0 +1,79 @@
+"""Try a method on the tiny nets, check by check."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ttabench.conformance.case import Case
+from ttabench.conformance.checks import CHECKS, works
+from ttabench.conformance.nets import CLASSES, nets
+from ttabench.method import Method
+from ttabench.method_settings import make_config
+
+__all__ = ["Check", "conform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check. `detail` names the problem and its net, or the nets that passed."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None) -> list[Check]:
+    """Try a method on tiny nets with batch, group and layer norm; nets that its needs exclude are skipped.
+
+    `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
+    The global random generators are left as they were.
+    """
+    cases: list[Case] = []
+    skipped = []
+    for name, classifier in nets().items():
+        arch = classifier.architecture()
+        usual = {**method.for_dataset("conformance", CLASSES), **method.for_architecture(arch)}
+        config = make_config(method, settings or {}, usual)
+        if reason := method.needs_of(config).unmet(arch):
+            skipped.append(f"{name} n/a: {reason}")
+        else:
+            cases.append(Case(method, config, name, classifier, first=not cases))
+    tried = "; ".join([", ".join(case.name for case in cases) or "no net", *skipped])
+    checks = [Check("applies to at least one net", bool(cases), tried)]
+    with _generators_kept():
+        if cases:
+            checks.append(Check("is prepared and adapts to a batch", *_judge(works, cases)))
+        if checks[-1].ok:  # otherwise all other checks would fail in the same way
+            checks += [Check(name, *_judge(check, cases)) for name, check in CHECKS.items()]
+    return checks
+
+
+def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, str]:
+    for case in cases:
+        try:
+            problem = check(case)
+        except Exception as raised:  # an exception in a method is a result of the check
+            where = raised.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            line = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
+            problem = f"raised {type(raised).__name__}: {raised}{line}"
+        if problem:
+            return False, f"{case.name}: {problem}"
+    return True, ", ".join(case.name for case in cases)
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        yield
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
