@@ -20,7 +20,8 @@ from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import Protocol
 from ttabench.records import encode
-from ttabench.store import Store, environment
+from ttabench.store import Store
+from ttabench.store.writer import environment
 
 IMAGES = 10_000
 CELL = Cell(

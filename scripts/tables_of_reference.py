@@ -34,8 +34,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ttabench.store import DEAR_SCORES
-from ttabench.store import SCORES as STORED
+from ttabench.store.columns import DEAR_SCORES
+from ttabench.store.columns import SCORES as STORED
 from ttabench_reports import naming
 from ttabench_reports.frames import checked, differences_in, one_per_cell
 from ttabench_reports.load import read

@@ -28,7 +28,9 @@ from ttabench.executors import Died, Executor
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import libraries
-from ttabench.store import Record, Store, environment, stale_reasons
+from ttabench.store import Record, Store
+from ttabench.store.staleness import stale_reasons
+from ttabench.store.writer import environment
 from ttabench.streams.cell import FOLDER
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import infer_dtype
 
-from ttabench.store import MISSING
+from ttabench.store.columns import MISSING
 from ttabench_reports import evidence, naming
 from ttabench_reports.costs import costs
 from ttabench_reports.files import write_text

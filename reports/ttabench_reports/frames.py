@@ -14,7 +14,7 @@ import pandas as pd
 
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
-from ttabench.store import COST, SCORES
+from ttabench.store.columns import COST, SCORES
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))

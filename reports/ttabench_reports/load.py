@@ -11,7 +11,8 @@ import pandas as pd
 
 from ttabench.collector import paused
 from ttabench.errors import UserError
-from ttabench.store import ASKED, COLUMNS, MISSING, Record, Store, row
+from ttabench.store import Record, Store
+from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
 from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.missing import missing
 

@@ -14,8 +14,8 @@ import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, unknown
-from ttabench.store import DEAR_SCORES, MISSING
-from ttabench.store import SCORES as STORED
+from ttabench.store.columns import DEAR_SCORES, MISSING
+from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.frames import ROW, TABLE, checked, one_per_cell
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report

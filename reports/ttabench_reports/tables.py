@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.store import ASKED, MISSING, stale_reasons
+from ttabench.store.columns import ASKED, MISSING
+from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import total
 from ttabench_reports.environments import difference as environment_difference

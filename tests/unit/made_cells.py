@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.store import COLUMNS
+from ttabench.store.columns import COLUMNS
 
 OFFLINE = ("quantile",)
 

@@ -52,7 +52,8 @@ def test_reports_import_only_the_store_side() -> None:
         for name in imports(file):
             top, _, rest = name.partition(".")
             light = name.startswith("ttabench.corruptions.names")
-            assert top == "ttabench_reports" or rest in allowed or light, f"{file}: {name}"
+            side = rest.partition(".")[0] in allowed
+            assert top == "ttabench_reports" or side or light, f"{file}: {name}"
 
 
 def test_the_core_reaches_methods_and_reports_only_through_entry_points() -> None:
@@ -81,15 +82,7 @@ def test_imports_stay_light(statement: str, forbidden: tuple[str, ...]) -> None:
 # Each layer may import what stands above it here, and the layers below it may import it.
 LAYERS = (
     (
-        "protocol",
-        "errors",
-        "cores",
-        "progress",
-        "ranges",
-        "malloc",
-        "collector",
-        "nonblocking",
-        "saved",
+        "protocol", "errors", "cores", "progress", "ranges", "malloc", "collector", "nonblocking", "saved",
         "code_hash",
         "torch_defaults",
     ),
@@ -108,7 +101,7 @@ LAYERS = (
     ("verify",),
     ("cli",),
     ("api",),
-)
+)  # fmt: skip
 
 
 def modules() -> dict[str, Path]:

@@ -19,7 +19,8 @@ from ttabench import registry
 from ttabench.cell import Result
 from ttabench.cli import _table
 from ttabench.provenance import current_modules
-from ttabench.store import Store, _changes
+from ttabench.store import Store
+from ttabench.store.staleness import _changes
 
 Run = Callable[..., Output]
 
@@ -321,7 +322,7 @@ def test_report_names_what_is_stale_and_why_in_every_table(
 ) -> None:
     now = dict(current_modules("tent", "digits-c"))
     then = now | {"ttabench.nn.batch_norm": "0" * 16}
-    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
+    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: then)
     _changes.cache_clear()
     output = ttabench("report", results, "--out", tmp_path / "out", "--format", "csv,latex,markdown,html")
     assert output.code == 0

@@ -16,7 +16,8 @@ from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.provenance import current_modules
 from ttabench.records import decode, encode
-from ttabench.store import Store, _changes
+from ttabench.store import Store
+from ttabench.store.staleness import _changes
 from ttabench_reports.compare import as_json, compare, load, render
 from ttabench_reports.csv_files import write_cells
 from ttabench_reports.load import read as load_cells
@@ -259,7 +260,7 @@ def test_stale_cells_of_either_side_are_named_with_what_changed(
     old, new = (Store.create(tmp_path / name, {"methods": ["tent"]}) for name in ("old", "new"))
     now = dict(current_modules("tent", "digits-c"))
     for store, then in ((old, now | {"ttabench.nn.batch_norm": "0" * 16}), (new, now)):
-        monkeypatch.setattr("ttabench.store.current_modules", lambda *_, then=then: then)
+        monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_, then=then: then)
         writer = store.writer()
         writer.extend([result, other])
         writer.close()

@@ -178,10 +178,10 @@ def test_partial_folders_are_visible_and_their_partial_rows_have_no_rank(tmp_pat
 def test_stale_folders_are_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = dict(current_modules("tent", "digits-c"))
     monkeypatch.setattr(
-        "ttabench.store.current_modules", lambda *_: now | {"ttabench.nn.batch_norm": "0" * 16}
+        "ttabench.provenance.current_modules", lambda *_: now | {"ttabench.nn.batch_norm": "0" * 16}
     )
     path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
-    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: now)
+    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: now)
     table = built(tmp_path / "site", path)
     assert set(table["state"]) == {"stale"}
     texts = [t for _, t in Rows((tmp_path / "site" / "index.html").read_text()).tables[-1]["rows"][1][1]]

@@ -16,7 +16,8 @@ import pytest
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, with_correctness
 from ttabench.cell import Result
-from ttabench.store import MISSING, Store
+from ttabench.store import Store
+from ttabench.store.columns import MISSING
 from ttabench_reports import csv_files, page
 from ttabench_reports.missing import Missing
 from ttabench_reports.naming import MEAN

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ttabench import provenance, store
+from ttabench import provenance
 from ttabench.cell import Cell, Result
 from ttabench.provenance import changes, combined, current_modules, libraries
-from ttabench.store import Store
+from ttabench.store import Store, staleness
 from ttabench.unit import Unit
 from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
@@ -21,7 +21,7 @@ from ttabench.worker_state import WorkerState
 CACHES = (
     provenance._current_modules, provenance.module_hash, provenance._imports, provenance.module_file,
     provenance._code_of, provenance._network_code, provenance._in_one_project, provenance.libraries,
-    store._changes,
+    staleness._changes,
 )  # fmt: skip
 
 

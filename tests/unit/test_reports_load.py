@@ -12,7 +12,8 @@ from tests.unit.conftest import Output
 from tests.unit.made_cells import cells
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.store import MISSING, Store
+from ttabench.store import Store
+from ttabench.store.columns import MISSING
 from ttabench.sweep.agenda import plan_rows
 from ttabench.sweep.plan import Planned
 from ttabench_reports import csv_files, load, naming
@@ -54,9 +55,9 @@ def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
 def test_the_later_of_two_measurements_counts(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ttabench.store.time.time", lambda: 1000.0)
+    monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1000.0)
     early = stored(tmp_path / "a", result)
-    monkeypatch.setattr("ttabench.store.time.time", lambda: 1001.0)
+    monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1001.0)
     later = stored(tmp_path / "b", replace(result, accuracy=12.5))
     frame = load.read([later, early])
     newest = frame["written"].max()

@@ -15,7 +15,7 @@ from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, UserError
-from ttabench.store import MISSING
+from ttabench.store.columns import MISSING
 from ttabench_reports import latex, markdown, selection
 from ttabench_reports.missing import Missing
 from ttabench_reports.report import Report

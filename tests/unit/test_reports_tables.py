@@ -20,7 +20,7 @@ from rich.console import Console
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
-from ttabench.store import MISSING
+from ttabench.store.columns import MISSING
 from ttabench_reports import csv_files, installed, naming, notes, published, tables, terminal
 from ttabench_reports import given as given_
 from ttabench_reports.missing import Missing

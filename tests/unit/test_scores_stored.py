@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from tests.unit.conftest import Output
-from ttabench.store import COST, DEAR_SCORES, SCORES, Store, load_frame
+from ttabench.store import Store, load_frame
+from ttabench.store.columns import COST, DEAR_SCORES, SCORES
 from ttabench.unlabelled import CHEAP, DEAR
 
 Run = Callable[..., Output]

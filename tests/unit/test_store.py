@@ -17,7 +17,9 @@ from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.provenance import combined, current_modules
 from ttabench.records import decode, encode
-from ttabench.store import COLUMNS, NOT_RECORDED, Store, _changes, load_frame, stale_cells
+from ttabench.store import Store, load_frame
+from ttabench.store.columns import COLUMNS
+from ttabench.store.staleness import NOT_RECORDED, _changes, stale_cells
 
 SWEEP = {"methods": ["tent"], "limit": 0}
 
@@ -275,7 +277,7 @@ def test_versions_of_further_libraries_are_stored_where_a_result_needs_them(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = {"resnet18": (), "timm/resnet50": ("pytest",)}
-    monkeypatch.setattr("ttabench.store.libraries", lambda method, arch: needed[arch])
+    monkeypatch.setattr("ttabench.provenance.libraries", lambda method, arch: needed[arch])
     cells = [replace(result.cell, arch=arch, seed=seed) for seed in (0, 1) for arch in needed]
     fill(store, *(replace(result, cell=cell) for cell in cells))
     versions = [record.environment["versions"].get("pytest", "") for record in store.records()]
@@ -340,7 +342,7 @@ def test_a_clock_that_went_back_pins_no_old_result(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for hour, accuracy in ((3, 10.0), (2, 20.0), (1, 30.0)):
-        monkeypatch.setattr("ttabench.store.time.time", lambda hour=hour: 3600.0 * hour)
+        monkeypatch.setattr("ttabench.store.writer.time.time", lambda hour=hour: 3600.0 * hour)
         fill(store, replace(result, accuracy=accuracy), replace(result, accuracy=accuracy + 1))
         assert store.latest()[result.cell.cell_id].result.accuracy == accuracy + 1
 
@@ -352,9 +354,9 @@ def test_between_writers_side_by_side_the_later_result_wins(
         one, two = store.writer(), store.writer()
         one.append(other)
         two.append(other)  # both are open: of one generation, or neighbours
-        monkeypatch.setattr("ttabench.store._generation", lambda shard: 1)
+        monkeypatch.setattr("ttabench.store.shards.generation", lambda shard: 1)
         for writer, hour, accuracy in ((one, first_hour, 1.0), (two, 2, 2.0)):
-            monkeypatch.setattr("ttabench.store.time.time", lambda hour=hour: 3600.0 * hour)
+            monkeypatch.setattr("ttabench.store.writer.time.time", lambda hour=hour: 3600.0 * hour)
             writer.append(replace(result, accuracy=accuracy))
             writer.close()
         winner = store.latest()[result.cell.cell_id].result.accuracy
@@ -378,9 +380,9 @@ def test_a_record_of_other_code_is_stale_and_says_what_changed(
 ) -> None:
     now = dict(current_modules("tent", "digits-c"))
     then = {**now, "ttabench.nn.batch_norm": "0" * 16}
-    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
+    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: then)
     fill(store, result)
-    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: now)
+    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: now)
     _changes.cache_clear()
     (row,) = store.frame().to_dict("records")
     _changes.cache_clear()

@@ -51,7 +51,7 @@ def test_a_record_names_the_code_of_its_method(store: Store, result: Result) -> 
 def test_of_two_results_of_one_moment_the_one_stored_later_counts(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ttabench.store.time.time", lambda: 1.7e9)
+    monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1.7e9)
     for accuracy in (10.0, 90.0, 50.0):
         writer = store.writer()
         writer.append(replace(result, accuracy=accuracy - 1))
@@ -63,8 +63,8 @@ def test_of_two_results_of_one_moment_the_one_stored_later_counts(
 def test_of_two_results_of_one_moment_side_by_side_every_reader_takes_the_same(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ttabench.store.time.time", lambda: 1.7e9)
-    monkeypatch.setattr("ttabench.store._generation", lambda shard: 1)
+    monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1.7e9)
+    monkeypatch.setattr("ttabench.store.shards.generation", lambda shard: 1)
     accuracy_of = {}
     for accuracy in (10.0, 90.0):
         writer = store.writer()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ttabench import store as storing
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
@@ -75,7 +74,7 @@ def test_a_merge_that_was_cut_short_loses_and_changes_nothing(
     assert len([*store.cells.glob("*.jsonl")]) == 4
     assert output(store) == before
     with monkeypatch.context() as patch:
-        patch.setattr(storing, "replace_file", refuse)
+        patch.setattr("ttabench.store.results_folder.replace_file", refuse)
         with pytest.raises(UserError, match="cannot be written"):
             store.merge()
     assert output(store) == before

@@ -22,7 +22,10 @@ from ttabench.errors import UserError, shortened
 from ttabench.protocol import Protocol
 from ttabench.provenance import combined, current_modules
 from ttabench.records import Damaged, decode, encode, is_first_format
-from ttabench.store import COLUMNS, COST, PLAN, SCORES, Store, Writer, _is_free, environment, load_frame
+from ttabench.store import Store, Writer, load_frame
+from ttabench.store.columns import COLUMNS, COST, SCORES
+from ttabench.store.results_folder import PLAN, _is_free
+from ttabench.store.writer import environment
 
 
 @pytest.fixture
@@ -100,9 +103,9 @@ def test_several_changes_of_the_code_are_listed(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     then = {"ttabench.nn": "0", "ttabench.scoring": "1"}
-    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: then)
+    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: then)
     fill(store, result)
-    monkeypatch.setattr("ttabench.store.current_modules", lambda *_: {"ttabench.nn": "2"})
+    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: {"ttabench.nn": "2"})
     (row,) = load_frame(str(store.root)).to_dict("records")
     assert row["stale"]
     assert row["stale_because"].split("; ") == list(next(store.records()).changes)
@@ -153,7 +156,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
 ) -> None:
     text = "cannot be written (Permission denied); choose another folder with --out."
     with monkeypatch.context() as patch:
-        patch.setattr("ttabench.store.replace_file", refuse)
+        patch.setattr("ttabench.store.results_folder.replace_file", refuse)
         with pytest.raises(UserError) as problem:
             store.write_plan([row_of("a")])
         assert str(problem.value) == f"{store.root} {text}"

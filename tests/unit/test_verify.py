@@ -18,7 +18,8 @@ from ttabench import verify
 from ttabench.cell import Result
 from ttabench.models.checkpoints.cache import folder as weights_folder
 from ttabench.records import decode, encode
-from ttabench.store import Modules, Record, Store
+from ttabench.store import Record, Store
+from ttabench.store.staleness import Modules
 from ttabench.streams import score
 
 Run = Callable[..., Output]
@@ -230,7 +231,7 @@ def test_weights_that_are_gone_are_one_sentence(
 def test_another_folder_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:
     output = ttabench("verify", tmp_path / "nowhere")
     assert output.code == 2
-    assert "is not a results folder of ttabench" in output.err
+    assert "nowhere does not exist; expected a results folder" in output.err
 
 
 def test_nothing_to_draw_from_is_one_sentence(ttabench: Run, out: Path) -> None:

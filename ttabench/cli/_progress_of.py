@@ -10,7 +10,9 @@ from typing import Any
 from ttabench.claims import Running, running
 from ttabench.errors import UserError
 from ttabench.records import Damaged, decode
-from ttabench.store import PLAN_FILE, PROTOCOL, Record, Store
+from ttabench.store import Record, Store
+from ttabench.store.record import PROTOCOL
+from ttabench.store.results_folder import PLAN_FILE
 from ttabench.tail import Tail, sizes
 
 STATES = ("done", "running", "failed", "stale", "missing", "n/a")

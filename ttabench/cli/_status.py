@@ -18,7 +18,8 @@ from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import printable
 from ttabench.executors.slurm import LOGS
 from ttabench.protocol import STREAMS
-from ttabench.store import PROTOCOL, stale_cells
+from ttabench.store.record import PROTOCOL
+from ttabench.store.staleness import stale_cells
 from ttabench.sweep.grid import RULES
 
 NOT_GIVEN = {"contamination": "none", "held_out": "none", "limit": "all", "stream": "none", "pace": "none"}

@@ -148,7 +148,7 @@ def report(
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
     """Which cells were made with other code than is installed, and what changed, in sentences."""
-    from ttabench.store import stale_cells
+    from ttabench.store.staleness import stale_cells
 
     if "stale" not in cells or "stale_because" not in cells:
         return
@@ -163,7 +163,7 @@ def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     from ttabench.errors import UserError, unknown
     from ttabench.parse_methods import distinct_list, parse_method
     from ttabench.registry import families, in_groups
-    from ttabench.store import ASKED, MISSING
+    from ttabench.store.columns import ASKED, MISSING
 
     names = distinct_list(methods, "--methods")
     if names == ("all",):

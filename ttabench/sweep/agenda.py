@@ -9,7 +9,8 @@ from typing import Any
 
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
-from ttabench.store import DEAR_SCORES, Record, Store
+from ttabench.store import Record, Store
+from ttabench.store.columns import DEAR_SCORES
 from ttabench.sweep.option_table import OVERWRITE, SCORES
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.shard import sequence

@@ -14,7 +14,9 @@ import pandas as pd
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
-from ttabench.store import DETAILS, Record, Store, brief_changes
+from ttabench.store import Record, Store
+from ttabench.store.columns import DETAILS
+from ttabench.store.staleness import brief_changes
 from ttabench_reports.frames import PROTOCOL, checked
 from ttabench_reports.load import read_csv
 

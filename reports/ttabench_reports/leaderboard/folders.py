@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench.store import ASKED, MISSING, Record, Store
+from ttabench.store import Record, Store
+from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports import load, naming
 from ttabench_reports.compare.fall_tests import ONES
 from ttabench_reports.frames import CORRECT, checked

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.store import MISSING
+from ttabench.store.columns import MISSING
 from ttabench_reports import naming
 from ttabench_reports.notes import kind
 from ttabench_reports.page import cards

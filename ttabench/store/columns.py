@@ -1,0 +1,59 @@
+"""The table of cells: its columns, and a record as one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ttabench.cell import canonical
+from ttabench.store.record import PROTOCOL, Record
+
+COST = (
+    "images", "ms_per_image", "forward", "backward", "compute_ratio", "adapted_parameters", "device_mb",
+    "host_mb",
+)  # fmt: skip
+"""The columns that a result has as details under "cost", see `ttabench.cost.Meter.cost`."""
+DEAR_SCORES = ("consistency", "source_accuracy")
+SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
+"""The columns that a result has as details under "unlabelled", see `ttabench.unlabelled`."""
+COLUMNS = (
+    "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
+    "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
+    "stream", "baseline", "pace", "pace_ratio",
+    "history",
+    "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
+    "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
+    "stale_because", "code", "device", "threads", "versions", *COST, *SCORES,
+    "checkpoint", "fingerprint", "cell_id", "written",
+)  # fmt: skip
+
+ASKED = "asked"
+"""In the `attrs` of a table of cells: the options of its sweeps, see :meth:`Store.sweep`."""
+MISSING = "missing"
+"""Of a table of cells' `attrs`: the planned cells without a record, with their method as `base`."""
+
+# Columns that are details of a result.
+DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "source_used", "alarm")
+
+
+def row(record: Record) -> dict[str, Any]:
+    """A record as one row of the cells table."""
+    data, cell, environment = record.data, record.data["cell"], record.environment
+    details, changed = data.get("details", {}), record.changes
+    return {
+        "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
+        **{name: cell[name] for name in ("arch", "dataset", "corruption", "severity", "seed")},
+        **PROTOCOL, **cell["protocol"],
+        "baseline": cell.get("baseline", ""), "history": " ".join(cell.get("history", ())),
+        "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
+        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
+        "reason": data.get("reason", ""),
+        **{name: details.get(name, "") for name in DETAILS},
+        **{name: details.get("cost", {}).get(name) for name in COST},
+        **{name: details.get("unlabelled", {}).get(name) for name in SCORES},
+        "warning": details.get("source_warning", ""),
+        "stale": bool(changed), "stale_because": "; ".join(changed), "code": record.source,
+        "device": environment.get("device", ""), "threads": environment.get("threads", 0),
+        "versions": " ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items()),
+        "checkpoint": cell["checkpoint"], "fingerprint": cell["fingerprint"], "cell_id": record.cell_id,
+        "written": record.written,
+    }  # fmt: skip

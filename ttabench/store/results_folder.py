@@ -1,0 +1,271 @@
+"""A results folder: the sweep, its plan, and the last record of each cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ttabench.cell import canonical
+from ttabench.collector import paused
+from ttabench.errors import UserError, shortened
+from ttabench.files import replace_file
+from ttabench.records import Damaged, decode, encode
+from ttabench.store import shards
+from ttabench.store.columns import COLUMNS, row
+from ttabench.store.record import Record
+from ttabench.store.staleness import Modules
+from ttabench.store.sweep_options import differences, union
+from ttabench.store.writer import Writer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+FORMAT = "ttabench-results"
+VERSION = 2
+PLAN_FILE = "plan.jsonl"
+PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
+"""The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
+
+
+class Store:
+    """A results folder. Open it with :meth:`create` to write, :meth:`at` to read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cells = root / "cells"
+
+    @classmethod
+    def at(cls, root: Path) -> Store:
+        """An existing results folder. Raises UserError for anything else."""
+        store = cls(Path(root))
+        store.sweep()
+        return store
+
+    @classmethod
+    def create(cls, root: Path, sweep: dict[str, Any], *, extend: bool = False) -> Store:
+        """The folder of this sweep, created if necessary.
+
+        Raises UserError if it holds another sweep (unless `extend`) or other files, or cannot be written.
+        """
+        store = cls(Path(root))
+        try:
+            before = store.sweep_before(sweep, extend=extend)
+            if before == sweep:
+                return store
+            joined = sweep if before is None else union(before, sweep)
+            store.cells.mkdir(parents=True, exist_ok=True)
+            manifest = {"format": FORMAT, "version": VERSION, "sweep": joined}
+            text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+            replace_file(store.manifest, text.encode())
+        except OSError as problem:
+            raise UserError(
+                f"{root} cannot be written ({problem.strerror}); choose another folder with --out."
+            ) from None
+        return store
+
+    def sweep_before(self, sweep: dict[str, Any], *, extend: bool = False) -> dict[str, Any] | None:
+        """The options of the sweep that the folder holds, None for a new folder. Writes nothing.
+
+        Raises UserError if it holds another sweep (unless `extend`) or other files, or cannot be read.
+        """
+        try:
+            exists = self.manifest.exists()
+            if not exists and self.root.exists() and not _is_free(self.root):
+                raise UserError(
+                    f"{self.root} exists and is not a results folder of ttabench; choose another with --out."
+                )
+        except OSError as problem:
+            raise UserError(
+                f"{shortened(str(self.root))} cannot be read ({problem.strerror}); "
+                "choose another folder with --out."
+            ) from None
+        before = self.sweep() if exists else None
+        if before is not None and before != sweep and not extend:
+            raise UserError(
+                f"{self.root} holds the results of another sweep: {differences(before, sweep)}. "
+                "Choose another folder with --out, or add --extend to put both sweeps into this one."
+            )
+        return before
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "sweep.json"
+
+    def sweep(self) -> dict[str, Any]:
+        """The options of the sweep that created the folder."""
+        try:
+            manifest = json.loads(self.manifest.read_text())
+            if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
+                raise ValueError
+            version = int(manifest["version"])
+        except OSError as problem:
+            if isinstance(problem, FileNotFoundError) and not self.root.exists():
+                raise UserError(f"{self.root} does not exist; expected a results folder.") from None
+            raise UserError(f"{self.root} is not a results folder of ttabench (no sweep.json).") from None
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{self.manifest} is not what ttabench wrote; restore it, or choose another folder."
+            ) from None
+        if version > VERSION:
+            raise UserError(f"{self.root} was made by a newer ttabench; please upgrade.")
+        sweep: dict[str, Any] = manifest["sweep"]
+        return sweep
+
+    def write_plan(self, rows: Iterable[Mapping[str, Any]], *, extend: bool = False) -> None:
+        """Store the planned cells, see :data:`PLAN`; with `extend`, add them to those planned before.
+
+        Raises UserError if the folder cannot be written.
+        """
+        planned = {row["id"]: dict(row) for row in (*(self.plan() if extend else ()), *rows)}
+        try:
+            replace_file(self.root / PLAN_FILE, b"".join(map(encode, planned.values())))
+        except OSError as problem:
+            raise UserError(
+                f"{self.root} cannot be written ({problem.strerror}); choose another folder with --out."
+            ) from None
+
+    def plan(self) -> list[dict[str, Any]]:
+        """The planned cells, one row each with the keys of :data:`PLAN`; [] if none are stored.
+
+        Raises UserError if the file is damaged.
+        """
+        path = self.root / PLAN_FILE
+        try:
+            lines = path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        rows: list[dict[str, Any]] = []
+        try:
+            for line in lines:
+                row = decode(line)
+                rows.append({key: row[key] for key in PLAN})
+            return rows
+        except (Damaged, KeyError) as problem:
+            raise UserError(
+                f"{path}, line {len(rows) + 1}, is not what ttabench wrote: {problem}; delete the file and "
+                "run the sweep again."
+            ) from None
+
+    def writer(self, device: str = "cpu") -> Writer:
+        """A writer with a new shard. Use one per process; `device` is the device of its results."""
+        return Writer(self.cells, device)
+
+    def records(self) -> Iterator[Record]:
+        """All records, shard by shard. Raises UserError for a damaged record."""
+        for shard in self._shards():
+            yield from shards.read_shard(shard)
+
+    def latest(self, *, quick: bool = False) -> dict[str, Record]:
+        """The last record of each cell, by cell id.
+
+        quick   without the per-image correctness, and the ids are not computed again: for what counts cells.
+
+        Within a shard, later lines are later records. Between shards, the generation decides: a writer's is
+        one higher than all that existed when it started. For writers that ran in parallel, the clock decides.
+        """
+        return self.latest_as(lambda record: record, quick=quick)
+
+    def latest_as(self, made: Callable[[Record], T], *, quick: bool = False) -> dict[str, T]:
+        """Like :meth:`latest`, with what `made` makes of each record; only that is kept in memory."""
+        last: dict[str, tuple[int, float, T]] = {}
+        with paused():
+            for shard in self._shards():
+                generation = shards.generation(shard)
+                in_shard = {
+                    record.cell_id: (generation, record.written, made(record))
+                    for record in shards.read_shard(shard, quick)
+                }
+                for key, value in in_shard.items():
+                    if key not in last or value[:2] >= last[key][:2]:
+                        last[key] = value
+        return {key: value for key, (_, _, value) in last.items()}
+
+    def merge(self) -> Path | None:
+        """Replace all shards by one with the last record of each cell; its path, None for an empty store.
+
+        Records keep their code, environment and time. No sweep may be writing to the folder. Raises UserError
+        for a damaged record, or if the folder cannot be written; the old shards then remain.
+        """
+        old, last = self._shards(), self.latest()
+        if not last:
+            return None
+        if len(old) == 1 and old[0].name.startswith("merged-"):
+            return old[0]
+        generation = 1 + max(map(shards.generation, old))
+        lines: list[bytes] = []
+        environment_written: dict[str, Any] = {}
+        code_written: dict[str, Modules] = {}
+        for record in sorted(last.values(), key=_merge_order):
+            if not lines or record.environment != environment_written:
+                environment_written = dict(record.environment)
+                number = {} if lines else {"generation": generation}
+                lines.append(encode({"kind": "environment", **number, **environment_written}))
+            if record.source and code_written.get(record.source) != record.modules:  # {} of the first format
+                lines.append(encode({"kind": "code", "source": record.source, "modules": record.modules}))
+                code_written[record.source] = record.modules
+            written = {"kind": "result", "written": record.written, "source": record.source}
+            lines.append(encode({**written, **record.result.to_json()}))
+        data = b"".join(lines)
+        path = self.cells / f"merged-{hashlib.sha256(data).hexdigest()[:12]}.jsonl"
+        try:
+            replace_file(path, data)
+            for shard in old:
+                if shard != path:
+                    shard.unlink()
+        except OSError as problem:
+            raise UserError(f"{self.cells} cannot be written ({problem.strerror}).") from None
+        return path
+
+    def _shards(self) -> list[Path]:
+        return sorted(self.cells.glob("*.jsonl"))
+
+    def correct(self, cell_id: str) -> NDArray[np.bool_]:
+        """Which images of a cell were classified correctly, in the order of the test set."""
+        import numpy as np
+
+        result = self.latest()[cell_id].result
+        bits = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
+        return bits.astype(bool)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per cell with the columns :data:`COLUMNS`; accuracies in percent."""
+        import pandas as pd
+
+        return pd.DataFrame([row(record) for record in self.latest().values()], columns=list(COLUMNS))
+
+
+def _is_free(root: Path) -> bool:
+    """Whether this is an empty folder, or one that another sweep is filling at this moment.
+
+    Folders that hold nothing but results folders may stand in it, such as the repository's results/reference.
+    """
+    return root.is_dir() and all(
+        entry.name in ("sweep.json", "cells")
+        or (entry.name[0] == "." and entry.name.endswith("-sweep.json"))
+        or _holds_results_folders(entry)
+        for entry in root.iterdir()
+    )
+
+
+def _holds_results_folders(folder: Path) -> bool:
+    inner = list(folder.iterdir()) if folder.is_dir() else []
+    return bool(inner) and all((each / "sweep.json").is_file() for each in inner)
+
+
+def _merge_order(record: Record) -> tuple[Any, ...]:
+    """Sort key: records of one environment stay together; within it, the order of tables."""
+    names = ("dataset", "arch", "label", "seed", "severity", "corruption")
+    cell = record.data["cell"]
+    return (canonical(dict(record.environment)), *(cell[name] for name in names), record.cell_id)
+
+
+def load_frame(root: Path | str) -> pd.DataFrame:
+    """The cells of a results folder as a table (see :meth:`Store.frame`)."""
+    return Store.at(Path(root)).frame()

@@ -1,0 +1,38 @@
+"""The options of two sweeps in one results folder: how they differ, and both joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Options that two sweeps do not share: ``--limit was 50 and is now 200; --set was not given and …``"""
+    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    return "; ".join(
+        f"{_flag(key)} was {_brief(before.get(key))} and is now {_brief(now.get(key))}" for key in differ
+    )
+
+
+def _flag(name: str) -> str:
+    """How an option of a sweep is given: a flag, or a rule of a sweep file."""
+    if name in ("include", "exclude", "per_method", "per_dataset"):
+        return f"[{name}]"
+    return "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+
+
+def _brief(value: Any) -> str:
+    """An option's value, shortened. 0 and empty values have the meaning of an option that is not given."""
+    if not value:
+        return "not given"
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def union(before: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """The options of two sweeps in one folder: lists are joined, other values are those of the later one."""
+    joined = dict(before)
+    for key, value in added.items():
+        old = before.get(key)
+        joined[key] = [*old, *(v for v in value if v not in old)] if isinstance(old, list) else value
+    return joined

@@ -1,0 +1,108 @@
+"""Writing results: each is on disk when the call returns, or none of it is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ttabench import provenance
+from ttabench.cell import Result
+from ttabench.env import machine, processor, versions
+from ttabench.errors import UserError
+from ttabench.records import encode
+from ttabench.store import shards
+
+
+class Writer:
+    """Appends results to its own shard."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+        self.path = folder / name
+        self._device = device
+        self._file: int | None = None
+        self._known: set[str] = set()
+        self._further: tuple[str, ...] = ()  # libraries in the environment that was written last
+
+    def append(self, result: Result) -> None:
+        """Append a result; it is on disk when this returns. Raises UserError on a full disk."""
+        self.extend([result])
+
+    def extend(self, results: Iterable[Result]) -> None:
+        """Append results, all or none of them. Raises UserError on a full disk."""
+        lines, known, further = [], set(self._known), self._further
+        for result in results:
+            cell = result.cell
+            modules = provenance.current_modules(cell.method, cell.dataset, cell.corruption, cell.arch)
+            source = provenance.combined(modules)
+            if (needed := provenance.libraries(cell.method, cell.arch)) != further:
+                lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
+                further = needed
+            if source and source not in known:
+                lines.append(encode({"kind": "code", "source": source, "modules": dict(modules)}))
+                known.add(source)
+            record = {"kind": "result", "written": time.time(), "source": source, **result.to_json()}
+            lines.append(encode(record))
+        if lines:
+            if self._file is None:
+                self._open()
+            self._write(b"".join(lines))
+            self._known, self._further = known, further
+
+    def _open(self) -> None:
+        folder = self.path.parent
+        generation = 1 + max(map(shards.generation, folder.glob("*.jsonl")), default=0)
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except OSError as problem:
+            raise UserError(
+                f"{folder} cannot be written ({problem.strerror}); choose another folder with --out."
+            ) from None
+        about = {"kind": "environment", "generation": generation, **environment(self._device)}
+        self._write(encode(about))
+
+    def _write(self, lines: bytes) -> None:
+        assert self._file is not None
+        state = os.fstat(self._file)
+        if not state.st_nlink:
+            raise UserError(f"{self.path} was deleted while the sweep ran; run the same command again.")
+        before = state.st_size
+        try:
+            if os.write(self._file, lines) != len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file)
+        except OSError as problem:
+            os.ftruncate(self._file, before)
+            raise UserError(
+                f"{self.path.parent} cannot take another result ({problem.strerror}); "
+                "what was stored is kept; free some space and run the same command again."
+            ) from None
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:
+    """The environment of results of this process: device, threads, versions, machine, processor.
+
+    further   libraries whose versions count too, see `provenance.libraries`.
+    """
+    return {
+        "device": device, "threads": _threads(), "versions": versions(further), "machine": machine(),
+        "processor": processor(device),
+    }  # fmt: skip
+
+
+def _threads() -> int:
+    """The threads of torch in this process; 0 where it is not imported."""
+    torch = sys.modules.get("torch")
+    return 0 if torch is None else int(torch.get_num_threads())
