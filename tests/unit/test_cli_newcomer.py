@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,3 +153,21 @@ def test_report_says_which_files_to_open_apart_from_the_list_of_files(
     assert page.is_file()
     assert f"Open in a browser: {page}\n" in output.err
     assert all(Path(line).is_file() for line in output.out.splitlines())
+
+
+def test_a_terminal_is_not_filled_with_the_names_of_files(
+    ttabench: Run, tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    writer = store.writer()
+    writer.append(result)
+    writer.close()
+    listed = ttabench("report", tmp_path / "results", "--format", "csv,latex").out.splitlines()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    out = ttabench("report", tmp_path / "results", "--format", "csv,latex").out
+    kinds = Counter(Path(line).suffix for line in listed)
+    assert len(listed) > 10
+    assert (
+        out
+        == f"{len(listed)} files in {tmp_path / 'results/report'}: {kinds['.csv']} csv, {kinds['.tex']} tex\n"
+    )

@@ -129,6 +129,15 @@ def test_how_it_looks() -> None:
     assert [str(span.style) for span in passed.spans] == ["bold green"]
 
 
+def test_where_no_cell_is_in_both_the_next_step_is_named() -> None:
+    one = cells()
+    shown = text(render(compare(one, one.assign(seed=one["seed"] + 1))))
+    assert shown[-2].startswith("FAILED: 90 missing, 90 new")
+    assert (
+        shown[-1] == "No cell is in both: run the sweep of the candidate with the options of the baseline's."
+    )
+
+
 def test_where_nothing_moved_the_verdict_stands_alone() -> None:
     assert text(render(compare(cells(), cells(), max_drop=2.5, max_mean_drop=0.25, alpha=1))) == [
         "ok: 90 the same (bounds: 2.5 points for a cell, 0.25 for a mean; α = 1)."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = "csv,latex,markdown,plots,html,ablation"
+MANY = 10  # files that a terminal lists by name; more are counted by kind
 
 
 def register(app: typer.Typer) -> None:
@@ -134,8 +135,12 @@ def report(
         raise UserError(
             f"{folder} cannot be written ({problem.strerror}); choose another with --out."
         ) from None
-    for path in dict.fromkeys(written):
-        print(printable(str(path)))
+    files = list(dict.fromkeys(written))
+    if sys.stdout.isatty() and len(files) > MANY:
+        print(f"{len(files)} files in {printable(str(folder))}: {_by_kind(files)}")
+    else:
+        for path in files:
+            print(printable(str(path)))
     for shown in tables:
         screen().print(shown)
     if folder / "results.html" in written:
@@ -144,6 +149,11 @@ def report(
         print(f"PDF of the tables: cd {quote(printable(str(folder)))} && pdflatex all.tex", file=sys.stderr)
     if cost:
         screen().print(view("cost")(options["report"]))
+
+
+def _by_kind(files: Sequence[Path]) -> str:
+    """``12 csv, 13 tex, 1 html``: how many files of each kind, in their order."""
+    return ", ".join(f"{n} {kind.removeprefix('.')}" for kind, n in Counter(f.suffix for f in files).items())
 
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:

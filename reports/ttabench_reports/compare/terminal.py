@@ -59,6 +59,10 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
         parts += difference_lines(comparison.causes, limit) or [Text(f"  {NOTHING}")]
     verdict, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
     parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
+    if len(cells) and cells["verdict"].isin(["missing", "new"]).all():
+        parts.append(
+            Text("No cell is in both: run the sweep of the candidate with the options of the baseline's.")
+        )
     return Group(*parts)
 
 
