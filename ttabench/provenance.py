@@ -179,6 +179,12 @@ def _packages(dist: Distribution | None) -> set[str]:
     return {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
 
 
+def network_code(arch: str) -> str:
+    """SHA-256 (hex) of the code of a network of the user, ``package.module:callable``; "" for others."""
+    module = _module_of(arch)
+    return combined({name: module_hash(name) for name in _network_code(module)}) if module else ""
+
+
 @cache
 def shared_code(dataset: str) -> str:
     """SHA-256 (hex) of all code that a number on a dataset depends on, except that of its method."""

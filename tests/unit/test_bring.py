@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import re
 import sys
@@ -16,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.unit.models_by_name import bring, construct, load, recall
+from ttabench import provenance
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
@@ -93,6 +95,12 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "def diverged(num_classes):\n"
         "    net = Quarters(num_classes)\n"
         "    net.fc.bias.data.fill_(float('nan'))\n"
+        "    return net\n"
+        "def random_scale(num_classes):\n"
+        "    import torch\n"
+        "    net = Quarters(num_classes)\n"
+        "    net.scale = torch.rand(())  # no parameter and no buffer\n"
+        "    net.register_forward_pre_hook(lambda module, inputs: module.scale * inputs[0])\n"
         "    return net\n"
         "number = 3\n"
     )
@@ -239,6 +247,43 @@ def test_a_module_from_a_python_path_is_wrapped_and_measured() -> None:
     again = recall("mynets:build", Squares(), brought.sha256)
     assert again is not None
     assert again.clean_accuracy == 100.0
+
+
+@pytest.mark.usefixtures("nets")
+def test_the_clean_accuracy_is_measured_again_after_a_change_of_the_network(tmp_path: Path) -> None:
+    """The weights stay the same, so the cache knows them."""
+    file = tmp_path / "mynets.py"
+    forget_code()
+    before = bring("mynets:build", Squares())
+    wrong = "net.register_forward_pre_hook(lambda module, inputs: inputs[0].flip(3))"
+    file.write_text(file.read_text().replace(
+        "def build(num_classes): return Quarters(num_classes)",
+        f"def build(num_classes):\n    net = Quarters(num_classes)\n    {wrong}\n    return net",
+    ))  # fmt: skip
+    forget_code()
+    after = bring("mynets:build", Squares())
+    assert after.sha256 == before.sha256
+    assert (before.clean_accuracy, after.clean_accuracy) == (100.0, 0.0)
+    assert "clean accuracy is 0.00 %" in after.note["warning"]
+
+
+def forget_code() -> None:
+    """What a new process does not know: the modules that were imported and the code that was read."""
+    sys.modules.pop("mynets", None)
+    importlib.invalidate_caches()
+    for kept in (
+        provenance.module_file,
+        provenance.module_hash,
+        provenance._imports,
+        provenance._network_code,
+    ):
+        kept.cache_clear()
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_network_with_random_values_outside_its_state_dict_is_refused() -> None:
+    with pytest.raises(UserError, match="random_scale gives other logits when it is made again"):
+        bring("mynets:random_scale", Squares())
 
 
 @pytest.mark.usefixtures("nets")

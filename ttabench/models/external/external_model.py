@@ -9,6 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ttabench.classifier import Classifier, Normalize
@@ -23,8 +26,12 @@ from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.model import Model
 from ttabench.models.training.plans import data_hash
 from ttabench.progress import OnProgress, silent
+from ttabench.provenance import network_code
+from ttabench.stream import to_tensor
 
 __all__ = ["ExternalModel"]
+
+REBUILT = 8  # images whose logits are compared after a network was made again
 
 
 class ExternalModel(Model):
@@ -85,21 +92,40 @@ class ExternalModel(Model):
             classifier.normalize = normalize
         test = self.dataset.test()
         sha256, test_hash, claimed = content_hash(classifier), data_hash(test), self.claimed_accuracy
+        # The accuracy of the same weights is another one after a change of the network's code.
+        measured = {"test_data": test_hash, "claimed": claimed, "code": network_code(self.name)}
         kept = self.recall(sha256)
-        if kept and kept.note.get("test_data") == test_hash and kept.note.get("claimed") == claimed:
+        if kept and all(kept.note.get(name, "") == value for name, value in measured.items()):
             return kept
         accuracy = clean_accuracy(classifier.to(device), test, device)
         warning = accuracy_warning(classifier, test, accuracy, claimed, device)
         if warning and claimed is None:
             warning += self.if_close_to_chance
         note: dict[str, Any] = {
-            "clean_accuracy": accuracy, "claimed": claimed, "warning": warning,
-            "test_images": len(test), "test_data": test_hash,
+            "clean_accuracy": accuracy, "warning": warning, "test_images": len(test), **measured,
             **self.origin(),
             "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(),
         }  # fmt: skip
-        described = cache.save_external(self.name, self.dataset.name, classifier.cpu(), note)
+        self._check_rebuilt(classifier.cpu(), test.images[:REBUILT])
+        described = cache.save_external(self.name, self.dataset.name, classifier, note)
         return cache.open_described(described, self.build)
+
+    @torch.no_grad()
+    def _check_rebuilt(self, classifier: Classifier, images: NDArray[np.uint8]) -> None:
+        """Raise UserError if the network gives other logits when it is made again with the same weights.
+
+        Workers make it again. What is neither a parameter nor a buffer in its state dict must not be random.
+        """
+        with torch.random.fork_rng(devices=[]):
+            rebuilt = self.build()
+        rebuilt.normalize = classifier.normalize
+        rebuilt.net.load_state_dict(classifier.net.state_dict())
+        x = to_tensor(images)
+        if not torch.allclose(rebuilt.eval()(x), classifier.eval()(x), rtol=1e-3, atol=1e-4):
+            raise UserError(
+                f"{self.name} gives other logits when it is made again with the same weights. Random values "
+                "belong in parameters or buffers, so that its state dict has them."
+            )
 
     def wrap(
         self,
