@@ -544,6 +544,33 @@ class CrashesInSetup(Sound):
         raise ZeroDivisionError("no setup")
 
 
+class ReturnsNothing(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return None  # type: ignore[return-value]
+
+
+class LearnsWhatIsFrozen(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        pass
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        logits.sum().backward()  # type: ignore[no-untyped-call]
+        return logits.detach()
+
+
+def test_a_method_that_returns_nothing_is_told_so_once() -> None:
+    ((_, detail),) = failed(ReturnsNothing).items()
+    assert detail.endswith(": adapt() returned NoneType; expected the logits, a tensor (B, C)")
+
+
+def test_a_method_that_learns_frozen_parameters_is_told_how_to_switch_them_on() -> None:
+    ((_, detail),) = failed(LearnsWhatIsFrozen).items()
+    assert "does not require grad" in detail
+    assert "parameter.requires_grad_(True)" in detail
+
+
 def test_probabilities_are_not_logits() -> None:
     result = failed(ReturnsProbabilities)
     assert "returns probabilities" in result["logits have their shape, are finite and detached"]

@@ -28,8 +28,10 @@ __all__ = ["CHECKS"]
 
 
 def works(case: Case) -> str:
-    """prepare() and adapt() run."""
-    case.fresh().adapt(case.stream[0].clone())
+    """prepare() and adapt() run, and adapt() returns a tensor."""
+    returned: object = case.fresh().adapt(case.stream[0].clone())
+    if not isinstance(returned, Tensor):
+        return f"adapt() returned {type(returned).__name__}; expected the logits, a tensor (B, C)"
     return ""
 
 

@@ -29,6 +29,12 @@ class Check:
     detail: str
 
 
+FROZEN = (
+    "Every parameter of self.model is frozen: setup() has to switch on what is learned, with norm_affine() "
+    "or parameter.requires_grad_(True); and adapt() needs @torch.enable_grad()."
+)
+
+
 def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None) -> list[Check]:
     """Try a method on tiny nets with batch, group and layer norm; nets that its needs exclude are skipped.
 
@@ -65,6 +71,8 @@ def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, s
                 where = where.tb_next
             line = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
             problem = f"raised {type(raised).__name__}: {raised}{line}"
+            if "does not require grad" in str(raised):
+                problem += f". {FROZEN}"
         if problem:
             return False, f"{case.name}: {problem}"
     return True, ", ".join(case.name for case in cases)
