@@ -13,6 +13,9 @@ from pathlib import Path
 
 RECORDED = ("ttabench", "torch", "numpy", "scipy", "opencv-python-headless", "pillow", "scikit-learn")
 
+ALSO_OPENCV = ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
+"""Distributions with the same module as opencv-python-headless. The one installed last is imported."""
+
 
 def cache_dir() -> Path:
     """The cache: ``$TTABENCH_CACHE``, else platformdirs' folder for this user."""
@@ -24,13 +27,19 @@ def cache_dir() -> Path:
 
 
 def versions(further: Sequence[str] = ()) -> dict[str, str]:
-    """Versions of Python and of the libraries that can change a number; `further` names other ones."""
+    """Versions of Python and of the libraries that can change a number; `further` names other ones.
+
+    The distributions of :data:`ALSO_OPENCV` are listed only where they are installed.
+    """
     installed = {"python": platform.python_version()}
     for name in (*RECORDED, *further):
         try:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             installed[name] = "not installed"
+    for name in ALSO_OPENCV:
+        with suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
     return installed
 
 

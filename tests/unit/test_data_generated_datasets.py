@@ -46,5 +46,7 @@ def test_every_corruption_and_the_libraries_that_it_calls_count(monkeypatch: pyt
     installed = generated.versions()
     monkeypatch.setattr(generated, "versions", lambda: installed | {"scipy": "0"})
     assert value() != before
+    monkeypatch.setattr(generated, "versions", lambda: installed | {"opencv-python": "4.9.0"})
+    assert value() != before
     monkeypatch.undo()
     value()

@@ -19,7 +19,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.digits import SEED, Digits
 from ttabench.data.files.generated_cache import cached_array
 from ttabench.data.published import cifar_bar
-from ttabench.env import cache_dir, versions
+from ttabench.env import ALSO_OPENCV, cache_dir, versions
 from ttabench.provenance import code_from
 
 LIBRARIES = ("numpy", "opencv-python-headless", "pillow", "scipy")
@@ -53,5 +53,6 @@ def folder(name: str, fingerprint: str) -> Path:
 @cache
 def made_with() -> str:
     """8 hex digits for the code of the corruptions and the libraries that it calls."""
-    facts = [code_from("ttabench.corruptions.engine"), {name: versions()[name] for name in LIBRARIES}]
+    used = {name: of for name, of in versions().items() if name in (*LIBRARIES, *ALSO_OPENCV)}
+    facts = [code_from("ttabench.corruptions.engine"), used]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
