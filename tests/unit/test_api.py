@@ -154,6 +154,8 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batch_size": 2.5}, "wrong type: batch_size=2.5"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"limit": 5}, "limit=5, but there are 4 images"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"seed": -1}, "seed=-1: expected a whole number"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"reset": "continual"}, "reset continual goes on"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"pace": 2.0}, "pace needs pace_ratio"),
         (np.full((4, 32, 32, 3), 300, np.uint16), [0] * 4, {}, "images are uint16; expected uint8"),
         (np.zeros((4, 32, 32, 3), bool), [0] * 4, {}, "images are bool; expected uint8"),
         (np.zeros((4, 32, 32, 3), np.uint8), [True] * 4, {}, "labels are bool; expected whole numbers"),

@@ -182,6 +182,16 @@ def evaluate(
     except TypeError:
         given = ", ".join(f"{name}={value!r}" for name, value in protocol.items())
         raise UserError(f"a field of the protocol has a value of the wrong type: {given}.") from None
+    if chosen.reset == "continual":
+        raise UserError(
+            "reset continual goes on from one corruption to the next, and evaluate starts from the network "
+            "as it was; use ttabench.run_sweep for it."
+        )
+    if chosen.pace and "pace_ratio" not in protocol:
+        raise UserError(
+            "pace needs pace_ratio: the time of the method per batch over that of Source. ttabench.run_sweep "
+            "measures it."
+        )
     if chosen.stream:
         raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
     data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
