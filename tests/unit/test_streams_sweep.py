@@ -390,9 +390,18 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
     first = Ratios(grid, tmp_path, "cpu", output.append)
     planned = plan(grid, [CIFAR_C], first)
     first.write()
-    assert output == ["Compute ratio of tent on resnet18: 3 (measured)."]
+    assert output == [
+        "Measuring compute ratios for --pace; this takes seconds to minutes per method.",
+        "Compute ratio of tent on resnet18: 3 (measured).",
+    ]
     assert plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", output.append)) == planned
     assert asked_for == ["tent"]
+    both = asked(methods="tent,eata", pace=1.0)
+    dry = Ratios(both, tmp_path, "cpu", output.append, dry_run=True)
+    ratios = {p.cell.method: p.cell.protocol.pace_ratio for p in plan(both, [CIFAR_C], dry)}
+    assert ratios == {"source": 1.0, "tent": 3.0, "eata": 1.0}
+    assert output[-1] == "Compute ratio of eata on resnet18: measured when the sweep runs."
+    assert asked_for == ["tent"]  # a dry run measures nothing
     with pytest.raises(UserError, match=r"--shard with --pace needs the compute ratio of eata .*eata="):
         plan(asked(methods="eata", pace=1.0), [CIFAR_C], Ratios(grid, tmp_path, "cpu", print, measure=False))
     (tmp_path / compute_ratio.FILE).write_text("[1]")

@@ -64,7 +64,8 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     # Another executor than local may have GPUs that this machine does not have.
     local = options["executor"] == "local"
     here = own_gpu(pick_device(str(options["device"]) if local else "auto"))
-    planned = take_shard(_plan(sweep, here, Ratios(grid, out, here, _console().print)), shard)
+    ratios = Ratios(grid, out, here, _console().print, dry_run=True)
+    planned = take_shard(_plan(sweep, here, ratios), shard)
     exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
     store = Store.at(out) if exists else None
     agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))

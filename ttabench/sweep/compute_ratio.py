@@ -42,6 +42,7 @@ class Ratios:
     """Compute ratios: those that were given, then those in the results folder, then new measurements.
 
     measure   False: raise UserError instead of measuring.
+    dry_run   A ratio that is not known yet is 1, and is named.
     """
 
     grid: Grid
@@ -49,7 +50,9 @@ class Ratios:
     device: str
     say: Say = print
     measure: bool = True
+    dry_run: bool = False
     _known: dict[str, dict[str, Any]] | None = field(default=None, init=False)
+    _announced: bool = field(default=False, init=False)
 
     def __call__(self, cell: Cell) -> float:
         """The ratio of a cell's method; 1 as long as its classifier is not trained."""
@@ -64,12 +67,18 @@ class Ratios:
              cell.protocol.precision]
         )  # fmt: skip
         known = self._read()
+        if key not in known and self.dry_run:
+            self.say(f"Compute ratio of {cell.label} on {cell.arch}: measured when the sweep runs.")
+            return 1.0
         if key not in known:
             if not self.measure:
                 raise UserError(
                     f"--shard with --pace needs the compute ratio of {cell.label} on {cell.arch}; "
                     f"add --pace-ratio {cell.method}=…"
                 )
+            if not self._announced:
+                self.say("Measuring compute ratios for --pace; this takes seconds to minutes per method.")
+                self._announced = True
             ratio = float(f"{measured(cell, self.device):.3g}")
             known[key] = {
                 "method": cell.label, "arch": cell.arch, "dataset": cell.dataset,
