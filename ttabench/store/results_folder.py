@@ -101,7 +101,7 @@ class Store:
     def sweep(self) -> dict[str, Any]:
         """The options of the sweep that created the folder."""
         try:
-            manifest = json.loads(self.manifest.read_text())
+            manifest = json.loads(self.manifest.read_bytes())
             if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
                 raise ValueError
             version = int(manifest["version"])

@@ -32,7 +32,7 @@ KEPT = "sweep.toml"
 def read_sweep_file(path: Path) -> dict[str, Any]:
     """The options in a TOML file, as texts, and its rules as tables of options. Raises UserError."""
     try:
-        data = tomllib.loads(path.read_text())
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except OSError as problem:
         raise UserError(f"--config {path} cannot be read ({problem.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
@@ -199,7 +199,7 @@ def keep(grid: Grid, folder: Path) -> Path:
     text = to_toml(grid)
     number = 1
     while (path := folder / (KEPT if number == 1 else f"sweep-{number}.toml")).exists():
-        if path.read_text() == text:
+        if path.read_text(encoding="utf-8") == text:
             return path
         number += 1
     try:
