@@ -89,7 +89,7 @@ def test_it_compiles(frame: pd.DataFrame, tmp_path: Path, document: str) -> None
     assert "86,567,656" in text
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_terminal_shows_every_number(frame: pd.DataFrame, width: int) -> None:
     sheet = cost(Report(frame))
     assert sheet is not None
@@ -101,6 +101,8 @@ def test_the_terminal_shows_every_number(frame: pd.DataFrame, width: int) -> Non
     assert "…" not in text
     for number in ("2.00", "0.250", "1,200", "34"):
         assert number in text
+    for name in ("ResNet18", "BNStats", "CoTTA", *(head.text for head in sheet.heads)):
+        assert name in text
 
 
 def test_the_command_prints_it(ttabench: Callable[..., Output], frame: pd.DataFrame, tmp_path: Path) -> None:
