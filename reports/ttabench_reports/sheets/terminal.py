@@ -30,7 +30,7 @@ def render(sheet: Sheet) -> RenderableType:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The table; if it is wider than the terminal, its columns in parts below each other, each with labels."""
+    """The table; if the terminal is too narrow, its columns in parts below each other, each with labels."""
 
     sheet: Sheet
 
