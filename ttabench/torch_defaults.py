@@ -76,10 +76,17 @@ def _default_precision() -> Iterator[None]:
     cudnn, mkldnn = backends.cudnn, backends.mkldnn
     places = [backends, backends.cuda.matmul, cudnn, mkldnn]
     places += [getattr(of, name, None) for of in (cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
+    of_cudnn = places[-6:-3]  # their value is that of `allow_tf32`
     newer = [(place, place.fp32_precision) for place in places if hasattr(place, "fp32_precision")]
     with warnings.catch_warnings():  # some versions warn of the older way
         warnings.simplefilter("ignore")
         products, convolutions = _read(torch.get_float32_matmul_precision), _read(lambda: cudnn.allow_tf32)
+    shortened = any(how in ("tf32", "bf16") for place, how in newer if place not in of_cudnn)
+    if products == "highest" and convolutions and not shortened:
+        yield  # as in a new process; setting it again could make the older way an error
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         for place, _ in newer:
             place.fp32_precision = "none"
         torch.set_float32_matmul_precision("highest")
