@@ -62,6 +62,7 @@ NEUTRAL = (
     "ttabench.progress",
     "ttabench.provenance",
     "ttabench.ranges",
+    "ttabench.records",
     "ttabench.registry",
     "ttabench.unit",
     "ttabench.unlabelled",

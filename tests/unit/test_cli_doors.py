@@ -213,6 +213,13 @@ def test_the_watch_would_notice_torch() -> None:
     assert "torch was imported" in done.stderr
 
 
+def test_a_worker_imports_the_engine_of_corruptions_on_use_only() -> None:
+    """OpenCV and SciPy take as long as all of ttabench, in every process of a sweep."""
+    script = "import sys, ttabench.worker; print([name for name in ('cv2', 'scipy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_fact_is_asked_for_again_when_code_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plugin = tmp_path / "my_plugin.py"
     plugin.write_text("x = 1\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.unit.test_scoring import CLASSES, Toy, toy
+from ttabench.cell import Cell
 from ttabench.corruptions import corrupt
 from ttabench.corruptions.fractional import corrupt_between
 from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
@@ -24,6 +27,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UnusableModel
 from ttabench.protocol import RAMP, Protocol
 from ttabench.scoring import evaluate, step
+from ttabench.streams.cell import _path
 from ttabench.streams.checkpoint import Checkpoint
 from ttabench.streams.images import FOREIGN, PathStream, Point, corrupted_parts, part_seed, shifts
 from ttabench.streams.path import BOUND, LAST
@@ -474,3 +478,30 @@ def test_a_stopped_stream_goes_on_where_it_was(tmp_path: Path, after: int) -> No
         whole.calibration,
         whole.windows,
     )
+
+
+def test_a_path_whose_file_was_changed_is_computed_again(cell: Cell, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    cell = replace(cell, protocol=Protocol(stream="ccc(60)", reset="continual"))
+    measured: list[Point] = []
+
+    def accuracy(point: Point) -> float:
+        measured.append(point)
+        return 100 - 10 * point.first_severity - 12 * point.second_severity
+
+    def points() -> list[Point]:
+        measured.clear()
+        path = _path(cell, ("fog", "snow", "frost"), accuracy, tmp_path)
+        return [path(step) for step in range(40)]
+
+    first = points()
+    assert measured
+    assert points() == first
+    assert not measured  # all of it was read
+    (file,) = tmp_path.glob("streams/ccc-*.json")
+    file.write_bytes(file.read_bytes().replace(b"fog", b"frg"))
+    assert points() == first
+    assert measured
+    file.write_bytes(re.sub(rb"\d+\.\d", b"59.9", file.read_bytes(), count=1))
+    assert points() == first
+    assert measured

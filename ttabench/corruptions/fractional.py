@@ -3,17 +3,21 @@
 At severity k + f the image is the mean of the image at severities k and k + 1, weighted by 1 − f and f. Both
 have the same random numbers: noise at 1.5 is the same noise, half as much stronger. The constants of the
 corruptions themselves are not interpolated, since some are whole numbers (passes, radii, sizes).
+
+The engine of corruptions is imported on use: it needs OpenCV and SciPy, and few workers need it.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
-from ttabench.corruptions import by_name
-from ttabench.corruptions.engine import BLOCK
-from ttabench.corruptions.layout import Images
 from ttabench.corruptions.names import KNOWN_CORRUPTIONS
+
+if TYPE_CHECKING:
+    from ttabench.corruptions.layout import Images
 
 STEP = 0.25
 """Severities are multiples of it, which bounds the number of different corruptions."""
@@ -24,6 +28,8 @@ def corrupt_between(images: Images, name: str, severity: float, seed: int, start
 
     The result for an image depends only on its pixels, its index `start` + i, `name`, `severity` and `seed`.
     """
+    from ttabench.corruptions.engine import BLOCK
+
     lower = int(severity)
     share = severity - lower
     result = np.empty_like(images)
@@ -43,10 +49,12 @@ def corrupt_between(images: Images, name: str, severity: float, seed: int, start
 
 
 def _at(images: Images, name: str, severity: int, seed: int, block: int) -> Images:
+    from ttabench.corruptions import by_name
+
     if severity == 0:
         return images
     corruption = by_name.get(name)
     position = KNOWN_CORRUPTIONS.index(name)
     rng = Generator(SFC64(SeedSequence((seed, position), spawn_key=(block,))))  # the same at every severity
-    draws = corruption.draw(rng, BLOCK, images.shape[1], severity)
+    draws = corruption.draw(rng, len(images), images.shape[1], severity)
     return corruption.apply(images, draws, severity)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from ttabench import records
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
@@ -85,7 +85,7 @@ class _StoredPath:
         if self._file is not None and (size := len(known["legs"])) > self._size:
             self._size = size
             with suppress(OSError):  # it can be computed again
-                replace_file(self._file, json.dumps(known).encode())
+                replace_file(self._file, records.encode(known))
         return point
 
 
@@ -94,10 +94,8 @@ def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, resul
     file, known = None, {}
     if (results / "sweep.json").is_file():
         file = results / FOLDER / f"ccc-{path_key(cell)}.json"
-        try:
-            known = json.loads(file.read_text())
-        except (OSError, ValueError):
-            known = {}
+        with suppress(OSError, records.Damaged):  # one that was changed is computed again
+            known = records.decode(file.read_bytes().removesuffix(b"\n"))
     path = StreamPath(measure, spec.accuracy, corruptions, cell.seed, known)
     return _StoredPath(path, file)
 

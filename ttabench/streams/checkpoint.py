@@ -147,7 +147,9 @@ class Checkpoint:
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
-            warnings.warn(f"{self.file} is damaged ({problem}); this stream starts anew", stacklevel=3)
+            warnings.warn(
+                f"{self.file} is damaged ({problem}); this stream starts from its first image", stacklevel=3
+            )
             return False
         try:
             for name, value in {"method": method, **self.beside}.items():
@@ -155,7 +157,7 @@ class Checkpoint:
                 method_state.restore(value, data["states"][name], parts)
         except NotStorable as problem:
             method.reset()
-            warnings.warn(f"{self.file}: {problem}; this stream starts anew", stacklevel=3)
+            warnings.warn(f"{self.file}: {problem}; this stream starts from its first image", stacklevel=3)
             return False
         done = data["done"]
         progress.correct[:done] = np.unpackbits(arrays["correct"], count=done)
