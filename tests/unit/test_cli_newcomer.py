@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -171,3 +174,11 @@ def test_a_terminal_is_not_filled_with_the_names_of_files(
         out
         == f"{len(listed)} files in {tmp_path / 'results/report'}: {kinds['.csv']} csv, {kinds['.tex']} tex\n"
     )
+
+
+def test_a_locale_without_the_characters_of_a_table_gets_question_marks() -> None:
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    script = "import sys; from ttabench.cli import main; sys.argv[1:] = ['list', 'settings', 'memo']; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=plain, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"?: learning rate" in done.stdout  # η

@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from contextlib import redirect_stderr
+from io import TextIOWrapper
 from types import FrameType
 from typing import Any
 
@@ -97,6 +98,9 @@ def main() -> None:
     Messages and progress do not wait for a reader, tables do.
     """
     signal.signal(signal.SIGTERM, _on_sigterm)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a character gets a question mark
+            stream.reconfigure(errors="replace")
     with redirect_stderr(NonBlocking.over(sys.stderr)):
         _main()
 
