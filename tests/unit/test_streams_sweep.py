@@ -404,6 +404,9 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
     assert asked_for == ["tent"]  # a dry run measures nothing
     with pytest.raises(UserError, match=r"--shard with --pace needs the compute ratio of eata .*eata="):
         plan(asked(methods="eata", pace=1.0), [CIFAR_C], Ratios(grid, tmp_path, "cpu", print, measure=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(compute_ratio, "current_modules", lambda *_, **__: {"ttabench_methods.tent": "other"})
+        assert Ratios(grid, tmp_path, "cpu", output.append)(planned[-1].cell) == 4.0  # of other code
     (tmp_path / compute_ratio.FILE).write_text("[1]")
     with pytest.raises(UserError, match="delete it to measure again"):
         plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", print))

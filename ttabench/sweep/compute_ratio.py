@@ -24,6 +24,7 @@ from ttabench.cost import compute_ratio
 from ttabench.env import processor
 from ttabench.errors import UserError
 from ttabench.files import replace_file
+from ttabench.provenance import combined, current_modules
 from ttabench.sweep.grid import Grid
 from ttabench.worker_state import WorkerState
 
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from ttabench.worker import Worker
 
 FILE = "pace.json"
-"""Of a results folder: the measured ratios, one entry per method, settings, architecture and dataset."""
+"""Of a results folder: the measured ratios, one entry per method, settings, architecture and dataset.
+
+An entry holds for the code that it was measured with.
+"""
 BATCHES = 8
 
 Say = Callable[[str], None]
@@ -67,26 +71,28 @@ class Ratios:
              cell.protocol.precision]
         )  # fmt: skip
         known = self._read()
-        if key not in known and self.dry_run:
+        code = combined(current_modules(cell.method, cell.dataset, arch=cell.arch))
+        if key in known and known[key].get("code") == code:
+            return float(known[key]["ratio"])
+        if self.dry_run:
             self.say(f"Compute ratio of {cell.label} on {cell.arch}: measured when the sweep runs.")
             return 1.0
-        if key not in known:
-            if not self.measure:
-                raise UserError(
-                    f"--shard with --pace needs the compute ratio of {cell.label} on {cell.arch}; "
-                    f"add --pace-ratio {cell.method}=…"
-                )
-            if not self._announced:
-                self.say("Measuring compute ratios for --pace; this takes seconds to minutes per method.")
-                self._announced = True
-            ratio = float(f"{measured(cell, self.device):.3g}")
-            known[key] = {
-                "method": cell.label, "arch": cell.arch, "dataset": cell.dataset,
-                "batch_size": cell.protocol.batch_size, "ratio": ratio,
-                "device": self.device, "processor": processor(self.device),
-            }  # fmt: skip
-            self.say(f"Compute ratio of {cell.label} on {cell.arch}: {ratio:g} (measured).")
-        return float(known[key]["ratio"])
+        if not self.measure:
+            raise UserError(
+                f"--shard with --pace needs the compute ratio of {cell.label} on {cell.arch}; "
+                f"add --pace-ratio {cell.method}=…"
+            )
+        if not self._announced:
+            self.say("Measuring compute ratios for --pace; this takes seconds to minutes per method.")
+            self._announced = True
+        ratio = float(f"{measured(cell, self.device):.3g}")
+        known[key] = {
+            "method": cell.label, "arch": cell.arch, "dataset": cell.dataset,
+            "batch_size": cell.protocol.batch_size, "ratio": ratio, "code": code,
+            "device": self.device, "processor": processor(self.device),
+        }  # fmt: skip
+        self.say(f"Compute ratio of {cell.label} on {cell.arch}: {ratio:g} (measured).")
+        return ratio
 
     def write(self) -> None:
         """Store what was measured in the results folder, which must exist."""
