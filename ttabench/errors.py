@@ -83,6 +83,12 @@ def shortened(text: str, length: int = 80) -> str:
 MAX_LISTED = 25  # an error lists all valid names if there are at most this many
 
 
+def counted(number: float, word: str) -> str:
+    """``1 cell``, ``2 cells``, ``0.5 points``"""
+    text = f"{number:g}" if isinstance(number, float) else f"{number}"
+    return f"{text} {word}{'s' * (number != 1)}"
+
+
 def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> UnknownName:
     """The error for an unknown name, with the nearest valid names.
 

@@ -74,9 +74,10 @@ def _default_precision() -> Iterator[None]:
     from torch import backends
 
     cudnn, mkldnn = backends.cudnn, backends.mkldnn
-    places = [backends, backends.cuda.matmul, cudnn, mkldnn]
-    places += [getattr(of, name, None) for of in (cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
-    of_cudnn = places[-6:-3]  # their value is that of `allow_tf32`
+    parts = ("matmul", "conv", "rnn")
+    of_cudnn = [getattr(cudnn, name, None) for name in parts]  # their value is that of `allow_tf32`
+    of_mkldnn = [getattr(mkldnn, name, None) for name in parts]
+    places: list[Any] = [backends, backends.cuda.matmul, cudnn, mkldnn, *of_cudnn, *of_mkldnn]
     newer = [(place, place.fp32_precision) for place in places if hasattr(place, "fp32_precision")]
     with warnings.catch_warnings():  # some versions warn of the older way
         warnings.simplefilter("ignore")

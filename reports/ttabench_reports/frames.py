@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import COST, SCORES
 
@@ -160,7 +160,7 @@ def _spell(name: str, value: Any) -> str:
         case "batch_size":
             return f"batch size {value}"
         case "epochs":
-            return f"{value} epoch{'s' * (value != 1)}" if value else "its own epochs"
+            return counted(value, "epoch") if value else "its own epochs"
         case "limit":
             return f"first {value} images" if value else "all images"
         case "held_out":

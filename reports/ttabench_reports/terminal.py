@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.csv_files import means as means_of
 from ttabench_reports.given import given
@@ -54,7 +55,7 @@ def _had(table: Table) -> str:
     for row in table.rows:
         if row.kind == "method" and row.about["measured"]:
             facts = given(row.about)
-            epochs = f"{facts.epochs} epoch{'s' * (facts.epochs != 1)}" if facts.epochs else ""
+            epochs = counted(facts.epochs, "epoch") if facts.epochs else ""
             text = ", ".join(filter(None, (facts.source if facts.source != "nothing" else "", epochs)))
             names_by_text.setdefault(text, []).append(row.name)
             if facts.tuned:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.evidence import ALPHA, Finding, groups
 from ttabench_reports.given import given
@@ -217,7 +218,7 @@ def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
 
 def _given(row: Row) -> str:
     facts = given(row.about)
-    passes = f"{facts.epochs} epoch{'s' * (facts.epochs > 1)}" if facts.epochs else ""
+    passes = counted(facts.epochs, "epoch") if facts.epochs else ""
     return "; ".join(filter(None, (facts.source, passes, "tuned" if facts.tuned else "")))
 
 

@@ -178,11 +178,6 @@ class Display:
             self.console.print(line + (f", {left}" if left else ""), soft_wrap=True, markup=False)
 
 
-def cells(count: int) -> str:
-    """``1 cell``, ``2 cells``"""
-    return f"{count} cell{'s' * (count != 1)}"
-
-
 def clock(seconds: float) -> str:
     """``83`` → ``1:23``"""
     minutes, rest = divmod(round(seconds), 60)

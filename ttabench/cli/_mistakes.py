@@ -31,9 +31,8 @@ def sentence(problem: Any) -> str:
     text = str(problem.format_message())
     text = text[:1].lower() + text[1:]
     text = text if text.endswith((".", "?")) else f"{text}."
-    if text.startswith("got unexpected extra argument"):
+    if extra := text.startswith("got unexpected extra argument"):
         text = text.replace("argument(s)", "argument" if text.count(" ") == 4 else "arguments")
-    extra = text.startswith("got unexpected extra argument")
     usage = _usage(problem) if extra or type(problem).__name__ == "MissingParameter" else ""
     return f"{text} {usage}".rstrip()
 

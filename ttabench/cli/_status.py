@@ -15,7 +15,7 @@ from ttabench.cli._display import clock, clock_left
 from ttabench.cli._progress_of import OPEN, STATES, Progress, Row, State, seconds_left
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
-from ttabench.errors import printable
+from ttabench.errors import counted, printable
 from ttabench.executors.slurm import LOGS
 from ttabench.protocol import STREAMS
 from ttabench.store.record import PROTOCOL
@@ -126,7 +126,7 @@ def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
         about = clock_left(seconds, known) or "less than a second"
         text = f"about {about}" if known else about
         if workers:
-            lines["left"] = f"{text} with the {workers} worker{'s' * (workers > 1)} that are at work"
+            lines["left"] = f"{text} with the {counted(workers, 'worker')} that are at work"
         else:
             lines["left"] = f"{text} of work for one worker, from the cells that are done; none is at work"
     return lines

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from ttabench.cell import Cell, Result
 from ttabench.claims import Claims
-from ttabench.cli._display import Display, Meter, cells, clock
+from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
-from ttabench.errors import UserError, printable
+from ttabench.errors import UserError, counted, printable
 from ttabench.events import CellProgress, Waiting
 from ttabench.executors import NO_LIMITS, open_engine
 from ttabench.executors.workers import own_gpu
@@ -105,12 +105,12 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         _summary(frame[frame["cell_id"].isin(finished.cells)])
     took = clock(time.monotonic() - started)
     out, console = printable(str(options["out"])), _console()
-    console.print(f"{cells(len(finished.cells))}, {len(finished.failed)} failed; {took} in total.")
+    console.print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed; {took} in total.")
     if finished.shard != WHOLE:
         index, count = finished.shard
         console.print(
             f"These are slice {index + 1} of {count}, and the table above shows only them. How far all "
-            f"{cells(finished.whole)} are: ttabench status {out}"
+            f"{counted(finished.whole, 'cell')} are: ttabench status {out}"
         )
     console.print(f"Tables and plots of all cells in {out}: ttabench report {out}")
     return len(finished.failed)
@@ -169,7 +169,9 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             store.write_plan(rows, extend=extend)
             record_not_applicable(agenda.not_applicable, store)
         if shard != WHOLE:
-            console.print(f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {cells(len(whole))}.")
+            console.print(
+                f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
+            )
         console.print(_counts(agenda))
         for note in _notes(sweep, agenda):
             console.print(f"Note: {note}")
@@ -215,7 +217,9 @@ def _follow(
                 _show(display, event)
             elif isinstance(event, Waiting):
                 where = ", ".join(event.where)
-                display.say(f"Waiting for {cells(event.cells)} that other processes compute: {where}.")
+                display.say(
+                    f"Waiting for {counted(event.cells, 'cell')} that other processes compute: {where}."
+                )
             else:
                 _print_result(display, event)
                 loggers.add(event)
@@ -250,7 +254,7 @@ def _plan(sweep: Sweep, device: str, ratio_of: RatioOf) -> list[Planned]:
 
 
 def _counts(agenda: Agenda) -> str:
-    parts = [f"{cells(agenda.total)}: {len(agenda.todo)} to run", f"{len(agenda.done)} done"]
+    parts = [f"{counted(agenda.total, 'cell')}: {len(agenda.todo)} to run", f"{len(agenda.done)} done"]
     if agenda.failed:
         parts.append(f"{len(agenda.failed)} failed")
     if agenda.not_applicable:

@@ -48,8 +48,9 @@ def verify(
     from json import dumps
 
     from ttabench import verify as verifying
-    from ttabench.cli._display import Display, cells, clock
+    from ttabench.cli._display import Display, clock
     from ttabench.env import pick_device
+    from ttabench.errors import counted
     from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
 
@@ -66,7 +67,8 @@ def verify(
         seconds = sum(record.result.seconds for record in records)
         took = clock(seconds) if round(seconds) else "less than a second"
         stored = "they were" if len(records) > 1 else "it was"
-        display.console.print(f"{cells(len(records))}, which took {took} when {stored} stored.", markup=False)
+        drawn = counted(len(records), "cell")
+        display.console.print(f"{drawn}, which took {took} when {stored} stored.", markup=False)
         for event in verifying.run(store, records, others, on, executor, count):
             if isinstance(event, verifying.Check):
                 checks.append(event)
@@ -93,7 +95,7 @@ def _exit_code(checks: list[Check]) -> int:
 
 
 def _print(checks: list[Check], seed: int) -> None:
-    from ttabench.cli._display import cells
+    from ttabench.errors import counted
 
     for check in checks:
         now = "" if check.now is None else f", {check.now:.2f} % now"
@@ -105,8 +107,8 @@ def _print(checks: list[Check], seed: int) -> None:
         for note in check.notes:
             print(f"{'':<13}   {note}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
-    counted = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
-    print(f"{cells(len(checks))}: {', '.join(counted)}. Drawn with --seed {seed}.")
+    verdicts = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
+    print(f"{counted(len(checks), 'cell')}: {', '.join(verdicts)}. Drawn with --seed {seed}.")
 
 
 _WORDS = {

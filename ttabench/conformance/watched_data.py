@@ -10,15 +10,15 @@ from torch import Tensor
 
 from ttabench.conformance.nets import images
 from ttabench.method import Batches, Needs, SourceData
-from ttabench.source import SourceProvider
+from ttabench.source import SourceTensors
 
 
-class Source(SourceProvider):
+class Source(SourceTensors):
     """Source data that serve declared requests and record all others."""
 
     def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__(needs)
-        self._images = images(128, seed=3).to(dtype)
+        super().__init__((), needs)
+        self._images = images(128, seed=3).to(dtype)  # SourceTensors would make them float32
         self.offences: list[str] = []
 
     def _serve(self, kind: str, what: str, limit: int) -> None:
@@ -27,15 +27,6 @@ class Source(SourceProvider):
         except PermissionError:
             self.offences.append(f"source data: {kind}, which its Needs do not declare")
             raise
-
-    def _count(self, limit: int) -> int:
-        return min(limit or len(self._images), len(self._images))
-
-    def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
-        chosen = torch.arange(self._count(limit))
-        if shuffle:
-            chosen = chosen[torch.randperm(len(chosen))]
-        return iter(split(self._images[chosen], batch_size))
 
     def __getattr__(self, name: str) -> Any:
         return _refuse(self.__dict__, "source data", name)

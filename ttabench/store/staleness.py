@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from ttabench import provenance
+from ttabench.errors import counted
 
 NOT_RECORDED = "it was stored by a version that did not record its code"
 NOT_INSTALLED = " is not installed"
@@ -56,4 +57,4 @@ def stale_cells(count: int, method: str, texts: Sequence[str]) -> str:
     whys = stale_reasons(filter(None, texts), f"{{}} since {they} measured")
     why = "; ".join(w.replace("it was", they, 1) if w == NOT_RECORDED else w for w in whys)
     why = why or "made with other code"
-    return f"{count} stale cell{'s' * (count > 1)} of {method}: {why}"
+    return f"{counted(count, 'stale cell')} of {method}: {why}"

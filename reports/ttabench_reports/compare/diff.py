@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ttabench.errors import counted
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.gate import KEY, card_pairs, match
 from ttabench_reports.compare.sides import Side, side
@@ -75,7 +76,7 @@ def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    summary = f"{difference.matched} cell{'s' * (difference.matched != 1)} in both"
+    summary = f"{counted(difference.matched, 'cell')} in both"
     for name, count in zip(difference.names, (difference.only_first, difference.only_second), strict=True):
         summary += f"; {count} only in {name}" if count else ""
     if not difference.differences:

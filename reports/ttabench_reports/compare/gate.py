@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ttabench.collector import paused
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.fall_tests import holm
@@ -191,14 +191,14 @@ def _twins(word: str, count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"the {word} has {count} cell{'s' * (count != 1)} more than once (other settings, weights or data); "
+        f"the {word} has {counted(count, 'cell')} more than once (other settings, weights or data); "
         "the latest counts."
     ]
 
 
 def _stale(word: str, of: Side) -> list[str]:
     return [
-        f"{count} cell{'s' * (count > 1)} of {method} in the {word}: {changed}."
+        f"{counted(count, 'cell')} of {method} in the {word}: {changed}."
         for (method, changed), count in sorted(of.stale.items())
     ]
 

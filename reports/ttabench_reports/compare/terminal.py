@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference
 from ttabench_reports.compare.gate import Bounds, Comparison
@@ -41,8 +42,11 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     if len(means):
         parts.append(_grid("Means that moved", means, ("before", "after"), limit))
     for verdict, heading in (
-        ("fell", f"Cells that fell by more than {_points(bounds.max_drop)}"),
-        ("chance", f"Cells that fell by more than {_points(bounds.max_drop)}, but no more than by chance"),
+        ("fell", f"Cells that fell by more than {counted(bounds.max_drop, 'point')}"),
+        (
+            "chance",
+            f"Cells that fell by more than {counted(bounds.max_drop, 'point')}, but no more than by chance",
+        ),
         ("moved", "Cells that moved within the bound"),
     ):
         if len(some := cells[cells["verdict"] == verdict].sort_values("change")):
@@ -92,14 +96,9 @@ def describe_mean(row: Any) -> str:
     return f"{name}, {over}: {row.before:.2f} → {row.after:.2f} ({naming.points(row.change, 2)})"
 
 
-def _points(number: float) -> str:
-    """``1 point``, ``0.5 points``"""
-    return f"{number:g} point{'s' * (number != 1)}"
-
-
 def _spelled(bounds: Bounds) -> str:
     return (
-        f"bounds: {_points(bounds.max_drop)} for a cell, {bounds.max_mean_drop:g} for a mean; "
+        f"bounds: {counted(bounds.max_drop, 'point')} for a cell, {bounds.max_mean_drop:g} for a mean; "
         f"α = {bounds.alpha:g}"
     )
 

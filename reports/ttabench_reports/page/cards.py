@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.cell import canonical
+from ttabench.errors import counted
 from ttabench.protocol import Protocol
 from ttabench_reports import naming
 from ttabench_reports.frames import PROTOCOL
@@ -110,7 +111,7 @@ def machines(cells: pd.DataFrame) -> list[str]:
     """Device, threads and versions of each cell in one line; "" where nothing is recorded."""
     columns = zip(cells["device"], cells["threads"], cells["versions"], strict=True)
     return [
-        "; ".join(filter(None, (device, f"{n} thread{'s' * (n != 1)}" if n else "", versions)))
+        "; ".join(filter(None, (device, counted(n, "thread") if n else "", versions)))
         for device, n, versions in columns
     ]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.evidence import Finding
 from ttabench_reports.naming import MEAN
-from ttabench_reports.plots.captions import corruptions, flags, protocol
+from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import LINE, Line, Panel, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, INK, ORANGE, SIZE
@@ -86,7 +87,7 @@ def _whisker(row: Row, interval: tuple[float, float]) -> tuple[float, float]:
 
 
 def _caption(table: Table, shown: Sequence[Row], findings: dict[int, Finding]) -> str:
-    over = "" if table.natural else f", mean over {corruptions(len(table.main))}"
+    over = "" if table.natural else f", mean over {counted(len(table.main), 'corruption')}"
     sentences = [f"Accuracy (%) on {table.heading}{over}; the best first."]
     tested = [not math.isnan(findings[id(row)].interval[0]) for row in shown]
     if any(tested):

@@ -13,11 +13,6 @@ def protocol(table: Table, seeds: str = "Mean") -> str:
     return " ".join([f"Protocol: {table.protocol}.{counted}", *table.remarks])
 
 
-def corruptions(count: int) -> str:
-    """``1 corruption``, ``15 corruptions``"""
-    return f"{count} corruption{'s' * (count != 1)}"
-
-
 def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:
     """What the marks mean that these rows carry; ends with a space, if there is any."""
     chosen = list(rows)

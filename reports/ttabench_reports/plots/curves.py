@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.plots.style import OTHERS, SIZE, WIDTH, Look, text_width
 from ttabench_reports.plots.which import Looks
@@ -112,7 +113,7 @@ def _entries(panels: Panels, looks: Looks) -> list[tuple[str, Line2D]]:
         for name, look in looks.by_name.items() if name in rows
     ]  # fmt: skip
     if others := len(rows.keys() - looks.by_name.keys()):
-        label = f"{others} other method{'s' * (others > 1)}"
+        label = counted(others, "other method")
         entries.append((label, Line2D([], [], color=OTHERS, linewidth=0.5)))
     return entries
 

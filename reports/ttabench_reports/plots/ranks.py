@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.evidence import groups, ranks
-from ttabench_reports.plots.captions import corruptions, flags, protocol
+from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE
@@ -66,8 +67,8 @@ def _diagram(table: Table, panels: Sequence[Panel]) -> Drawing:
     axes.set_xlabel(f"Rank over the corruptions, {table.heading}", labelpad=1.5)
     caption = (
         f"Ranks by accuracy on {table.heading}, within a model and mode; 1 is best. Marker and number: the "
-        f"mean over {corruptions(len(table.main))}. Line: from the lowest rank to the highest. The diagram "
-        "is descriptive: no difference of ranks is tested. Only rows with a number under every corruption. "
+        f"mean over {counted(len(table.main), 'corruption')}. Line: from the lowest rank to the highest. The "
+        "diagram is descriptive: no difference of ranks is tested. Only rows with a number under every corruption. "
         f"{flags(placed.row for placed in made.lines)}{protocol(table)}"
     )
     return Drawing("ranks", table.title, f"Ranks (descriptive): {table.heading}", caption, made.figure)
