@@ -235,3 +235,20 @@ def test_the_corruptions_of_cifar10_c_bar_are_listed_and_run() -> None:
     assert ttabench.list_corruptions()[-10:] == list(BAR_CORRUPTIONS)
     images = np.zeros((2, 32, 32, 3), np.uint8)
     assert (ttabench.corrupt(images, "brownish_noise", 5) != images).any()
+
+
+def test_a_program_and_a_method_draw_from_generators_of_their_own(net: nn.Module, x: Tensor) -> None:
+    def run(*, draws: int) -> tuple[Tensor, Tensor]:
+        """Logits of CoTTA, and what the program draws after it; the program draws between the batches too."""
+        torch.manual_seed(5)
+        adapted = ttabench.adapt(net, "cotta", seed=3, views=2)
+        for _ in range(2):
+            torch.rand(draws)
+            logits = adapted(x)
+        ttabench.evaluate(adapted, np.zeros((4, 32, 32, 3), np.uint8), [0] * 4)
+        return logits, torch.rand(3)
+
+    (one, after), (other, _) = run(draws=0), run(draws=7)
+    assert torch.equal(one, other)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(3))

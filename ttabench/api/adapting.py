@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from ttabench.api.names import get_method
+from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
@@ -36,11 +37,14 @@ class Adapted:
     >>> adapted = adapt(model, "tent", lr=1e-3)             # doctest: +SKIP
     >>> logits = adapted(x)                                 # doctest: +SKIP
 
+    Random numbers come from a generator of its own, which starts from the seed of :func:`adapt`.
+
     method   the method; ``method.model`` is the private copy of the network that it works on.
     """
 
-    def __init__(self, method: Method[Any]) -> None:
+    def __init__(self, method: Method[Any], seed: int = 0) -> None:
         self.method = method
+        self._generator = OwnGenerator(_device(method.model), seed)
         self._checked = False
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -49,12 +53,14 @@ class Adapted:
         Raises UserError for another shape or type, and if the first batch has pixels outside [0, 1] or NaN.
         """
         self._check(x)
-        return self.method.adapt(x)
+        with self._generator.used():
+            return self.method.adapt(x)
 
     def predict(self, x: Tensor) -> Tensor:
         """The logits (B, C) of the network as it is now, without learning. Raises as a call does."""
         self._check(x)
-        return self.method.predict(x)
+        with self._generator.used():
+            return self.method.predict(x)
 
     def _check(self, x: Tensor) -> None:
         if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
@@ -128,11 +134,11 @@ def adapt(
         raise UserError(
             f"{method} needs source {needs.source_data}: pass source=…, batches of unlabelled source images."
         )
-    torch.manual_seed(seed)
-    adapted = cls(classifier, config)
-    images = SourceBatches(source, needs, _device(classifier)) if source is not None else None
-    adapted.prepare(images)
-    return Adapted(adapted)
+    adapted = Adapted(cls(classifier, config), seed)
+    with adapted._generator.used():
+        images = SourceBatches(source, needs, _device(classifier)) if source is not None else None
+        adapted.method.prepare(images)
+    return adapted
 
 
 @default_modes()
@@ -205,8 +211,10 @@ def evaluate(
             f"labels are from {low} to {high}; the network has {classes} classes, 0 to {classes - 1}."
         )
     scored = _scored(scored_classes, data.labels, classes)
+    device = _device(method.model)
     method.reset()
-    return score_cell(method, data, chosen, seed, _device(method.model), scored_classes=scored)
+    with OwnGenerator(device, seed).used():
+        return score_cell(method, data, chosen, seed, device, scored_classes=scored)
 
 
 def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:
