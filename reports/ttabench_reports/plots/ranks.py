@@ -68,7 +68,7 @@ def _diagram(table: Table, panels: Sequence[Panel]) -> Drawing:
     caption = (
         f"Ranks by accuracy on {table.heading}, within a model and mode; 1 is best. Marker and number: the "
         f"mean over {counted(len(table.main), 'corruption')}. Line: from the lowest rank to the highest. The "
-        "diagram is descriptive: no difference of ranks is tested. Only rows with a number under every corruption. "
-        f"{flags(placed.row for placed in made.lines)}{protocol(table)}"
+        "diagram is descriptive: no difference of ranks is tested. Only rows with a number under every "
+        f"corruption. {flags(placed.row for placed in made.lines)}{protocol(table)}"
     )
     return Drawing("ranks", table.title, f"Ranks (descriptive): {table.heading}", caption, made.figure)
