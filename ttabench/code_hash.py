@@ -1,7 +1,7 @@
 """A hash of a module's code: the same for programs that differ only in words, and in every version of Python.
 
-Words are comments, layout, docstrings, names of local variables, sentences of raised errors, and the texts by
-which a method describes itself: none of them changes a number. Imports no torch.
+Words are comments, layout, docstrings, names of local variables, sentences of raised errors, and what a
+method declares only for readers: none of them changes a number. Imports no torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ __all__ = ["code_hash"]
 
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
+# A field of `ttabench.method.Needs`: lists and the check of a method read it, and no number depends on it.
+DECLARATION = "source_statistics"
 # Functions that see the names of local variables.
 READ_NAMES = frozenset({"dir", "eval", "exec", "locals", "vars"})
 # Fields of a syntax tree that say nothing of the program, or only what the node's place says.
@@ -56,7 +58,7 @@ def _write(node: object, pieces: list[str]) -> None:
 
 
 class _WithoutWords(ast.NodeTransformer):
-    """Removes docstrings, sentences in `raise` statements and texts that describe a method."""
+    """Removes docstrings, sentences in `raise` statements, and what only describes a method."""
 
     in_raise = False
 
@@ -84,7 +86,12 @@ class _WithoutWords(ast.NodeTransformer):
         ]
         return node
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg != DECLARATION]
+        return self.generic_visit(node)
+
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.body = [each for each in node.body if not _declares(each)]
         for statement in node.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign) and _describes(statement):
                 statement.value = ast.Constant("")
@@ -102,6 +109,15 @@ def _describes(statement: ast.Assign | ast.AnnAssign) -> bool:
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     names = {each.id if isinstance(each, ast.Name) else "" for each in targets}
     return names <= DESCRIPTIONS and _is_sentence(statement.value)
+
+
+def _declares(statement: ast.stmt) -> bool:
+    """Whether a statement of a class is the field `DECLARATION` with its default."""
+    return (
+        isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and statement.target.id == DECLARATION
+    )
 
 
 def _is_sentence(node: ast.AST | None) -> bool:
@@ -190,8 +206,10 @@ class _Renaming(ast.NodeVisitor):
         first, *others = node.generators
         self._visit([first.iter])
         variables, _ = _bound(each.target for each in node.generators)
+        _, all_used = _used_by_name(node)
+        scope = _Scope(set(), variables) if all_used else _Scope(variables, set())
         values = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        self._inside(_Scope(variables, set()), [*values, first.target, *first.ifs, *others])
+        self._inside(scope, [*values, first.target, *first.ifs, *others])
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
 

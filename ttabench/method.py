@@ -62,6 +62,9 @@ class Needs:
 
     gradient     the method computes gradients at test time.
     source_data  one of :data:`SOURCE_DATA`: the unlabelled source data that it must see.
+    source_statistics  the statistics among them, by the names of the functions of :class:`SourceData`,
+                 e.g. ``("quantiles",)``. `ttabench list methods` shows them, and `ttabench conform` reports
+                 requests for others.
     norm_layers  the model must have at least one of these kinds (see ``Architecture``).
     tags         the model must have all of these tags.
     rules_out    the model must have none of these tags.
@@ -69,6 +72,7 @@ class Needs:
 
     gradient: bool = False
     source_data: str = ""
+    source_statistics: tuple[str, ...] = ()
     norm_layers: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     rules_out: tuple[str, ...] = ()

@@ -57,7 +57,10 @@ class ActMAD(Method[ActMADConfig]):
     name = "actmad"
     paper = references.ACTMAD
     needs = Needs(
-        gradient=True, source_data="statistics", norm_layers=("batch", "group", "layer", "instance")
+        gradient=True,
+        source_data="statistics",
+        source_statistics=("norm_statistics",),
+        norm_layers=("batch", "group", "layer", "instance"),
     )
     Config = ActMADConfig
     family = "alignment"

@@ -130,7 +130,11 @@ class AQR(Method[AQRConfig]):
 
     name = "aqr"
     paper = references.AQR
-    needs = Needs(source_data="statistics", norm_layers=("batch", "group", "layer", "instance"))
+    needs = Needs(
+        source_data="statistics",
+        source_statistics=("quantiles",),
+        norm_layers=("batch", "group", "layer", "instance"),
+    )
     Config = AQRConfig
     family = "alignment"
     batch_size = 128

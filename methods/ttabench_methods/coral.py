@@ -67,7 +67,7 @@ class CORAL(Method[CORALConfig]):
 
     name = "coral"
     paper = references.CORAL
-    needs = Needs(gradient=True, source_data="statistics")
+    needs = Needs(gradient=True, source_data="statistics", source_statistics=("gaussian",))
     Config = CORALConfig
     family = "alignment"
     batch_size = 256

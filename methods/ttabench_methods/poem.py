@@ -71,7 +71,10 @@ class POEM(tta.NormAdapter[POEMConfig]):
     name = "poem"
     paper = references.POEM
     needs = Needs(
-        gradient=True, source_data="statistics", norm_layers=("batch", "group", "layer", "instance")
+        gradient=True,
+        source_data="statistics",
+        source_statistics=("entropies",),
+        norm_layers=("batch", "group", "layer", "instance"),
     )
     Config = POEMConfig
     vit_lr = 1e-3  # ViT-B

@@ -103,7 +103,7 @@ class TTAC(Method[TTACConfig]):
 
     name = "ttac"
     paper = references.TTAC
-    needs = Needs(gradient=True, source_data="statistics")
+    needs = Needs(gradient=True, source_data="statistics", source_statistics=("gaussian", "class_gaussians"))
     Config = TTACConfig
     family = "alignment"
     batch_size = 256

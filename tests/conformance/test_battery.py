@@ -244,6 +244,30 @@ class WantsUndeclaredSource(Sound):
             pass
 
 
+class WantsUndeclaredStatistics(Sound):
+    """It declares quantiles, and reads entropies besides."""
+
+    needs = Needs(gradient=True, source_data="statistics", source_statistics=("quantiles",))
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        assert source is not None
+        source.quantiles(self.model, (0.25, 0.75))
+        source.entropies(self.model)
+
+
+class NamesNoStatistics(Sound):
+    needs = Needs(gradient=True, source_data="statistics", source_statistics=("medians",))
+
+
+class NamesStatisticsAsText(Sound):
+    needs = Needs(gradient=True, source_data="statistics", source_statistics="quantiles")  # type: ignore[arg-type]
+
+
+class DeclaresStatisticsWithoutSource(Sound):
+    needs = Needs(gradient=True, source_statistics=("quantiles",))
+
+
 class KeepsTheSource(Sound):
     def setup(self, source: SourceData | None) -> None:
         super().setup(source)
@@ -380,6 +404,10 @@ FAULTS = [
     (LosesStateInPickles, {"pickling"}),
     (WantsLabels, {"no_labels"}),
     (WantsUndeclaredSource, {"no_labels"}),
+    (WantsUndeclaredStatistics, {"no_labels"}),
+    (NamesNoStatistics, {"declarations"}),
+    (NamesStatisticsAsText, {"declarations"}),
+    (DeclaresStatisticsWithoutSource, {"declarations"}),
     (KeepsTheSource, {"no_labels"}),
     (NeedsTwoImages, {"batch_of_one"}),
     (ExpectsFullBatches, {"logits", "short_last_batch", "precision"}),
@@ -468,6 +496,14 @@ def test_details_say_what_where_and_by_how_much() -> None:
     raised = failed(RaisesAnError)[OF["offline"]]
     assert "ZeroDivisionError: no luck" in raised
     assert "test_battery.py:" in raised
+
+
+def test_statistics_that_are_not_declared_are_named_with_the_cure() -> None:
+    (detail,) = failed(WantsUndeclaredStatistics).values()
+    assert "entropies(), which its Needs do not declare" in detail
+    assert "set Needs(source_statistics=('quantiles', 'entropies'))" in detail
+    (detail,) = failed(NamesNoStatistics).values()
+    assert "source_statistics names 'medians'; expected a tuple of names from channels, " in detail
 
 
 class OnlyForSwins(Sound):

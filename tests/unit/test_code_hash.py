@@ -115,6 +115,10 @@ def test_what_can_change_a_number_changes_the_hash(what: str) -> None:
         ),
         # Who reads the names of variables depends on them.
         ("def f():\n    a = 1\n    return locals()", "def f():\n    b = 1\n    return locals()"),
+        ("def f(x):\n    return [vars()['a'] for a in x]", "def f(x):\n    return [vars()['a'] for b in x]"),
+        # Who reads the declared statistics depends on them.
+        ("f(needs.source_data)", "f(needs.source_statistics)"),
+        ("f(source_data=1)", "f(source=1)"),
         # A single word in an error may be compared by who catches it.
         ("raise Stop('now')", "raise Stop('later')"),
         ("x = 'a text with words'", "x = 'another text with words'"),
@@ -142,6 +146,9 @@ def test_these_two_differ(one: str, other: str) -> None:
         ("class A:\n    'Text.'\n    x = 1\n    'About x.'", "class A:\n    x = 1"),
         ("def f():\n    with o() as a: a.b()", "def f():\n    with o() as c: c.b()"),
         ("def f(x):\n    del x.a; a = 1; del a", "def f(x):\n    del x.a; c = 1; del c"),
+        # Which statistics a method asks for is declared for lists and the check of a method alone.
+        ("Needs(a='b')", "Needs(a='b', source_statistics=('quantiles',))"),
+        ("class A:\n    a: int = 1", "class A:\n    a: int = 1\n    source_statistics: tuple = ()"),
     ],
 )
 def test_these_two_are_the_same(one: str, other: str) -> None:

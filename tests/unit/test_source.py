@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from ttabench import summaries
 from ttabench.classifier import Classifier
+from ttabench.cli._facts import _STATISTICS as IN_WORDS
 from ttabench.conformance.nets import images, nets
+from ttabench.conformance.watched_data import STATISTICS
 from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import entropy, norm_modules, on_output
 from ttabench.source import SourceImages, SourceProvider
@@ -65,6 +67,12 @@ def test_each_kind_grants_itself_and_less(tiny: dict[str, Classifier], declared:
         with pytest.raises(PermissionError, match=KINDS[request_]):
             REQUESTS[request_](source, tiny["BN CNN"])
         assert not source.served
+
+
+def test_needs_can_declare_each_statistic_and_list_each_in_words() -> None:
+    statistics = {name for name, kind in KINDS.items() if kind == "statistics"}
+    assert set(STATISTICS) == statistics
+    assert set(IN_WORDS) == statistics
 
 
 def test_needs_know_their_words() -> None:

@@ -16,7 +16,7 @@ from ttabench.cli._remembered import remembered
 from ttabench.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ttabench.method import Architecture, Method
+    from ttabench.method import Architecture, Method, Needs
 
 Fact = dict[str, Any]
 BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
@@ -60,6 +60,7 @@ def about(fact: Fact) -> list[tuple[str, str]]:
         ("native mode", fact["mode"]),
         ("batch", images),
         ("needs", fact["needs"]),
+        ("source data", fact["source_data"]),
         ("n/a or changed on", fact["where"] or "nothing"),
         ("scored", fact["scores"]),
         ("scored offline", fact["scores_frozen"]),
@@ -156,6 +157,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
         "imagenet_batch_size": cls.imagenet_batch_size,
         "family": cls.family,
         "needs": ", ".join(filter(None, wants)) or "nothing",
+        "source_data": _source_data(needs),
         "where": _where(cls, archs),
         "scores": cls.scores,
         "scores_frozen": cls.scores_frozen,
@@ -164,6 +166,25 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
         "about_settings": _about_settings(cls.Config),
         "settings": _settings(cls.Config),
     }
+
+
+# The functions of `ttabench.method.SourceData` that serve statistics, in words.
+_STATISTICS = {
+    "channels": "mean and standard deviation of the image channels",
+    "norm_statistics": "mean and variance of the outputs of norm layers",
+    "quantiles": "quantiles of the outputs of norm layers",
+    "gaussian": "mean and covariance of features",
+    "class_gaussians": "mean and covariance of features per predicted class",
+    "entropies": "entropies of predictions",
+}
+
+
+def _source_data(needs: Needs) -> str:
+    """``statistics: entropies of predictions``; ``nothing``"""
+    statistics = [_STATISTICS.get(name, name) for name in needs.source_statistics]
+    if needs.source_data == "statistics" and statistics:
+        return f"statistics: {'; '.join(statistics)}"
+    return "; ".join([needs.source_data or "nothing", *statistics])
 
 
 def _architectures() -> dict[str, Architecture]:

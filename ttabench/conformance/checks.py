@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from ttabench.conformance.case import Case, Run, seed_torch
 from ttabench.conformance.nets import CLASSES, DropPath, images
 from ttabench.conformance.state import difference, holds, size, snapshot
-from ttabench.conformance.watched_data import Source, Target, split
-from ttabench.method import Method
+from ttabench.conformance.watched_data import STATISTICS, Source, Target, split
+from ttabench.method import Method, Needs
 from ttabench.protocol import MODES
 from ttabench.reach import forbidden_imports, watched_imports
 
@@ -45,6 +45,8 @@ def declarations(case: Case) -> str:
             return f"Config.{field.name} is not a scalar, so it has no place in a cell's identity"
     if case.method.mode not in MODES:
         return f"mode is {case.method.mode!r}; expected one of {', '.join(MODES)}"
+    if problem := _statistics_declared(case.needs):
+        return problem
     made = case.online.method
     if not isinstance(made.adapted(), str):
         return "adapted() is not a text"
@@ -61,6 +63,16 @@ def declarations(case: Case) -> str:
         made = case.fresh()
         with torch.inference_mode():
             Run(made, case.stream)  # raises if the method computes gradients
+    return ""
+
+
+def _statistics_declared(needs: Needs) -> str:
+    names = needs.source_statistics
+    if isinstance(names, str) or (unknown := [name for name in names if name not in STATISTICS]):
+        wrong = names if isinstance(names, str) else unknown[0]
+        return f"source_statistics names {wrong!r}; expected a tuple of names from {', '.join(STATISTICS)}"
+    if names and not needs.source_data:
+        return f"source_statistics names {names[0]!r}, and source_data is ''; set source_data=\"statistics\""
     return ""
 
 

@@ -12,6 +12,9 @@ from ttabench.conformance.nets import images
 from ttabench.method import Batches, Needs, SourceData
 from ttabench.source import SourceTensors
 
+# The functions of `SourceData` that serve statistics.
+STATISTICS = ("channels", "norm_statistics", "quantiles", "gaussian", "class_gaussians", "entropies")
+
 
 class Source(SourceTensors):
     """Source data that serve declared requests and record all others."""
@@ -19,7 +22,16 @@ class Source(SourceTensors):
     def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
         super().__init__((), needs)
         self._images = images(128, seed=3).to(dtype)  # SourceTensors would make them float32
+        self._statistics = needs.source_statistics
         self.offences: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in STATISTICS and name not in self._statistics:
+            self.offences.append(
+                f"source data: {name}(), which its Needs do not declare; "
+                f"set Needs(source_statistics={(*self._statistics, name)!r})"
+            )
+        return super().__getattribute__(name)
 
     def _serve(self, kind: str, what: str, limit: int) -> None:
         try:

@@ -62,7 +62,7 @@ class Quantile(Method[QuantileConfig]):
 
     name = "quantile"
     paper = references.QUANTILE
-    needs = Needs(gradient=True, source_data="features")
+    needs = Needs(gradient=True, source_data="features", source_statistics=("channels",))
     Config = QuantileConfig
     family = "alignment"
     mode = "offline"

@@ -88,7 +88,12 @@ class Stack(Method[StackConfig]):
         second = SECOND[config.second]
         # TENT's norm layers depend on the architecture.
         needs = second.needs_of(second.Config(norms="all") if second is Tent else second.Config())
-        return replace(needs, gradient=True, source_data=cls.needs.source_data)
+        return replace(
+            needs,
+            gradient=True,
+            source_data=cls.needs.source_data,
+            source_statistics=cls.needs.source_statistics,
+        )
 
     @classmethod
     def papers_of(cls, config: StackConfig) -> tuple[Paper, ...]:
