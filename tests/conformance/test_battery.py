@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ttabench.classifier import Classifier
 from ttabench.conformance import conform
 from ttabench.conformance.checks import CHECKS
-from ttabench.conformance.nets import CLASSES, DropPath, images, nets, settle
+from ttabench.conformance.nets import CLASSES, DropPath, _made, images, nets, settle
 from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Batches, Method, Needs, NoConfig, SourceData
@@ -556,10 +556,14 @@ def test_every_net_has_dropout_and_stochastic_depth(net: Classifier, kind: type[
         assert not torch.equal(net(x), still)
 
 
-def test_the_nets_are_the_same_every_time() -> None:
-    first, second = nets(), nets()
-    for name in first:
-        assert difference(snapshot(first[name]), snapshot(second[name])) == ""
+def test_the_nets_are_the_same_every_time_whatever_happens_to_those_before() -> None:
+    first = snapshot(changed := nets())
+    for net in changed.values():
+        for tensor in [*net.parameters(), *net.buffers()]:
+            tensor.data.fill_(7)
+    assert difference(first, snapshot(nets())) == ""
+    _made.cache_clear()
+    assert difference(first, snapshot(nets())) == ""
 
 
 def test_snapshots_tell_zero_from_minus_zero_and_know_nan() -> None:

@@ -32,6 +32,13 @@ Emit = Callable[[Any], None]
 FOREVER, CRASHES = 900, 901  # seeds of cells that do not end, or end their process
 
 
+@pytest.fixture(scope="session")
+def slurm_here() -> None:
+    """Asked when a test needs it: without a controller, ``sinfo`` takes seconds to say so."""
+    if not slurm_runs():
+        pytest.skip("Slurm is not running here")
+
+
 def slurm_runs() -> bool:
     try:
         done = subprocess.run(["sinfo", "-h", "-o", "%t"], capture_output=True, text=True, timeout=20)
@@ -40,7 +47,7 @@ def slurm_runs() -> bool:
     return any(state in done.stdout for state in ("idle", "mix", "alloc"))
 
 
-on_slurm = pytest.mark.skipif(not slurm_runs(), reason="Slurm is not running here")
+on_slurm = pytest.mark.usefixtures("slurm_here")
 
 
 @dataclass(frozen=True)

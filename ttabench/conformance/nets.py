@@ -7,8 +7,10 @@ them.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -133,8 +135,14 @@ def settle(classifier: Classifier, x: Tensor) -> Classifier:
 
 
 def nets() -> dict[str, Classifier]:
-    """The nets by name, equal at every call; the global generator does not change."""
-    with torch.random.fork_rng():
+    """The nets by name, new at every call and equal; the global generator does not change."""
+    return copy.deepcopy(_made())
+
+
+@cache
+def _made() -> dict[str, Classifier]:
+    """The nets, made once in a process; never changed."""
+    with torch.random.fork_rng(), torch.inference_mode(False):
         torch.manual_seed(0)
         made = {
             "BN CNN": Classifier(ConvNet(nn.BatchNorm2d), last="fc"),
