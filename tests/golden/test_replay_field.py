@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from replay import Folder, judge
-from replay.registry import REPLAYS
-from replay.verdict import logit_difference
+from replay.verdict import departs
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden-field"
 METHODS = ("come_", "cmf", "rdumb", "poem")
@@ -55,5 +54,4 @@ def test_every_setting_is_read(name: str, key: str, value: Any) -> None:
     trace = Folder(GOLDEN).trace(name)
     assert trace.meta[key] != value
     trace.meta[key] = value
-    run = REPLAYS[trace.method].replay(trace, torch.float64)
-    assert logit_difference(trace, run, torch.float64) > 1e-6
+    assert departs(trace)

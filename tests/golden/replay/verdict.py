@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from ttabench.errors import Alarm
 
@@ -95,6 +97,35 @@ def _judge(trace: Trace, float32: bool) -> Verdict:
         status="ok" if good else "FAIL",
         reason=stopped if good else reason,
     )
+
+
+class _Departed(Exception):
+    """Raised by a replay at the first batch whose logits are not the recorded ones."""
+
+
+def departs(trace: Trace) -> bool:
+    """Whether the replay in float64 leaves the recorded logits; it ends with the first batch that does."""
+    entry, recorded, add = REPLAYS[trace.method], trace.recorded("logits", torch.float64), Replayed.add
+    assert entry.dtype == torch.float64
+    seen = 0
+
+    def watched(run: Replayed, logits: Tensor, model: nn.Module, **decisions: float) -> None:
+        nonlocal seen
+        expected = recorded[seen : seen + len(logits)]
+        assert logits.shape == expected.shape
+        seen += len(logits)
+        if (logits.detach() - expected).abs().max() > entry.tolerance:
+            raise _Departed
+        add(run, logits, model, **decisions)
+
+    with warnings.catch_warnings(), patch.object(Replayed, "add", watched):
+        warnings.simplefilter("ignore", Alarm)  # settings we warn about
+        try:
+            run = entry.replay(trace, torch.float64)
+        except _Departed:
+            return True
+    assert run.expected is None  # otherwise the recorded logits are not what it is compared with
+    return False
 
 
 def logit_difference(trace: Trace, run: Replayed, dtype: torch.dtype) -> float:
