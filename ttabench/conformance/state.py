@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from functools import _lru_cache_wrapper
 from random import Random
@@ -52,6 +52,8 @@ def holds(thing: object, kind: type) -> str:
 def _leaves(thing: Any, path: str, skip: tuple[str, ...], above: set[int]) -> Iterator[tuple[str, Leaf]]:
     if thing is None or isinstance(thing, (bool, int, float, complex, str, bytes)):
         yield path, thing
+    elif type(thing) in (dict, OrderedDict) and not thing:
+        return  # most of what a module has are its empty tables of hooks
     elif isinstance(thing, Tensor):
         flat = thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         yield path, f"{tuple(thing.shape)} {thing.dtype} {thing.requires_grad}".encode() + flat.tobytes()
