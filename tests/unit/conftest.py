@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tests.unit.sweep_processes import NET
 from tests.unit.web import Mirror, serving
@@ -41,6 +42,10 @@ def other(result: Result) -> Result:
 @pytest.fixture
 def classifiers() -> None:
     """Untrained classifiers where a sweep of digits-c looks for trained ones: enough for plumbing."""
+    save_untrained()
+
+
+def save_untrained() -> None:
     from tests.unit.models_by_name import find, plan
     from ttabench.data.digits import Digits
     from ttabench.env import machine, versions
@@ -58,6 +63,28 @@ def classifiers() -> None:
             "versions": versions(), "curve": [{"epoch": 0, "loss": 0.0, "train_accuracy": 10.0}],
         }  # fmt: skip
         save_trained(wanted, wanted.build(), described)
+
+
+SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
+
+
+@pytest.fixture(scope="session")
+def _swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from ttabench.cli import app
+
+    out = tmp_path_factory.mktemp("swept") / "results"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TTABENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        save_untrained()
+        done = CliRunner().invoke(app, ["sweep", *SMALL, "--workers", "0", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    return out
+
+
+@pytest.fixture
+def swept(_swept: Path, tmp_path: Path) -> Path:
+    """A folder of its own with the results of a sweep of `SMALL`, which runs once."""
+    return Path(shutil.copytree(_swept, tmp_path / "results"))
 
 
 @pytest.fixture(scope="session")

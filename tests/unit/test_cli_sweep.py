@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import SMALL, Output
 from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
 from ttabench import worker
 from ttabench.claims import process_start
@@ -27,7 +27,6 @@ from ttabench.store import Store, load_frame
 from ttabench_methods.tent import Tent
 
 Run = Callable[..., Output]
-SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
 ONE = ("--methods", "bn_stats", "--corruptions", "fog")
 HERE = ("--workers", "0")
 
@@ -52,37 +51,34 @@ def test_a_sweep_fills_the_store_and_prints_the_table(ttabench: Run, out: Path) 
 
 
 def test_the_same_command_again_recomputes_nothing(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ttabench("sweep", *SMALL, *HERE, "--out", out)
-    before = load_frame(out)
+    before = load_frame(swept)
     monkeypatch.setattr(worker.Worker, "run", lambda *_: pytest.fail("recomputed"))
-    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    output = ttabench("sweep", *SMALL, *HERE, "--out", swept)
     assert output.code == 0
     assert "0 to run, 4 done" in output.err
-    assert load_frame(out).equals(before)
+    assert load_frame(swept).equals(before)
 
 
-def test_what_is_missing_is_run_and_only_that(ttabench: Run, out: Path) -> None:
-    ttabench("sweep", *SMALL, *HERE, "--out", out)
-    shard = next(p for p in (out / "cells").glob("*.jsonl") if p.read_bytes().count(b'"result"') == 4)
+def test_what_is_missing_is_run_and_only_that(ttabench: Run, swept: Path) -> None:
+    shard = next(p for p in (swept / "cells").glob("*.jsonl") if p.read_bytes().count(b'"result"') == 4)
     lines = shard.read_bytes().splitlines(keepends=True)
     results = [i for i, line in enumerate(lines) if b'"result"' in line]
     shard.write_bytes(b"".join(lines[: results[1] + 1]))
-    assert len(load_frame(out)) == 2
-    output = ttabench("sweep", *SMALL, *HERE, "--out", out)
+    assert len(load_frame(swept)) == 2
+    output = ttabench("sweep", *SMALL, *HERE, "--out", swept)
     assert "2 to run, 2 done" in output.err
-    assert len(load_frame(out)) == 4
+    assert len(load_frame(swept)) == 4
 
 
 def test_numbers_do_not_depend_on_the_number_of_workers_or_on_what_ran_before(
-    ttabench: Run, tmp_path: Path
+    ttabench: Run, swept: Path, tmp_path: Path
 ) -> None:
-    ttabench("sweep", *SMALL, *HERE, "--out", tmp_path / "a")
     ttabench("sweep", *SMALL, "--workers", "2", "--out", tmp_path / "b")
     alone = (*SMALL[:4], "--corruptions", "snow", "--limit", "50")
     ttabench("sweep", *alone, *HERE, "--out", tmp_path / "c")
-    a, b, c = (Store.at(tmp_path / x).latest() for x in "abc")
+    a, b, c = (Store.at(folder).latest() for folder in (swept, tmp_path / "b", tmp_path / "c"))
     assert a.keys() == b.keys()
     assert c.keys() < a.keys()
     for key, record in a.items():
@@ -98,15 +94,14 @@ def unmeasured(details: dict[str, Any]) -> dict[str, Any]:
     return {**details, "cost": counted}
 
 
-def test_a_changed_setting_is_another_cell(ttabench: Run, out: Path) -> None:
-    ttabench("sweep", *SMALL, *HERE, "--out", out)
-    output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01")
+def test_a_changed_setting_is_another_cell(ttabench: Run, swept: Path) -> None:
+    output = ttabench("sweep", *SMALL, *HERE, "--out", swept, "--set", "tent.lr=0.01")
     assert output.code == 2
     assert "holds the results of another sweep" in output.err
-    output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--set", "tent.lr=0.01", "--extend")
+    output = ttabench("sweep", *SMALL, *HERE, "--out", swept, "--set", "tent.lr=0.01", "--extend")
     assert output.code == 0
     assert "2 to run, 2 done" in output.err  # source is what it was
-    assert set(load_frame(out)["method"]) == {"source", "tent", "tent[lr=0.01]"}
+    assert set(load_frame(swept)["method"]) == {"source", "tent", "tent[lr=0.01]"}
 
 
 def test_a_model_that_returns_nan_fails_its_cell_and_no_other(
@@ -236,15 +231,15 @@ def test_not_applicable_is_recorded_with_its_reason(ttabench: Run, out: Path) ->
     assert "no batch norm" in output.out
 
 
-def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, out: Path) -> None:
+def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, tmp_path: Path, swept: Path) -> None:
+    out = tmp_path / "none"
     output = ttabench("sweep", *ONE, "--archs", "resnet18,cct", "--out", out, "--dry-run")
     assert output.code == 0
     assert not out.exists()
     assert "skip   bn_stats · cct" in output.out
     assert "no batch norm" in output.out
     assert "4 cells: 3 to run, 0 done, 1 n/a" in output.out
-    ttabench("sweep", *SMALL, *HERE, "--out", out)
-    assert ttabench("sweep", *SMALL, "--out", out, "--dry-run").out.count("done ") == 4
+    assert ttabench("sweep", *SMALL, "--out", swept, "--dry-run").out.count("done ") == 4
 
 
 def test_a_wrong_setting_is_told_before_anything_is_fetched(
@@ -259,14 +254,13 @@ def test_a_wrong_setting_is_told_before_anything_is_fetched(
 
 
 def test_dry_run_refuses_a_folder_that_the_sweep_would_refuse(
-    ttabench: Run, out: Path, tmp_path: Path
+    ttabench: Run, swept: Path, tmp_path: Path
 ) -> None:
-    ttabench("sweep", *SMALL, *HERE, "--out", out)
     other = (*SMALL, "--set", "tent.lr=0.01", "--dry-run")
-    output = ttabench("sweep", *other, "--out", out)
+    output = ttabench("sweep", *other, "--out", swept)
     assert (output.code, output.out) == (2, "")
     assert "--set was not given and is now tent.lr=0.01" in output.err
-    assert ttabench("sweep", *other, "--out", out, "--extend").out.count("run    tent") == 2
+    assert ttabench("sweep", *other, "--out", swept, "--extend").out.count("run    tent") == 2
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.txt").write_text("precious")
     for folder, says in ((tmp_path / "thesis", "is not a results folder"), ("x" * 5000, "cannot be read")):
@@ -420,10 +414,9 @@ def test_folders_that_will_not_do(ttabench: Run, tmp_path: Path) -> None:
         assert "--out" in output.err
 
 
-def test_a_foreign_store_file_is_named(ttabench: Run, out: Path) -> None:
-    ttabench("sweep", *SMALL, *HERE, "--out", out)
-    (out / "cells" / "notes.jsonl").write_text("hello\n")
-    for verb in (("sweep", *SMALL, *HERE, "--out", out), ("report", out), ("status", out)):
+def test_a_foreign_store_file_is_named(ttabench: Run, swept: Path) -> None:
+    (swept / "cells" / "notes.jsonl").write_text("hello\n")
+    for verb in (("sweep", *SMALL, *HERE, "--out", swept), ("report", swept), ("status", swept)):
         output = ttabench(*verb)
         assert output.code == 2
         assert "notes.jsonl, line 1, is not what ttabench wrote" in output.err

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import SMALL, Output
 from tests.unit.stored_results import CELL
 from ttabench import verify
 from ttabench.cell import Result
@@ -23,15 +23,12 @@ from ttabench.store.staleness import Modules
 from ttabench.streams import score
 
 Run = Callable[..., Output]
-SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
 HERE = ("--workers", "0")
 
 
 @pytest.fixture
-def out(ttabench: Run, tmp_path: Path, classifiers: None) -> Path:
-    folder = tmp_path / "results"
-    assert ttabench("sweep", *SMALL, *HERE, "--out", folder).code == 0
-    return folder
+def out(swept: Path) -> Path:
+    return swept
 
 
 def edit(store: Path, change: Callable[[dict[str, Any]], None], kind: str = "result") -> None:
