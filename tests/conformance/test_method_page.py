@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_plugin_package import command_line
-from tests.unit.conftest import classifiers  # noqa: F401 — a fixture
+from tests.conformance.test_plugin_package import seen_here
+from tests.unit.conftest import Output, classifiers, ttabench  # noqa: F401 — two are fixtures
 from ttabench.store import load_frame
 
+Run = Callable[..., Output]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "your-method.md"
 LONGEST = 40  # lines that a complete method may take
 
@@ -42,19 +44,26 @@ def test_the_method_is_short() -> None:
     assert len(block("python").splitlines()) <= LONGEST
 
 
-def test_it_conforms(installed: Path) -> None:
-    done = command_line(installed, "conform", "pseudo_label")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "FAIL" not in done.stdout
-    assert "GN CNN n/a: no batch norm" in done.stdout
+@pytest.fixture
+def seen(installed: Path) -> Iterator[None]:
+    with seen_here(installed):
+        yield
 
 
-@pytest.mark.usefixtures("classifiers")
-def test_it_runs_in_a_sweep(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("seen")
+def test_it_conforms(ttabench: Run) -> None:  # noqa: F811
+    done = ttabench("conform", "pseudo_label")
+    assert done.code == 0, done.out + done.err
+    assert "FAIL" not in done.out
+    assert "GN CNN n/a: no batch norm" in done.out
+
+
+@pytest.mark.usefixtures("classifiers", "seen")
+def test_it_runs_in_a_sweep(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "results"
-    options = ("--corruptions", "fog", "--limit", "60", "--workers", "0", "--out", str(out))
-    done = command_line(installed, "sweep", "--methods", "pseudo_label", "--archs", "resnet18,cct", *options)
-    assert done.returncode == 0, done.stderr
+    options = ("--corruptions", "fog", "--limit", "60", "--workers", "0", "--out", out)
+    done = ttabench("sweep", "--methods", "pseudo_label", "--archs", "resnet18,cct", *options)
+    assert done.code == 0, done.err
     cells = load_frame(out).set_index(["method", "arch"])
     assert cells.loc[("pseudo_label", "resnet18"), "status"] == "ok"
     assert cells.loc[("pseudo_label", "cct"), "status"] == "n/a"

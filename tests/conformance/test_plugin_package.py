@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import classifiers  # noqa: F401 — a fixture
+from tests.unit.conftest import Output, classifiers, ttabench  # noqa: F401 — two are fixtures
+from ttabench import registry
+from ttabench.errors import UserError
+from ttabench.method_settings import parse_settings
 from ttabench.store import load_frame
 
+Run = Callable[..., Output]
 PACKAGE = Path(__file__).resolve().parents[1] / "plugin_package"
 
 
@@ -27,6 +34,27 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("pip and hatchling are needed to install the plugin package")
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@contextmanager
+def seen_here(folder: Path) -> Iterator[None]:
+    """This process finds the package in `folder` too, and nothing of it afterwards."""
+    registry._method.cache_clear()
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+    registry._method.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+@pytest.fixture
+def seen(installed: Path) -> Iterator[None]:
+    with seen_here(installed):
+        yield
 
 
 def run(folder: Path, *command: str, plugins: str = "on") -> subprocess.CompletedProcess[str]:
@@ -59,49 +87,43 @@ def test_plugins_can_be_turned_off(installed: Path) -> None:
     assert "source" in done.stdout.split()
 
 
-def test_the_command_line_lists_and_conforms_it(installed: Path) -> None:
+def test_the_command_line_lists_it(installed: Path) -> None:
     listed = command_line(installed, "list", "methods")
     assert listed.returncode == 0, listed.stderr
     assert "mirror" in listed.stdout
     assert "this module is not finished" in listed.stderr
     assert "Traceback" not in listed.stderr
-    conformed = command_line(installed, "conform", "mirror[weight=0.3]")
-    assert conformed.returncode == 0, conformed.stdout + conformed.stderr
-    assert re.search(r"\n\d\d checks, 0 failed\.\n$", conformed.stdout)
-    broken = command_line(installed, "conform", "unfinished")
-    assert broken.returncode == 2
-    assert "ttabench-mirror" in broken.stderr
-    assert "Traceback" not in broken.stderr
 
 
-@pytest.mark.usefixtures("classifiers")
-def test_a_sweep_of_all_methods_leaves_out_the_broken_one(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("seen")
+def test_the_command_line_conforms_it(ttabench: Run) -> None:  # noqa: F811
+    conformed = ttabench("conform", "mirror[weight=0.3]")
+    assert conformed.code == 0, conformed.out + conformed.err
+    assert re.search(r"\n\d\d checks, 0 failed\.\n$", conformed.out)
+    broken = ttabench("conform", "unfinished")
+    assert broken.code == 2
+    assert "ttabench-mirror" in broken.err
+    assert "Traceback" not in broken.err
+
+
+@pytest.mark.usefixtures("classifiers", "seen")
+def test_a_sweep_of_all_methods_leaves_out_the_broken_one(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     what = ["--methods", "all", "--archs", "resnet18", "--corruptions", "fog", "--out", str(tmp_path)]
-    planned = command_line(installed, "sweep", *what, "--dry-run")
-    assert planned.returncode == 0, planned.stderr
-    assert "mirror" in planned.stdout
-    assert "unfinished" not in planned.stdout
-    assert planned.stderr.count("this module is not finished") == 1
-    assert planned.stderr.startswith("ttabench: warning: skipped: method 'unfinished' of package ")
+    planned = ttabench("sweep", *what, "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "mirror" in planned.out
+    assert "unfinished" not in planned.out
+    assert planned.err.count("this module is not finished") == 1
+    assert planned.err.startswith("ttabench: warning: skipped: method 'unfinished' of package ")
 
 
-ASK_FOR_A_NAME_LIKE_THE_BROKEN_ONE = """
-from ttabench.errors import UserError
-from ttabench.method_settings import parse_settings
-from ttabench.registry import method
-
-for ask in (lambda: method("unfinish"), lambda: parse_settings(["unfinish.lr=1"], ["tent"])):
-    try:
-        ask()
-    except UserError as problem:
-        print(problem)
-"""
-
-
-def test_the_broken_one_is_not_offered(installed: Path) -> None:
-    done = run(installed, "-c", ASK_FOR_A_NAME_LIKE_THE_BROKEN_ONE)
-    assert done.stdout.count("unknown method 'unfinish'") == 2, done.stderr
-    assert "unfinished" not in done.stdout
+@pytest.mark.usefixtures("seen")
+@pytest.mark.filterwarnings("ignore:skipped")
+def test_the_broken_one_is_not_offered() -> None:
+    for ask in (lambda: registry.method("unfinish"), lambda: parse_settings(["unfinish.lr=1"], ["tent"])):
+        with pytest.raises(UserError, match="unknown method 'unfinish'") as problem:
+            ask()
+        assert "unfinished" not in str(problem.value)
 
 
 def test_the_table_of_all_methods_takes_it_and_skips_the_broken_one(installed: Path) -> None:
@@ -111,12 +133,12 @@ def test_the_table_of_all_methods_takes_it_and_skips_the_broken_one(installed: P
     assert "1 passed, 1 skipped" in done.stdout
 
 
-@pytest.mark.usefixtures("classifiers")
-def test_it_is_swept(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("classifiers", "seen")
+def test_it_is_swept(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "results"
     what = ["--methods", "mirror,mirror[weight=0]", "--archs", "resnet18", "--corruptions", "fog"]
-    done = command_line(installed, "sweep", *what, "--limit", "40", "--workers", "0", "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    done = ttabench("sweep", *what, "--limit", "40", "--workers", "0", "--out", out)
+    assert done.code == 0, done.err
     rows = load_frame(out).set_index("method")
     assert set(rows["status"]) == {"ok"}
     assert set(rows.index) == {"source", "mirror", "mirror[weight=0]"}
