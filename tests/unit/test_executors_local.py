@@ -226,7 +226,7 @@ def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     bad = {"TTABENCH_TEST": "a\0b"}  # no environment can hold this: the start fails
-    output = list(local.run([Says(seconds=3.0)] * 4, 2, environments=(bad, {"CUDA_VISIBLE_DEVICES": "1"})))
+    output = list(local.run([Says(seconds=1.0)] * 4, 2, environments=(bad, {"CUDA_VISIBLE_DEVICES": "1"})))
     assert [gpu for _, _, gpu in output] == ["1"] * 4
     with pytest.raises(UserError, match="no worker process can start"):
         list(local.run([Says()], 1, environments=(bad,)))
