@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import Phase, settings
 from ttabench.cores import available_cores
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again
+sys.dont_write_bytecode = False  # nor does each run of the tests prepare its assertions again
 torch.set_num_threads(1)  # everything here is small: threads would only wait for each other
 # For mutation tests: a failure is enough, the smallest example is not searched.
 settings.register_profile(
@@ -34,6 +36,22 @@ def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
     """No test touches the user's cache; one cache per run, so that a model is trained once."""
     base = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("TTABENCH_CACHE", str(base))
+
+
+# Their tests take longest, most of it in other processes.
+FIRST = (
+    "test_cli_sweep.py",
+    "test_two_sweeps.py",
+    "test_violence.py",
+    "test_executors_local.py",
+    "test_tutorial.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes, the files with the longest tests first: none of these runs alone at the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,20 @@ def save_untrained() -> None:
             "versions": versions(), "curve": [{"epoch": 0, "loss": 0.0, "train_accuracy": 10.0}],
         }  # fmt: skip
         save_trained(wanted, wanted.build(), described)
+
+
+@pytest.fixture
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of a few images is trained for one epoch, where a test only needs that it is trained."""
+    from ttabench.models.training import plans
+
+    fitted = plans.fitted
+
+    def short(recipe: Any, images: int) -> Any:
+        made = fitted(recipe, images)
+        return replace(made, epochs=1) if images < 500 else made
+
+    monkeypatch.setattr(plans, "fitted", short)
 
 
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")

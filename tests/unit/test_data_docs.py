@@ -16,6 +16,7 @@ from ttabench.data.published.facts import PUBLISHED
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "bring-your-own.md"
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.filterwarnings("ignore:mynets")  # the untrained net of the example
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

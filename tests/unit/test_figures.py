@@ -110,7 +110,12 @@ def test_every_figure_of_the_paper_is_registered() -> None:
     assert set(registry.figure_names()) >= {*TOYS, "tsne", "loss-vs-mse"}
 
 
-@pytest.mark.parametrize("name", TOYS)
+AT_NIGHT = ("quantile-field", "two-moons", "informative-quantiles")  # others train too, or do not
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in AT_NIGHT else ()) for name in TOYS]
+)
 def test_same_bytes_whatever_the_users_style(ttabench: Run, tmp_path: Path, name: str) -> None:
     output = ttabench("figure", name, *TOYS[name], "--out", tmp_path / "a")
     assert output.code == 0, output.err
