@@ -443,13 +443,13 @@ def test_a_full_disk_ends_the_sweep_with_one_sentence(
     assert f"{4 - stored} to run, {stored} done" in output.err
 
 
-def background(out: Path, methods: str = "source") -> subprocess.Popen[str]:
-    """A sweep of 30 cells for each method, with two workers."""
+def background(out: Path, methods: str = "source", seeds: str = "0") -> subprocess.Popen[str]:
+    """A sweep of 15 cells for each method and seed, with two workers."""
     # Without job control a shell starts background commands with SIGINT ignored, and Python keeps that.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     start += "from ttabench.cli import main; main()"
     command = [sys.executable, "-c", start, "sweep", *NET_ON_FEW, "--workers", "2"]
-    command += ["--methods", methods, "--seeds", "0,1", "--out", str(out)]
+    command += ["--methods", methods, "--seeds", seeds, "--out", str(out)]
     pipe = subprocess.PIPE
     return subprocess.Popen(
         command, cwd=out.parent, env=environment(out.parent, 0.05), stdout=pipe, stderr=pipe, text=True,
@@ -465,7 +465,7 @@ LONG = "source,bn_stats,tent"  # far from done when a test has seen that it has 
 
 
 def test_ctrl_c_loses_nothing(net_out: Path, ttabench: Run) -> None:
-    process = background(net_out, LONG)
+    process = background(net_out, LONG, seeds="0,1")
     wait_for(lambda: stored(net_out) >= 3)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
     _, err = process.communicate(timeout=30)
@@ -478,7 +478,7 @@ def test_ctrl_c_loses_nothing(net_out: Path, ttabench: Run) -> None:
 
 
 def test_sigterm_keeps_what_is_stored_and_ends_in_time(net_out: Path) -> None:
-    process = background(net_out, LONG)
+    process = background(net_out, LONG, seeds="0,1")
     wait_for(lambda: stored(net_out) >= 3)
     workers = workers_of(process)
     started = time.monotonic()
@@ -558,7 +558,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[str]:
 
 
 def test_kill_9_of_the_sweep_keeps_what_is_stored_and_leaves_no_workers(net_out: Path) -> None:
-    process = background(net_out, LONG)
+    process = background(net_out, LONG, seeds="0,1")
     wait_for(lambda: stored(net_out) >= 2)
     workers = workers_of(process)
     process.kill()
@@ -574,7 +574,7 @@ def test_a_killed_worker_does_not_take_the_sweep_with_it(net_out: Path) -> None:
     os.kill(int(workers_of(process)[0]), signal.SIGKILL)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert stored(net_out) == 30
+    assert stored(net_out) == 15
     assert set(load_frame(net_out)["status"]) == {"ok"}
 
 

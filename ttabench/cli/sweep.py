@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from ttabench.collector import paused
 from ttabench.sweep.option_kinds import Count, Number
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import make_grid
@@ -110,7 +111,8 @@ def sweep(
         print(f"ttabench: {sentence}", file=sys.stderr)
     options = with_flags(in_file, flags)
     grid = make_grid(options)
-    from ttabench.cli import _sweep
+    with paused():  # all that an import makes stays; torch has much of it
+        from ttabench.cli import _sweep
 
     if dry_run:
         _sweep.show_plan(grid, options, extend=extend)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
+from ttabench.collector import paused
 from ttabench.errors import forward_warnings
 from ttabench.malloc import keep_freed_memory
 from ttabench.nonblocking import NonBlocking
@@ -55,7 +56,8 @@ def main(pipe: Connection, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
         forward_warnings(lambda warning: link.send("warning", warning))
         keep_freed_memory()
-        import torch
+        with paused():  # all that an import makes stays
+            import torch
 
         torch.set_num_threads(1)
     except Exception as problem:
