@@ -206,10 +206,8 @@ class _Renaming(ast.NodeVisitor):
         first, *others = node.generators
         self._visit([first.iter])
         variables, _ = _bound(each.target for each in node.generators)
-        _, all_used = _used_by_name(node)
-        scope = _Scope(set(), variables) if all_used else _Scope(variables, set())
         values = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        self._inside(scope, [*values, first.target, *first.ifs, *others])
+        self._inside(_Scope(variables, set()), [*values, first.target, *first.ifs, *others])
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
 
