@@ -28,9 +28,7 @@ CASES = [
 ]
 SLOW = ("cotta-bn_cnn-B", "cotta-bn_cnn-C", "cotta-bn_cnn-E", "cotta-gn_cnn-B", "cotta-gn_cnn-C")
 SLOW += ("cotta-ln_vit-B", "cotta-ln_vit-C", "sottarepo_cotta-bn_cnn-A")  # 32 views of every batch
-# What they go through, others do too.
-SLOW += ("cotta-bn_cnn-A", "sar-bn_cnn-A", "sar-gn_cnn-A", "sar-ln_vit-A", "shot_offline-gn_cnn-A")
-SLOW += ("sotta-ln_vit-B", "sotta-ln_vit-C")
+SLOW += ("cotta-bn_cnn-A", "sotta-ln_vit-C")  # what they go through, others do too
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,18 +8,15 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, NET, environment, records, wait_for
 from ttabench.store import load_frame
 
 CORRUPTIONS = ("--corruptions", "fog,snow,frost,contrast")
-Sweep = Callable[[Path], Output]
 
 
 @pytest.fixture
@@ -27,24 +24,15 @@ def out(net_out: Path) -> Path:
     return net_out
 
 
-@pytest.fixture
-def sweep(out: Path, ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> Sweep:
-    """The same sweep, undisturbed and in this process."""
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
-    monkeypatch.delitem(sys.modules, "net", raising=False)
-    return lambda folder: ttabench("sweep", *GRID, *CORRUPTIONS, "--workers", "0", "--out", folder)
-
-
 def start(
-    out: Path, largest_file: int = 0, pipe: int = subprocess.PIPE, pause: float = 0.05
+    out: Path, largest_file: int = 0, workers: int = 1, pipe: int = subprocess.PIPE, pause: float = 0.05
 ) -> subprocess.Popen[str]:
     """A sweep of 8 cells whose processes cannot write files larger than that, in bytes; 0 = any.
 
     pipe   for its output. pause: seconds of each forward pass.
     """
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *CORRUPTIONS]
-    command += ["--workers", "1", "--out", str(out)]
+    command += ["--workers", str(workers), "--out", str(out)]
 
     def limit() -> None:
         if largest_file:
@@ -56,11 +44,10 @@ def start(
     )  # fmt: skip
 
 
-def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later(
-    out: Path, sweep: Sweep
-) -> None:
-    undisturbed = sweep(out.parent / "undisturbed")
-    assert undisturbed.code == 0, undisturbed.err  # what it generates and measures is now in the cache
+def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later(out: Path) -> None:
+    undisturbed = start(out.parent / "undisturbed", workers=0)
+    _, err = undisturbed.communicate(timeout=200)
+    assert undisturbed.returncode == 0, err  # what it generates and measures is now in the cache
     (shard,) = (out.parent / "undisturbed" / "cells").glob("*.jsonl")
     full = start(out, largest_file=shard.stat().st_size * 2 // 3)
     _, err = full.communicate(timeout=200)
@@ -69,15 +56,16 @@ def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later
     assert "Traceback" not in err
     kept = len(records(out))
     assert 0 < kept < 8
-    again = sweep(out)
-    assert again.code == 0, again.err
-    assert f"{8 - kept} to run, {kept} done" in again.err
+    again = start(out, workers=0)
+    _, err = again.communicate(timeout=200)
+    assert again.returncode == 0, err
+    assert f"{8 - kept} to run, {kept} done" in err
     assert records(out) == Counter(dict.fromkeys(records(out.parent / "undisturbed"), 1))
     then = load_frame(out.parent / "undisturbed").set_index("cell_id")["accuracy"]
     assert load_frame(out).set_index("cell_id")["accuracy"].sort_index().equals(then.sort_index())
 
 
-def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path, sweep: Sweep) -> None:
+def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path) -> None:
     process = start(out)
     assert process.stderr
     assert process.stdout
@@ -87,8 +75,9 @@ def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path, swe
     process.stdout.close()
     assert process.wait(60) != 0
     assert len(records(out)) >= 1
-    again = sweep(out)
-    assert again.code == 0, again.err
+    again = start(out, workers=0)
+    _, err = again.communicate(timeout=200)
+    assert again.returncode == 0, err
     assert set(records(out).values()) == {1}
     assert len(records(out)) == 8
 
