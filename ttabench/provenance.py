@@ -211,20 +211,18 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Differences between stored and current modules, such as ``ttabench/nn/updates.py changed``.
 
     Nothing imports a further module of ttabench unless another one changed. One that is new by itself is
-    one that earlier versions did not record, and no difference.
+    one that earlier versions did not record, and no difference. So changed modules come first: readers of a
+    list often see only its beginning.
     """
     new = now.keys() - then.keys()
     if all(name.partition(".")[0] in OWN for name in new) and then.items() <= now.items():
         return []
-    texts = []
-    for name in sorted({*then, *now}):
-        if name not in now:
-            texts.append(f"{_path(name)} is gone")
-        elif name not in then:
-            texts.append(f"{_path(name)} is new")
-        elif then[name] != now[name]:
-            texts.append(f"{_path(name)} changed")
-    return texts
+    changed = sorted(name for name in then.keys() & now.keys() if then[name] != now[name])
+    return [
+        *(f"{_path(name)} changed" for name in changed),
+        *(f"{_path(name)} is gone" for name in sorted(then.keys() - now.keys())),
+        *(f"{_path(name)} is new" for name in sorted(new)),
+    ]
 
 
 def _readers(dataset: str) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def test_a_package_without_an_init_file_counts(project: Project) -> None:
     (project.root / "some_methods" / "__init__.py").unlink()
     forget()
     assert project.changed("some_methods/mine.py", "from some_methods.helper import A") == [
-        "other_package/__init__.py is gone", "some_methods/mine.py changed"
+        "some_methods/mine.py changed", "other_package/__init__.py is gone"
     ]  # fmt: skip
     assert project.changed("some_methods/helper.py", "A = 2") == ["some_methods/helper.py changed"]
 
@@ -206,7 +206,7 @@ def test_a_module_of_ttabench_that_was_not_recorded_before_is_no_change() -> Non
     assert changes(then, then | {"ttabench.data.own.own_arrays": "2"}) == []
     assert changes(then, then | {"my_net": "2"}) == ["my_net.py is new"]
     assert changes(then, {"ttabench.nn": "2", "ttabench.b": "3"}) == [
-        "ttabench/b.py is new", "ttabench/nn/__init__.py changed"
+        "ttabench/nn/__init__.py changed", "ttabench/b.py is new"
     ]  # fmt: skip
 
 
