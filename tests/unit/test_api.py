@@ -252,3 +252,13 @@ def test_a_program_and_a_method_draw_from_generators_of_their_own(net: nn.Module
     assert torch.equal(one, other)
     torch.manual_seed(5)
     assert torch.equal(after, torch.rand(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_evaluate_says_which_networks_it_takes(net: nn.Module, dtype: torch.dtype) -> None:
+    images, labels = np.zeros((4, 8, 8, 3), np.uint8), np.zeros(4, np.int64)
+    adapted = ttabench.adapt(net.to(dtype), "source", image_size=8)
+    with pytest.raises(ttabench.UserError, match=f"the network is {dtype}, .* convert the network"):
+        ttabench.evaluate(adapted, images, labels)
+    adapted = ttabench.adapt(net.float(), "source", image_size=8)
+    assert ttabench.evaluate(adapted, images, labels, precision="bfloat16").accuracy in (0.0, 100.0)

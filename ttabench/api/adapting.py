@@ -171,6 +171,11 @@ def evaluate(
     if not isinstance(seed, int) or seed < 0:
         raise UserError(f"seed={seed!r}: expected a whole number, 0 or larger.")
     method = adapted.method
+    if (dtype := next((p.dtype for p in method.model.parameters()), torch.float32)) != torch.float32:
+        raise UserError(
+            f"the network is {dtype}, and evaluate makes float32 images of the pixels; convert the network "
+            'with model.float(), and pass precision="bfloat16" to evaluate in bfloat16.'
+        )
     for name, value in protocol.items():
         if name not in PROTOCOL_FIELDS:
             raise unknown("field of a protocol", name, PROTOCOL_FIELDS)
