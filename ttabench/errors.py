@@ -60,6 +60,8 @@ def forward_warnings(forward: Callable[[UserWarning], None]) -> None:
             forward(kind(text))
 
     warnings.simplefilter("always", UserWarning)
+    # Images on disk are mapped into memory and only read; torch warns that they could be written to.
+    warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
     warnings.showwarning = show
 
 

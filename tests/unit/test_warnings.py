@@ -47,6 +47,13 @@ def test_what_is_meant_for_programmers_is_dropped(
     assert capsys.readouterr() == ("", "")
 
 
+def test_torch_does_not_warn_of_images_that_are_mapped_from_a_file(told: list[UserWarning]) -> None:
+    text = "The given NumPy array is not writable, and PyTorch does not support non-writable tensors."
+    warnings.warn(text, UserWarning, stacklevel=1)
+    warnings.warn("resnet18 is bad", UserWarning, stacklevel=1)
+    assert list(map(str, told)) == ["resnet18 is bad"]
+
+
 @dataclass(frozen=True)
 class Warns:
     text: str
