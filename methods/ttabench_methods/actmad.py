@@ -44,11 +44,20 @@ class ActMADConfig:
 
 def distance(out: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """mean |μ − μ̂| + mean |σ² − σ̂²| of outputs (B, …) and a source's statistics (…), (…)."""
-    out = tta.widen(out)
+    out, mean, variance = in_memory(tta.widen(out), mean, variance)
     if len(out) == 1:
         return (out[0] - mean).abs().mean()
     m, v = batch_moments(out)
     return (m - mean).abs().mean() + (v - variance).abs().mean()
+
+
+def in_memory(out: Tensor, *statistics: Tensor) -> tuple[Tensor, ...]:
+    """Outputs (B, …) and statistics (…) with the dimensions of an image in the order of `out` in memory.
+
+    The moments then need no copy of the outputs, and their gradient has the layout of the outputs.
+    """
+    order = sorted(range(1, out.dim()), key=out.stride, reverse=True)
+    return out.permute(0, *order), *(each.permute([d - 1 for d in order]) for each in statistics)
 
 
 class ActMAD(Method[ActMADConfig]):

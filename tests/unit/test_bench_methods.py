@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,18 @@ from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from bench_methods import CASES, Bare, Case, Floor, classifier, images, images_viewed, prepared, speed
+from bench_methods import (
+    CASES,
+    Bare,
+    Case,
+    Floor,
+    Work,
+    classifier,
+    images,
+    images_viewed,
+    prepared,
+    speed,
+)  # fmt: skip
 
 from ttabench.classifier import Classifier
 
@@ -118,6 +130,31 @@ def test_a_view_costs_its_floor_as_many_images(case: Case) -> None:
         == passes(bare, floor)
         == dict.fromkeys(("there", "back"), 1 + bare.viewed / BATCH)
     )
+
+
+def test_fitting_tca_makes_the_passes_of_its_floor_and_finds_its_map_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (case,) = (case for case in CASES if case.method == "tca" and case.epochs)
+    network, images_seen = classifier("resnet18", width=8), 40
+    adapter = prepared(case, network)
+    assert not isinstance(adapter, str)
+    maps: list[int] = []
+    monkeypatch.setattr(type(adapter), "solve", lambda _self: maps.append(1))
+    passes_made: list[Counter[str]] = []
+
+    def measure(works: Sequence[Work]) -> list[tuple[float, ...]]:
+        for work in works:
+            with counted() as seen:
+                work()
+            passes_made.append(seen)
+        return [(2.0, 1.0)]
+
+    result = speed(replace(case, images=images_seen), adapter, network, images(BATCH), measure)
+    assert passes_made == [{"forward": images_seen}] * 2
+    assert maps == [1]
+    assert result.adapter == images_seen / 2
+    assert result.ratio == 2
 
 
 def test_where_a_method_does_not_apply_the_reason_is_given() -> None:

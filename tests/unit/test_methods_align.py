@@ -140,6 +140,41 @@ def test_actmad_distance_is_half_blind_to_one_image() -> None:
     assert torch.equal(distance(out, mean, variance), out.abs().mean())
 
 
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.randn(6, 5, 4, 3),
+        torch.randn(6, 5, 4, 3).to(memory_format=torch.channels_last),
+        torch.randn(6, 4, 5).transpose(1, 2),
+        torch.randn(5, 6, 4).transpose(0, 1),
+        torch.randn(6, 10, 4)[:, ::2],
+        torch.randn(6, 1, 4).expand(6, 5, 4),
+        torch.randn(6, 7),
+    ],
+    ids=["contiguous", "channels last", "transposed", "batch inside", "strided", "expanded", "flat"],
+)
+def test_actmad_distance_and_its_gradient_are_the_same_in_every_layout(out: Tensor) -> None:
+    mean, variance = torch.randn(out.shape[1:]), torch.rand(out.shape[1:])
+    out = out.double().requires_grad_()
+    plain = out.detach().contiguous().requires_grad_()
+    expected = (plain.mean(0) - mean).abs().mean() + (plain.var(0) - variance).abs().mean()
+    result = distance(out, mean, variance)
+    torch.testing.assert_close(result, expected)
+    (gradient,) = torch.autograd.grad(result, out)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, plain)[0])
+
+
+def test_actmad_copies_no_outputs_whose_channels_are_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+    monkeypatch.setattr(
+        "ttabench_methods.actmad.batch_moments", lambda out: seen.append(out.flatten(1)) or batch_moments(out)
+    )
+    out = torch.randn(6, 5, 4, 3).to(memory_format=torch.channels_last).requires_grad_()
+    result = distance(out, torch.zeros(5, 4, 3), torch.ones(5, 4, 3))
+    assert seen[0].data_ptr() == out.data_ptr()
+    assert torch.autograd.grad(result, out)[0].stride() == out.stride()
+
+
 def test_actmad_official_rates() -> None:
     rates = {
         name: ActMAD.for_dataset(name, classes).get("lr", ActMADConfig().lr)
