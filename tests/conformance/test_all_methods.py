@@ -18,6 +18,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "memo": {"views": "2"},
     "quantile": {"size": "small", "quantiles_per_class": "20"},
     "quantile_paper": {"size": "small", "quantiles_per_class": "20"},
+    "quantile_aqr": {"quantiles_per_class": "20"},
     "stack": {"second": "tent"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
@@ -25,7 +26,11 @@ LIGHTER: dict[str, dict[str, str]] = {
 
 # Both kinds of networks; a convolutional one with the other norm layers at night. Some take long on each.
 NETS = ("BN CNN", "LN ViT")
-FEWER = {"memo": ("BN CNN",), "quantile_paper": ("LN ViT",), "stack": ("BN CNN",)}
+FEWER = {
+    "memo": ("BN CNN",), "quantile": ("LN ViT",), "quantile_paper": ("LN ViT",),
+    "quantile_aqr": ("BN CNN",),  # a kind of quantile
+    "stack": ("BN CNN",),
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
