@@ -25,7 +25,7 @@ def out(net_out: Path) -> Path:
 
 
 def start(
-    out: Path, largest_file: int = 0, workers: int = 1, pipe: int = subprocess.PIPE, pause: float = 0.05
+    out: Path, largest_file: int = 0, workers: int = 1, pipe: int = subprocess.PIPE, pause: float = 0
 ) -> subprocess.Popen[str]:
     """A sweep of 8 cells whose processes cannot write files larger than that, in bytes; 0 = any.
 
@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later
 
 
 def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path) -> None:
-    process = start(out)
+    process = start(out, pause=0.05)
     assert process.stderr
     assert process.stdout
     while "[1/8]" not in process.stderr.readline():
@@ -131,7 +131,7 @@ def test_head_reads_one_line_of_the_table_and_nothing_is_lost(out: Path) -> None
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *CORRUPTIONS]
     done = subprocess.run(
         [*command, "--workers", "1", "--out", str(out)], cwd=out.parent, stdout=writer, timeout=200,
-        env=environment(out.parent), stderr=subprocess.PIPE, text=True,
+        env=environment(out.parent, pause=0), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     os.close(writer)
     assert set(records(out).values()) == {1}
