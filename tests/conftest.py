@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,17 @@ def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
     """No test touches the user's cache; one cache per run, so that a model is trained once."""
     base = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("TTABENCH_CACHE", str(base))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """All that is collected stays until the end: Python need not look through it for what can be freed."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # Their tests take longest, most of it in other processes.
