@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
+from ttabench.collector import paused
 from ttabench.cores import available_cores
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again
@@ -41,14 +42,12 @@ def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """All that is collected stays until the end: Python need not look through it for what can be freed."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
+    with paused():
+        result = yield
+    gc.freeze()
+    return result
 
 
 # Their tests take longest, most of it in other processes.

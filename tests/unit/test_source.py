@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ttabench import summaries
 from ttabench.classifier import Classifier
-from ttabench.cli._facts import _STATISTICS as IN_WORDS
+from ttabench.cli._facts import _source_data
 from ttabench.conformance.nets import images, nets
 from ttabench.conformance.watched_data import STATISTICS
 from ttabench.method import SOURCE_DATA, Needs
@@ -72,7 +72,10 @@ def test_each_kind_grants_itself_and_less(tiny: dict[str, Classifier], declared:
 def test_needs_can_declare_each_statistic_and_list_each_in_words() -> None:
     statistics = {name for name, kind in KINDS.items() if kind == "statistics"}
     assert set(STATISTICS) == statistics
-    assert set(IN_WORDS) == statistics
+    for name in statistics:
+        needs = Needs(source_data="statistics", source_statistics=(name,))
+        assert _source_data(needs) == f"statistics: {STATISTICS[name]}"
+        assert " of " in STATISTICS[name]
 
 
 def test_needs_know_their_words() -> None:

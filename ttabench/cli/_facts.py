@@ -168,20 +168,11 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
     }
 
 
-# The functions of `ttabench.method.SourceData` that serve statistics, in words.
-_STATISTICS = {
-    "channels": "mean and standard deviation of the image channels",
-    "norm_statistics": "mean and variance of the outputs of norm layers",
-    "quantiles": "quantiles of the outputs of norm layers",
-    "gaussian": "mean and covariance of features",
-    "class_gaussians": "mean and covariance of features per predicted class",
-    "entropies": "entropies of predictions",
-}
-
-
 def _source_data(needs: Needs) -> str:
     """``statistics: entropies of predictions``; ``nothing``"""
-    statistics = [_STATISTICS.get(name, name) for name in needs.source_statistics]
+    from ttabench.conformance.watched_data import STATISTICS
+
+    statistics = [STATISTICS.get(name, name) for name in needs.source_statistics]
     if needs.source_data == "statistics" and statistics:
         return f"statistics: {'; '.join(statistics)}"
     return "; ".join([needs.source_data or "nothing", *statistics])

@@ -12,8 +12,15 @@ from ttabench.conformance.nets import images
 from ttabench.method import Batches, Needs, SourceData
 from ttabench.source import SourceTensors
 
-# The functions of `SourceData` that serve statistics.
-STATISTICS = ("channels", "norm_statistics", "quantiles", "gaussian", "class_gaussians", "entropies")
+# The functions of `SourceData` that serve statistics, and what they serve, in words.
+STATISTICS = {
+    "channels": "mean and standard deviation of the image channels",
+    "norm_statistics": "mean and variance of the outputs of norm layers",
+    "quantiles": "quantiles of the outputs of norm layers",
+    "gaussian": "mean and covariance of features",
+    "class_gaussians": "mean and covariance of features per predicted class",
+    "entropies": "entropies of predictions",
+}
 
 
 class Source(SourceTensors):
