@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from replay import Folder, judge
+from replay.registry import REPLAYS
 from replay.verdict import departs
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden-field"
@@ -55,3 +56,18 @@ def test_every_setting_is_read(name: str, key: str, value: Any) -> None:
     assert trace.meta[key] != value
     trace.meta[key] = value
     assert departs(trace)
+
+
+@pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
+def test_an_episodic_trace_starts_each_batch_at_the_source() -> None:
+    """COME's host is restored with its optimiser: the last batch gives the logits it gives alone."""
+    trace = Folder(GOLDEN).trace("come_tent-bn_cnn-B")
+    trace.meta["episodic"] = True
+    trace.meta["batch_size"] = 30
+    replay = REPLAYS["come_tent"].replay
+    trace.idx = trace.idx[:90]
+    whole = replay(trace, torch.float64)
+    trace.idx = trace.idx[60:]
+    alone = replay(trace, torch.float64)
+    assert torch.equal(whole.logits[-1], alone.logits[0])
+    assert whole.norms[-1] == alone.norms[0]

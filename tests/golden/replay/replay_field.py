@@ -24,7 +24,7 @@ from .trace import Trace
 
 
 def prepared_come(trace: Trace, dtype: torch.dtype, **settings: Any) -> Any:
-    """COME's host on the trace's net, ready for batches; K is the trace's."""
+    """COME on the trace's net, ready for batches; K is the trace's."""
     classifier, host = trace.classifier(dtype), trace.method.removeprefix("come_")
     usual = COME.for_architecture(classifier.architecture())
     config = {**usual, **optimizer_settings(trace.meta), **settings}
@@ -32,18 +32,18 @@ def prepared_come(trace: Trace, dtype: torch.dtype, **settings: Any) -> Any:
     method.host.entropy = partial(opinion_entropy, K=float(trace.meta["K"]), added=1e-7)
     method.prepare(FisherImages(trace, dtype))
     tune(method.host.optimizer, trace.meta)
-    return method.host
+    return method
 
 
 @replays("come_tent")
 def come_tent(trace: Trace, dtype: torch.dtype) -> Replayed:
-    host = prepared_come(trace, dtype, steps=trace.meta.get("steps", 1))
+    method = prepared_come(trace, dtype, steps=trace.meta.get("steps", 1))
     replayed = Replayed()
     for x in trace.batches(dtype):
         if trace.meta.get("episodic"):
-            host.reset()
-            tune(host.optimizer, trace.meta)
-        replayed.add(host.adapt(x), host.model)
+            method.reset()
+            tune(method.host.optimizer, trace.meta)
+        replayed.add(method.adapt(x), method.model)
     return replayed
 
 
@@ -56,7 +56,7 @@ def come_eata(trace: Trace, dtype: torch.dtype) -> Replayed:
         d_margin=meta["d_margin"],
         fisher_alpha=meta.get("fisher_alpha") or 0.0,
         fisher_batch_size=meta.get("fisher_batch_size", 64),
-    )
+    ).host
     host.e0 = meta["e_margin"]
     return replay_eata(host, trace.batches(dtype))
 
@@ -72,7 +72,7 @@ def replay_eata(method: Any, batches: Iterator[Tensor]) -> Replayed:
 @replays("come_sar")
 def come_sar(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
-    host = prepared_come(trace, dtype, rho=meta["rho"], reset_constant=meta.get("reset_threshold", 0.2))
+    host = prepared_come(trace, dtype, rho=meta["rho"], reset_constant=meta.get("reset_threshold", 0.2)).host
     host.e0 = meta["margin_e0"]
     return replay_sar(host, trace.batches(dtype))
 
