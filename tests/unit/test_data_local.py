@@ -341,8 +341,9 @@ def test_what_was_opened_by_path_is_known_by_name(clean: Path, tmp_path: Path) -
 
 
 def test_a_clean_set_is_no_dataset_yet(clean: Path) -> None:
-    with pytest.raises(UserError, match=r"clean test set without corruptions\. Run `ttabench data generate"):
+    with pytest.raises(UserError, match="clean test set without corruptions") as refused:
         catalog.dataset(str(clean))
+    assert f"`ttabench data generate {clean} --train TRAIN`" in str(refused.value)
 
 
 # ---- local and published are never mixed

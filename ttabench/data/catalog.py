@@ -57,8 +57,9 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
         return opened
     if path.is_file():
         raise UserError(
-            f"{name} is a clean test set without corruptions. Run `ttabench data generate {name}`, then use "
-            "the name that it prints."
+            f"{name} is a clean test set without corruptions. Run `ttabench data generate {name} "
+            "--train TRAIN`, then use the name that it prints. TRAIN is the training set; it is needed where "
+            "classifiers are to be trained here."
         )
     if os.sep in name:
         raise UnknownName(f"there is no folder {name}{_hint_at_published(path.name)}.")

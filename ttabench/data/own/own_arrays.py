@@ -28,8 +28,9 @@ class OwnArrays(OwnDataset):
         if not (folder / "test.npz").is_file():
             if clean := _clean_folder(folder):
                 raise UserError(
-                    f"{folder} has clean images and no corrupted ones. Run `ttabench data generate {clean}` "
-                    "first, then use the name that it prints."
+                    f"{folder} has clean images and no corrupted ones. Run `ttabench data generate {clean} "
+                    "--train TRAIN` first, then use the name that it prints. TRAIN is the training set; it "
+                    "is needed where classifiers are to be trained here."
                 )
             raise UserError(
                 f"{folder} has no clean test set: put test.npz with 'images' and 'labels' there "
