@@ -66,6 +66,24 @@ def test_channel_moments_are_biased_unless_told_otherwise_and_0_for_one_value() 
     torch.testing.assert_close(tta.channel_moments(x)[1], rows.var(1, correction=0))
 
 
+@pytest.mark.parametrize("kind", ["variance", "covariance"])
+def test_moments_have_the_precision_of_the_rows_also_under_autocast(kind: Any) -> None:
+    rows = torch.randn(16, 3)
+    plain, half = tta.RunningMoments(kind), tta.RunningMoments(kind)
+    assert half.count == 0
+    plain.add(rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        half.add(rows)
+    assert half.spread.dtype == torch.float32
+    assert torch.equal(half.spread, plain.spread)
+
+
+def test_the_unbiased_variance_of_two_values_is_divided_by_one() -> None:
+    x = torch.tensor([1.0, 4.0]).view(2, 1)
+    assert tta.channel_moments(x, "unbiased")[1].item() == pytest.approx(4.5)
+    assert tta.channel_moments(x)[1].item() == pytest.approx(2.25)
+
+
 # ---- outputs
 
 
@@ -93,6 +111,14 @@ def test_the_stabilised_entropy_has_the_floor_inside_the_logarithm() -> None:
     torch.testing.assert_close(tta.stabilised_entropy(logits), -(p * (p + 1e-6).log()).sum(1))
     half = tta.stabilised_entropy(logits.bfloat16())
     assert (half.dtype, half.shape) == (torch.float32, (4,))
+    # A probability of 0 counts 0, and the floor raises that of 1 by 10⁻⁶.
+    sure = tta.stabilised_entropy(torch.tensor([[0.0, -1000.0]], dtype=torch.float64))
+    assert sure.item() == pytest.approx(-1e-6, rel=1e-5)
+
+
+def test_the_mean_of_one_row_is_that_row() -> None:
+    values = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
+    assert tta.masked_mean(values, torch.tensor([False, True])).tolist() == [5.0, 7.0]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +176,58 @@ def test_a_replaced_layer_uses_the_batch_alone_and_lets_gradients_through() -> N
     fixed = tta.AdaptiveBatchNorm(nn.BatchNorm2d(3, affine=False), weight=0.5, gradient=False)
     (without,) = torch.autograd.grad(fixed(x).square().sum(), x)
     assert not torch.allclose(gradient, without)
+
+
+def test_a_replaced_layer_keeps_size_stability_constant_and_parameters() -> None:
+    source = nn.BatchNorm2d(3, eps=0.5)
+    nn.init.uniform_(source.weight)
+    layer = tta.AdaptiveBatchNorm(source)
+    assert (layer.num_features, layer.eps, layer.affine) == (3, 0.5, True)
+    assert (layer.weight, layer.bias) == (source.weight, source.bias)
+    assert [name for name, _ in layer.named_buffers()] == []
+    x = torch.randn(4, 3, 2, 2)
+    torch.testing.assert_close(layer.eval()(x), source.train()(x))
+    plain = tta.AdaptiveBatchNorm(nn.BatchNorm2d(3, affine=False))
+    assert (plain.weight, plain.bias, list(plain.parameters())) == (None, None, [])
+    assert layer.mix == plain.mix == 1.0
+
+
+@pytest.mark.parametrize("absent", ["running_mean", "running_var"])
+def test_a_layer_with_half_of_its_stored_statistics_cannot_be_mixed(absent: str) -> None:
+    layer = nn.BatchNorm2d(3)
+    setattr(layer, absent, None)
+    with pytest.raises(UserError) as refused:
+        tta.AdaptiveBatchNorm(layer, weight=0.5)
+    assert str(refused.value) == (
+        "a BatchNorm2d layer of the model has no stored statistics to mix with; "
+        "use the statistics of the batch alone, or another model."
+    )
+
+
+def test_gradients_flow_through_the_statistics_of_a_whole_network_unless_told_otherwise() -> None:
+    gradients = []
+    for options in ({}, {"gradient": True}, {"gradient": False}):
+        model = nn.Sequential(nn.BatchNorm2d(3))
+        tta.adapt_batch_norm(model, weight=0.5, **options)
+        torch.manual_seed(0)
+        x = torch.randn(4, 3, 2, 2).requires_grad_()
+        gradients += torch.autograd.grad(model(x).square().sum(), x)
+    assert torch.equal(gradients[0], gradients[1])
+    assert not torch.allclose(gradients[0], gradients[2])
+
+
+def test_estimating_batch_norm_leaves_other_norm_layers_alone() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.InstanceNorm2d(4, track_running_stats=True)).eval()
+    before = model[1].running_mean.clone()
+    tta.estimate_batch_norm(model, [torch.randn(8, 4, 3, 3) + 2])
+    assert torch.equal(model[1].running_mean, before)
+    assert model[0].running_mean.mean() > 1
+
+
+def test_layers_of_one_kind_are_counted() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.LayerNorm(4))
+    assert tta.describe(model, tta.norm_affine(model)) == "2 BatchNorm2d, 1 LayerNorm (24 parameters)"
+    assert tta.describe(model, {}) == "nothing (0 parameters)"
 
 
 def test_running_statistics_are_torchs_own_with_another_momentum() -> None:
@@ -232,6 +310,16 @@ def test_what_is_learnt_and_how() -> None:
     assert batch.adapted() == "1 BatchNorm2d (8 parameters)"
     layer = next(m for m in batch.model.modules() if isinstance(m, tta.AdaptiveBatchNorm))
     assert (layer.statistics, layer.mix, layer.prior, layer.track) == ("median", 1.0, 0.0, False)
+
+
+def test_weights_decay_only_where_a_method_says_so() -> None:
+    class Plain(Learner):
+        def setup(self, source: Any) -> None:
+            self.collect()
+
+    method = Plain(net(), Settings(optimizer="adamw"))
+    method.prepare()
+    assert method.optimizer.param_groups[0]["weight_decay"] == 0
 
 
 def test_layers_can_be_left_out() -> None:

@@ -237,6 +237,26 @@ def test_what_a_network_is_wrapped_in_does_not_matter(made: tuple[Net, list[str]
     assert tta.top_norms(pair) == {f"model.{name}" for name in top}
 
 
+def test_a_part_with_half_of_the_norm_layers_is_not_the_body() -> None:
+    pair = nn.Module()
+    pair.add_module("stage", nn.Sequential(nn.BatchNorm2d(2)))
+    pair.add_module("norm", nn.BatchNorm2d(2))
+    assert tta.top_norms(pair) == {"norm"}
+
+
+def test_the_only_part_of_a_block_is_looked_into() -> None:
+    block = nn.Module()
+    block.add_module("only", nn.BatchNorm2d(2))
+    net = nn.Module()
+    for name, parts in {
+        "stem": [nn.BatchNorm2d(2)],
+        "body": [nn.BatchNorm2d(2), block],
+        "head": [nn.BatchNorm2d(2)],
+    }.items():
+        net.add_module(name, nn.Sequential(*parts))
+    assert tta.top_norms(net) == {"body.1.only", "head.0"}
+
+
 def test_a_whole_network_can_be_one_norm_layer_or_none() -> None:
     assert tta.top_norms(nn.BatchNorm2d(2)) == {""}
     assert tta.top_norms(nn.Linear(2, 2)) == set()
