@@ -21,6 +21,7 @@ from ttabench import provenance
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
+from ttabench.models import clean_accuracy
 from ttabench.models.architectures.build import build
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
@@ -507,6 +508,23 @@ def test_guessing_depends_on_the_number_of_classes(classes: int, right: int, war
     net = nn.Sequential(nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, classes))
     text = accuracy_warning(Classifier(net, last="2"), test, float(right), None, "cpu")
     assert ("little better" in text) == warned, text
+
+
+@pytest.mark.parametrize(("images", "named"), [(60, []), (1000, ["half (20.0 %)"])])
+def test_a_normalisation_is_named_where_it_does_better_than_by_chance(
+    images: int, named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 60 images, 20 and 16.7 % are two images apart; and what does worse is never named."""
+    measured = {0.5: 20.0, 0.485: 15.0, 0.4914: 10.0, 0.5071: 10.0}  # by the mean of the first channel
+
+    def accuracy(classifier: Classifier, data: Labelled, device: str) -> float:
+        return measured.get(round(float(classifier.normalize.mean.flatten()[0]), 4), 16.7)
+
+    monkeypatch.setattr(clean_accuracy, "clean_accuracy", accuracy)
+    test = Labelled(np.zeros((images, 8, 8, 3), np.uint8), np.arange(images) % 6)
+    net = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3, 6))
+    text = clean_accuracy.accuracy_warning(Classifier(net, last="2"), test, 16.7, None, "cpu")
+    assert re.findall(r"\w+ \([\d.]+ %\)", text) == named, text
 
 
 class RealImages(Squares):

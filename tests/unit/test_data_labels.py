@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
+from tests.unit.test_sweep_shifts import asked
 from ttabench.data import catalog
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.verify.verify import verify
 from ttabench.errors import UserError
+from ttabench.sweep.resolve import resolve
 
 SMALL = {"corruptions": ("brightness",), "workers": 0}
 
@@ -148,3 +150,8 @@ def test_a_folder_without_one_known_corruption_is_an_error(tmp_path: Path) -> No
     assert [finding.level for finding in findings] == ["error"]
     assert "has no corruption with a known name" in findings[0].text
     assert "gausian_noise-1.npy" in findings[0].text
+    for corruptions in ("all", "fog", "mixed"):
+        with pytest.raises(UserError) as problem:
+            resolve(asked(datasets=str(folder), corruptions=corruptions))
+        assert str(problem.value) == findings[0].text
+    resolve(asked(datasets=str(folder), stream="ccc"))  # which corrupts the clean images

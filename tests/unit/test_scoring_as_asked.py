@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from tests.unit.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
+from ttabench.calibration import BINS, calibration_bins
 from ttabench.classifier import Classifier
+from ttabench.contamination import foreign_images, interleave
 from ttabench.method import Batches
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate
+from ttabench.scoring import evaluate, put_in_order
+from ttabench.stream import arrange
 
 
 class Drawing(Toy):
@@ -155,3 +158,40 @@ def test_offline_the_number_of_epochs_is_the_protocols() -> None:
         method.prepare()
         evaluate(method, data(), Protocol(mode="offline", epochs=epochs), 0)
     assert asked == [0, 5]
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_foreign_images_and_their_places_are_a_function_of_the_seed(seed: int) -> None:
+    given = data(30)
+    order = put_in_order(given, Protocol(contamination="noise(0.25)"), seed)
+    foreign = order.images[np.arange(30, 40)]
+    assert np.array_equal(foreign, foreign_images("noise(0.25)", given.images, seed))
+    places = interleave(arrange("iid", given.labels, seed), 30, 10, seed)
+    assert order.scored.tolist() == order.adapted.tolist() == places.tolist()
+
+
+class Sure(Toy):
+    """Right and sure where the class is even, else wrong and unsure."""
+
+    def predict(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        even = logits.argmax(dim=1) % 2 == 0
+        return torch.where(even[:, None], 5 * logits, logits.roll(1, dims=1))
+
+
+def test_of_images_held_out_each_has_its_own_confidence() -> None:
+    method = Sure(Classifier(Reads(), last="fc"), _Config())
+    method.prepare()
+    protocol = Protocol(batch_size=4, held_out=0.5)
+    seen = evaluate(method, data(12), protocol, 0)
+    held_out = np.sort(arrange("iid", data(12).labels, 0)[6:])
+    right = data(12).labels[held_out] % 2 == 0
+    sure, unsure = (float((k * torch.eye(CLASSES)[0]).softmax(0)[0]) for k in (5, 1))
+    assert seen.correct.tolist() == right.tolist()
+    assert seen.calibration == calibration_bins(np.where(right, sure, unsure).astype(np.float32), right)
+
+
+def test_in_bfloat16_probabilities_have_the_precision_of_float32() -> None:
+    seen = evaluate(toy(), data(200), Protocol(precision="bfloat16"), 0)
+    expected = float(torch.eye(CLASSES)[0].softmax(0)[0])  # 0.4754; the nearest in bfloat16 is 0.4746
+    assert sum(seen.calibration["confidence"]) == pytest.approx(200 * expected, abs=1e-3 * BINS)

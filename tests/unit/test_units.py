@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +110,32 @@ def test_units_and_events_are_light_to_load(cell: Cell, tmp_path: Path) -> None:
     script += "import ttabench.executors.local; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_long_streams_are_runs_of_their_own(cell: Cell, store: Store) -> None:
+    """Each begins with a method that has seen nothing, although none is reset on the way."""
+    todo = [
+        replace(cell, corruption="recurring", protocol=Protocol(reset="continual", stream=f"recurring({n})"))
+        for n in (1, 2)
+    ]
+    assert {len(chain) for made in units(todo, store, 0) for chain in made.chains} == {1}
+    planned = [Planned(one, "") for one in todo]
+    (unit,) = make_units(todo[1:], planned, store, "cpu", 1)
+    assert unit.chains == ((todo[1],),)  # the other one is stored: it need not run again
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"method": "eata"}, {"config": (("lr", 0.5),)}, {"arch": "cct"}, {"dataset": "cifar10-c"},
+        {"severity": 1}, {"seed": 1}, {"protocol": Protocol(reset="continual", batch_size=7)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_continual_runs_of_two_kinds_share_no_state(
+    cell: Cell, store: Store, changed: dict[str, Any]
+) -> None:
+    first = replace(cell, protocol=Protocol(reset="continual"))
+    second = replace(first, **changed)
+    chains = {chain for unit in units([first, second], store, 0) for chain in unit.chains}
+    assert chains == {(first,), (second,)}

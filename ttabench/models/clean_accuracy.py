@@ -83,9 +83,9 @@ def _other_normalisation(classifier: Classifier, test: Labelled, device: str) ->
     finally:
         classifier.normalize = original
     best = max(accuracies.values())
-    if best <= before + 2:
-        return ""
     margin = 2 * _standard_error(best, len(some))
+    if best <= before + max(2.0, margin):
+        return ""
     close = sorted(
         (name for name in accuracies if accuracies[name] >= best - margin), key=lambda name: -accuracies[name]
     )

@@ -81,7 +81,10 @@ def take_shard(planned: Sequence[Planned], shard: Shard) -> list[Planned]:
 
 
 def sequence(cell: Cell) -> Hashable:
-    """Cells that have to run one after the other share it; otherwise it is the cell's own."""
-    if cell.protocol.reset == "continual":
-        return cell.method, cell.config, cell.arch, cell.dataset, cell.severity, cell.seed
+    """Cells that have to run one after the other share it; otherwise it is the cell's own.
+
+    A long stream is one cell: it begins with a method that has seen nothing, whatever ran before.
+    """
+    if cell.protocol.reset == "continual" and not cell.protocol.stream:
+        return cell.method, cell.config, cell.arch, cell.dataset, cell.severity, cell.seed, cell.protocol
     return cell.cell_id

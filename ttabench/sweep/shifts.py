@@ -11,6 +11,7 @@ from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIO
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
+from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError, unknown
 from ttabench.protocol import RAMP, StreamSpec
@@ -59,6 +60,9 @@ def split_baseline(stream: str) -> tuple[str, str]:
 def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     """What a grid measures on a dataset. Raises UserError if it lacks corruptions or images for that."""
     shifts = shifts_of(data.corruptions, grid)
+    corrupts_itself = shifts.stream is not None and shifts.stream.kind == "ccc"
+    if isinstance(data, OwnDataset) and not data.corruptions and not corrupts_itself:
+        raise UserError(no_corruptions(data.folder))
     if shifts.stream:
         _check_stream_of(data, shifts.stream, shifts.corruptions)
     else:

@@ -21,3 +21,13 @@ def open_own(folder: Path) -> OwnDataset:
         if f"{corruption}.npy" in pieces:  # wrong shapes and labels end a sweep before its first cell
             dataset.corrupted(corruption, SEVERITIES[0])
     return dataset
+
+
+def no_corruptions(folder: Path) -> str:
+    """What to say of a folder without one corruption that ttabench knows by name."""
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    some = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
+    return (
+        f"{folder} has no corruption with a known name; expected for example fog-1.npy, fog.npy or "
+        f"fog/1/<class>/ (names: `ttabench list corruptions`); it holds {some}."
+    )

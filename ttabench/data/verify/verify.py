@@ -11,6 +11,7 @@ from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.on_disk import OnDisk
 from ttabench.data.own.class_checks import check_test_classes, class_warnings
+from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
@@ -74,7 +75,7 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     test = data.test()
     findings = list(_classes(data, test)) if isinstance(data, OwnDataset) else []
     if not data.corruptions and isinstance(data, OwnDataset):
-        findings.append(error(_no_corruptions(data.folder)))
+        findings.append(error(no_corruptions(data.folder)))
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
         severities = data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
@@ -103,12 +104,3 @@ def _classes(data: OwnDataset, test: Labelled) -> Iterator[Finding]:
             return
     for text in class_warnings(test, train):
         yield warning(f"{data.name}: {text}")
-
-
-def _no_corruptions(folder: Path) -> str:
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    some = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
-    return (
-        f"{folder} has no corruption with a known name; expected for example fog-1.npy, fog.npy or "
-        f"fog/1/<class>/ (names: `ttabench list corruptions`); it holds {some}."
-    )
