@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
+from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.read_image import read_image
@@ -20,6 +21,7 @@ from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.cifar_bar import CifarBar
 from ttabench.data.published.facts import CIFAR10_C_BAR, PUBLISHED
 from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
+from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.errors import UserError
 
 FROST = ALL_CORRUPTIONS.index("frost")
@@ -223,6 +225,30 @@ def test_a_missing_image_is_noticed(tiny: Path) -> None:
     next((tiny / "Tiny-ImageNet-C" / "frost" / "1" / fakes.WNIDS[0]).iterdir()).unlink()
     with pytest.raises(UserError, match="holds 7 images; expected 8"):
         TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1)
+
+
+def test_a_sample_is_refused_by_name_and_opened_by_path(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+    folder = tiny / "Tiny-ImageNet-C"
+    sample = replace(fakes.FAKE_TINY, test=2000)
+    with pytest.raises(UserError, match=r"sample is opened by the path of its -C folder, with .* in test/"):
+        TinyImageNetC(sample, tiny).corrupted("frost", 1)
+    for wnid in fakes.WNIDS:
+        for i in range(2):
+            fakes.write_image(folder / "test" / wnid / f"{i}.JPEG", fakes.stamped("fog", 1, i, 64))
+    data = catalog.dataset(str(folder))
+    assert data.name == "tiny-imagenet-c-local"
+    shown = data.corrupted("frost", 3).images[:, 0, 0].astype(int)
+    assert (abs(shown - [(120, row, FROST) for row in range(8)]) <= 1).all()  # JPEG
+
+
+def test_a_sample_of_a_natural_shift_gets_no_hint_at_corruptions(tmp_path: Path) -> None:
+    facts = fakes.FAKE_IMAGENET_R
+    root = fakes.make_natural(tmp_path, facts, fakes.WNIDS[:2])
+    with pytest.raises(UserError, match=r"holds 4 images; expected 9; fetch it again\.$"):
+        NaturalImageNet(replace(facts, shifted=9), root).corrupted(NATURAL, NO_SEVERITY)
 
 
 def test_a_damaged_or_wrongly_sized_image_is_named(tiny: Path) -> None:

@@ -187,6 +187,10 @@ def _an_image(root: Path, corruption: str = "fog", severity: int = 2) -> Path:
 
 TINY_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "image missing": (lambda r: _an_image(r).unlink(), "has 1 to 2 images per class; expected 2"),
+    "a sample": (
+        lambda r: [next(path.iterdir()).unlink() for path in _an_image(r).parents[1].iterdir()],
+        "fog/2 has 1 images per class; expected 2",
+    ),
     "image renamed": (
         lambda r: _an_image(r).rename(_an_image(r).with_name("x.JPEG")),
         "2 file names differ from those of the first severity",

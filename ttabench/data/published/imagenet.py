@@ -103,8 +103,10 @@ class FolderC(PublishedOnDisk):
     def _load(self, piece: str, labelled: Files, count: int, fit: Fit) -> Labelled:
         files, labels = labelled
         if len(files) != count:
+            sample = " A sample is opened by the path of its -C folder, with the clean images in test/ there."
             raise UserError(
                 f"{self.pieces()[piece]} holds {len(files)} images; expected {count}; fetch it again."
+                + ("" if self.facts.shifted else sample)
             )
         key = self.folder_hash(piece)
         return Labelled(decoded(files, key, self.image_size, fit), np.asarray(labels, np.int64))

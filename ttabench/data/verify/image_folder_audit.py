@@ -114,5 +114,6 @@ class FolderAudit(Audit):
             counts[name.split("/")[0]] += 1
         low, high = min(counts.values()), max(counts.values())
         if (low, high) != (per_class, per_class):
-            yield error(f"{folder} has {low} to {high} images per class; expected {per_class}.")
+            found = f"{low}" if low == high else f"{low} to {high}"
+            yield error(f"{folder} has {found} images per class; expected {per_class}.")
         yield from self._readable(list(images.values()))
