@@ -13,7 +13,7 @@ from ttabench.classifier import Classifier
 from ttabench.contamination import foreign_images, interleave
 from ttabench.method import Batches
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate, put_in_order
+from ttabench.scoring import autocast, evaluate, put_in_order
 from ttabench.stream import arrange
 
 
@@ -195,3 +195,11 @@ def test_in_bfloat16_probabilities_have_the_precision_of_float32() -> None:
     seen = evaluate(toy(), data(200), Protocol(precision="bfloat16"), 0)
     expected = float(torch.eye(CLASSES)[0].softmax(0)[0])  # 0.4754; the nearest in bfloat16 is 0.4746
     assert sum(seen.calibration["confidence"]) == pytest.approx(200 * expected, abs=1e-3 * BINS)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.parametrize(("device", "kind"), [("cpu", "cpu"), ("cuda:1", "cuda")])
+def test_precision_is_that_of_the_device_that_computes(device: str, kind: str) -> None:
+    made = autocast(Protocol(precision="bfloat16"), device)
+    assert isinstance(made, torch.autocast)
+    assert (made.device, made.fast_dtype) == (kind, torch.bfloat16)

@@ -17,6 +17,7 @@ from ttabench.stats import (
     holm,
     mcnemar,
     mean_fell,
+    resamples,
     two_levels,
     wilson,
 )
@@ -117,6 +118,21 @@ def test_bootstrap_is_paired_and_agrees_with_scipys() -> None:
     assert ours.p_value == pytest.approx(ttest_1samp(values[0], 0).pvalue, abs=1e-12)
 
 
+def test_a_bootstrap_mean_is_over_every_image() -> None:
+    """4,200 images are more than are summed at once."""
+    values = np.random.default_rng(7).random((2, 4200))
+    expected = resamples(4200).astype(float) @ values.T / 4200
+    np.testing.assert_allclose(bootstrap_means(values), expected, rtol=1e-5)
+
+
+def test_sums_over_many_images_are_exact() -> None:
+    values = np.random.default_rng(8).integers(12, 16, (2, 1, 200_000))
+    rows = values[:, 0].astype(np.int64)
+    moments = Moments(values)
+    assert np.array_equal(moments.sums[:, 0], rows.sum(axis=1))
+    assert np.array_equal(moments.products[:, 0, :, 0], rows @ rows.T)
+
+
 def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
     rng = np.random.default_rng(5)
     for seeds in (1, 4):
@@ -146,6 +162,20 @@ def test_moments_give_what_the_values_give(seeds: int) -> None:
     assert Moments(right).discordant(0, 1) == (
         int((right[0, 0] & ~right[1, 0]).sum()), int((right[1, 0] & ~right[0, 0]).sum())
     )  # fmt: skip
+
+
+def test_standard_errors_are_those_of_the_analysis_of_variance() -> None:
+    rng = np.random.default_rng(12)
+    x = rng.random((1, 50)) + rng.random((3, 1)) + rng.random((3, 50))
+    of_image, of_seed = x.mean(axis=0) - x.mean(), x.mean(axis=1) - x.mean()
+    rest = x - x.mean() - of_image - of_seed[:, None]
+    ms_image, ms_seed = 3 * (of_image**2).sum() / 49, 50 * (of_seed**2).sum() / 2
+    ms_rest = (rest**2).sum() / (49 * 2)
+    assert ms_image > 1.5 * ms_rest
+    spread = Spread.of(x)
+    assert spread.plain == pytest.approx(math.sqrt(ms_image / 150))
+    assert spread.images == pytest.approx(math.sqrt((ms_image - ms_rest) / 150))
+    assert spread.seeds == pytest.approx(math.sqrt(ms_seed / 150))
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 4])

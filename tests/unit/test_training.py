@@ -15,15 +15,20 @@ import torch
 from numpy.typing import NDArray
 
 from tests.unit.models_by_name import find, load, plan, train, trained
+from ttabench.cli._training import train_all
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
+from ttabench.executors import inline
 from ttabench.models.checkpoints import cache as checkpoints
 from ttabench.models.checkpoints.weights import content_hash
 from ttabench.models.clean_accuracy import clean_accuracy
+from ttabench.models.resolve import resolve_model
 from ttabench.models.training import recipes
 from ttabench.models.training import train as training
 from ttabench.models.training.recipes import Recipe, recipe_for
 from ttabench.models.training.train import TrainingProgress, learning_rate
+from ttabench.sweep.plan import find_sources
+from ttabench.sweep.train_sources import TrainJob
 
 TINY = Recipe(
     name="fast", epochs=3, batch_size=16, optimizer="adamw", lr=2e-3, weight_decay=0.05, clip=1.0,
@@ -92,10 +97,23 @@ def test_training_learns_and_what_it_returns_is_what_is_stored(monkeypatch: pyte
     loaded = load("resnet18_w8", bars)
     assert trained.clean_accuracy == clean_accuracy(loaded.classifier, bars.test()) == 100.0
     assert trained.sha256 == loaded.sha256 == content_hash(loaded.classifier)
+    assert loaded.note["warning"] == ""
     assert find("resnet18_w8", bars) == loaded.path
     assert not loaded.classifier.training
     assert [point["epoch"] for point in loaded.note["curve"]] == [1, 2, 3, 4, 5, 6]
     assert loaded.recipe["epochs"] == 6
+
+
+def test_a_network_that_guesses_after_training_is_told_as_a_brought_one_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_recipe(monkeypatch, lr=0.0, epochs=1)
+    monkeypatch.setattr("ttabench.data.catalog.dataset", lambda name: Bars())
+    job = TrainJob("resnet18_w8", "bars-c", "cpu")
+    with pytest.warns(UserWarning, match=r"^resnet18_w8 on bars-c: clean accuracy is .* of guessing\b"):
+        train_all([job], inline.run, 0)
+    with pytest.warns(UserWarning, match=r"^resnet18_w8 on bars-c: clean accuracy is .* of guessing\b"):
+        find_sources([resolve_model("resnet18_w8", Bars())], "cpu")
 
 
 @pytest.mark.parametrize("arch", ["resnet18_w8", "cvt_2_4"])

@@ -25,6 +25,7 @@ from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.protocol import Protocol
 from ttabench.store import Store
+from ttabench.stream import arrange
 from ttabench.streams.images import Batch, LongStream
 from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
@@ -243,6 +244,35 @@ def test_a_mixed_cell_has_every_corruption(setting: Setting, monkeypatch: pytest
     assert {severity for _, severity in setting.data.asked} == {3}
 
 
+def test_a_mixed_cell_is_dealt_by_its_seed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    dealt: list[tuple[Any, ...]] = []
+
+    def mixed(*asked: Any) -> Labelled:
+        dealt.append(asked)
+        return labelled()
+
+    monkeypatch.setattr(worker, "mixed", mixed)
+    setting.one(replace(CELL, corruption=MIXED, severity=3, seed=7))
+    assert dealt == [(setting.data, 3, 7)]
+
+
+def test_order_and_draws_of_a_cell_are_those_of_its_seed(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    seeds: set[int] = set()
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        seeds.add(torch.initial_seed())
+        seen.extend((x[:, 0, 0, 0] * 25.5).round().int().tolist())
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    setting.one(replace(CELL, seed=7))
+    labels = labelled().labels
+    assert (seen, seeds) == (labels[arrange("iid", labels, 7)].tolist(), {7})
+
+
 def test_a_cell_gets_the_images_of_its_corruption_and_severity(setting: Setting) -> None:
     setting.one(replace(SNOW, severity=2))
     assert setting.data.asked == [("snow", 2)]
@@ -457,6 +487,27 @@ def test_source_data_are_kept_for_the_next_method_and_on_disk(
     (_, needs, device, memo, cache), (*_, second_memo, _) = given
     assert (needs, device, cache) == (Toy.needs, "cpu", "cache")
     assert memo is second_memo
+
+
+def test_nothing_is_kept_from_one_network_or_dataset_to_another(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memos: list[dict[Any, Any]] = []
+    original = worker.SourceImages
+
+    def source_images(*asked: Any) -> Any:
+        memos.append(asked[3])
+        return original(*asked)
+
+    monkeypatch.setattr(worker, "SourceImages", source_images)
+    for changed in ({}, {"arch": "cct"}, {"checkpoint": "d" * 64}, {"dataset": "other"}):
+        setting.one(replace(CELL, **changed))  # type: ignore[arg-type]
+    assert setting.opened == ["pixels", "other"]
+    assert setting.recalled == [
+        ("reads", "c" * 64), ("cct", "c" * 64), ("reads", "d" * 64), ("reads", "c" * 64)
+    ]  # fmt: skip
+    assert len(Toy.made) == len(setting.timed) == len({id(memo) for memo in memos}) == 4
+    assert len(setting.worker.state._kinds["memory"]) == 4
 
 
 def test_the_classifier_is_in_eval_mode(setting: Setting) -> None:
