@@ -354,6 +354,8 @@ def test_weights_that_are_not_finite_are_refused_when_they_are_loaded(name: str,
 @pytest.mark.parametrize(
     ("arch", "says"),
     [
+        (":build", "':build' is not of the form package.module:callable, e.g. mynets:build"),
+        ("mynets:", "'mynets:' is not of the form package.module:callable"),
         ("mynets:biuld", "unknown callable in mynets 'biuld'; did you mean 'build'"),
         ("mynets:zzz", "unknown callable in mynets 'zzz'(?!.*(Classifier|Quarters))"),
         ("mynets.py:build", "'mynets.py:build' names a file; expected a module, without .py: mynets:build"),

@@ -112,6 +112,23 @@ def test_several_changes_of_the_code_are_listed(
     assert len(next(store.records()).changes) == 2
 
 
+@pytest.mark.parametrize(
+    ("changed", "module"),
+    [
+        ({"corruption": "mixed"}, "ttabench.data.mixed"),
+        ({"corruption": "gradual"}, "ttabench.streams.cell"),
+        ({"arch": "timm/resnet10t"}, "ttabench.models.external.timm"),
+    ],
+)
+def test_a_result_depends_on_what_mixes_its_images_and_makes_its_network(
+    store: Store, result: Result, changed: dict[str, str], module: str
+) -> None:
+    fill(store, replace(result, cell=replace(result.cell, **changed)))  # type: ignore[arg-type]
+    (record,) = store.latest().values()
+    assert module in record.modules
+    assert record.changes == ()
+
+
 def test_the_bitmap_has_a_place_for_each_image(store: Store, result: Result) -> None:
     right = np.array([True, False, True, True, True])
     fill(store, replace(result, n_images=5, correct=np.packbits(right).tobytes()))
