@@ -17,7 +17,8 @@ to the extremes of n source values, for any batch size, and not to the extremes 
 
 Deviations: there is no official code, and only the abstract was available: quantile levels, tails and the
 layers where the map is applied are our choice. F_t is estimated from at most `samples` values of a channel;
-beyond them T is constant. A constant channel is not changed.
+beyond them T is constant. A constant channel is not changed. Cells have equal width, so a shift that skews a
+channel is undone less exactly: exp of a normal channel to 0.17 standard deviations, with 512 cells to 0.04.
 """
 
 from __future__ import annotations

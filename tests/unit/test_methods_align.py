@@ -380,6 +380,19 @@ def test_aqr_recovers_what_an_increasing_shift_has_done_to_each_channel(shift: A
     assert moments < 1e-5 or errors[-1] < moments / 20
 
 
+def test_aqr_undoes_a_skewed_shift_as_exactly_as_it_says() -> None:
+    h = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(0))
+
+    def error(shifted: Tensor, cells: int) -> float:
+        x = shifted.T.unsqueeze(-1).clone()
+        result = aqr.recalibrate(x, exact(h), cells, aqr.AQRConfig().samples)[..., 0].T
+        return float((result - h).square().mean().sqrt())
+
+    assert error(3 * h, aqr.AQRConfig().cells) == pytest.approx(0.035, abs=0.005)  # what the sample allows
+    assert error(h.exp(), aqr.AQRConfig().cells) == pytest.approx(0.17, abs=0.02)
+    assert error(h.exp(), 512) == pytest.approx(0.04, abs=0.005)
+
+
 def test_aqr_is_monotone_and_goes_on_beyond_the_sample() -> None:
     torch.manual_seed(0)
     x = torch.randn(500, 2, 8)
