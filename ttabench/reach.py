@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator, Sequence
+import importlib
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import ttabench
+from ttabench.errors import UnusableModel
 from ttabench.provenance import imported_modules, module_file
 
 FORBIDDEN = ("ttabench.data", "ttabench.scoring", "ttabench.api", "ttabench.store", "ttabench.worker")
@@ -19,14 +24,15 @@ FORBIDDEN = ("ttabench.data", "ttabench.scoring", "ttabench.api", "ttabench.stor
 def forbidden_imports(module: str) -> list[str]:
     """Which of :data:`FORBIDDEN` the method's own files import, as ``file imports name``.
 
-    ``ttabench.get_dataset`` counts, since it is from there.
+    ``ttabench.get_dataset`` counts, since it is from there, and a text that is such a name, as
+    ``importlib.import_module`` takes it.
     """
     top = module.partition(".")[0]
     return sorted(
         f"{name} imports {target}"
         for name, targets in imported_modules(module).items()
         if name.partition(".")[0] == top
-        for target in targets | public_names(module_file(name))
+        for target in targets | public_names(module_file(name)) | spelled_names(module_file(name))
         if is_forbidden(target)
     )
 
@@ -59,6 +65,15 @@ def public_names(file: Path | None) -> frozenset[str]:
     )
 
 
+@cache
+def spelled_names(file: Path | None) -> frozenset[str]:
+    """The texts in a file that are the dotted name of something in ttabench, and nothing else."""
+    if file is None:
+        return frozenset()
+    texts = (node.value for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Constant))
+    return frozenset(t for t in texts if isinstance(t, str) and re.fullmatch(r"ttabench(\.\w+)+", t))
+
+
 # What imports these modules by itself: the harness, and the pickling of its progress in a worker process.
 OWN = ("ttabench", "multiprocessing", "pickle", "_pickle")
 
@@ -69,32 +84,67 @@ def watched_imports() -> Iterator[Sequence[str]]:
 
     This also detects imports inside functions, and imports through importlib.
     """
-    import importlib
-
     noted: list[str] = []
-    original, by_function = builtins.__import__, importlib.import_module
 
     def note(name: str, caller: str) -> None:
         if is_forbidden(name) and caller.partition(".")[0] not in OWN and name not in noted:
             noted.append(name)
 
+    with _each_import(note):
+        yield noted
+
+
+@contextmanager
+def refused_imports(methods: Collection[str]) -> Iterator[None]:
+    """Refuse that these methods import one of :data:`FORBIDDEN` inside the block.
+
+    methods   the modules of the methods.
+
+    What a method calls counts as the method, but for the harness. Such an import raises UnusableModel; also
+    where the method catches it, the datasets stay out of its reach.
+    """
+    inner = frozenset(name for module in methods for name in imported_modules(module))
+
+    def refuse(name: str, caller: str) -> None:
+        if is_forbidden(name) and caller.partition(".")[0] not in OWN and (by := _on_the_stack(inner)):
+            raise UnusableModel(f"{by} imports {name}; a method may not read datasets or scores")
+
+    with _each_import(refuse):
+        yield
+
+
+@contextmanager
+def _each_import(tell: Callable[[str, str], None]) -> Iterator[None]:
+    """Call ``tell(module or name, module that imports it)`` before each import inside the block."""
+    original, by_function = builtins.__import__, importlib.import_module
+
     def watched(
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
-        caller = str((globals or {}).get("__name__", ""))
         if not level:
+            caller = str((globals or {}).get("__name__", ""))
             for full in (name, *(f"{name}.{leaf}" for leaf in fromlist or ())):
-                note(full, caller)
+                tell(full, caller)
         return original(name, globals, locals, fromlist, level)
 
     def function(name: str, package: str | None = None) -> Any:
-        note(name, package or "")
+        tell(name, package or "")
         return by_function(name, package)
 
     builtins.__import__ = watched
     importlib.import_module = function
     try:
-        yield noted
+        yield
     finally:
         builtins.__import__ = original
         importlib.import_module = by_function
+
+
+def _on_the_stack(modules: Collection[str]) -> str:
+    """The innermost of these modules whose code is running; "" if none is."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if (name := str(frame.f_globals.get("__name__", ""))) in modules:
+            return name
+        frame = frame.f_back
+    return ""

@@ -10,6 +10,8 @@ from pathlib import Path
 from ttabench.cell import Cell, Result
 from ttabench.events import Done, Elsewhere, Emit
 from ttabench.provenance import current_modules
+from ttabench.reach import refused_imports
+from ttabench.registry import METHODS, entry_points
 from ttabench.sharing import Share
 from ttabench.worker_state import WorkerState
 
@@ -53,14 +55,15 @@ class Unit:
         share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
         worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores)
         limit_device_memory(self.device, self.device_memory)
-        for chain in self.chains:
-            if not share.take(chain):
-                emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
-                continue
-            try:
-                worker.run(chain, stored)
-            finally:
-                share.release(chain)
+        with refused_imports({entry_points(METHODS)[cell.method].module for cell in self.cells}):
+            for chain in self.chains:
+                if not share.take(chain):
+                    emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
+                    continue
+                try:
+                    worker.run(chain, stored)
+                finally:
+                    share.release(chain)
         return Done()
 
     def split(self, finished: Collection[str]) -> tuple[Unit | None, Unit | None]:

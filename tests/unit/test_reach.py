@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
 
 import ttabench
+from ttabench.data.catalog import local_names
+from ttabench.errors import UnusableModel
 from ttabench.events import CellProgress
-from ttabench.reach import forbidden_imports, watched_imports
+from ttabench.reach import forbidden_imports, refused_imports, watched_imports
 
 
 def test_progress_that_a_worker_process_sends_is_not_the_method_reaching() -> None:
@@ -59,3 +63,55 @@ def test_the_public_interface_is_noted_while_a_method_runs() -> None:
         getattr(ttabench, "get_" + "dataset")
         ttabench.Classifier  # noqa: B018
     assert list(reached) == ["ttabench.api.names"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import importlib\nimportlib.import_module('ttabench.data.catalog')",
+        "__import__('ttabench.scoring')",
+        "import sys\nsys.modules['ttabench.data.catalog']",
+    ],
+)
+def test_a_module_that_a_method_names_in_a_text_is_found(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"spells{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(f'"""Not from ttabench.data.catalog."""\n{code}')
+    monkeypatch.syspath_prepend(tmp_path)
+    (found,) = forbidden_imports(name)
+    assert found.startswith(f"{name} imports ttabench.")
+
+
+REACHES = [
+    "import importlib\n    return importlib.import_module('ttab' + 'ench.data.catalog')",
+    "return __import__('ttab' + 'ench.data.catalog', fromlist=['dataset'])",
+    "import ttabench\n    return getattr(ttabench, 'get_' + 'dataset')",
+    "import helper_of_reach\n    return helper_of_reach",
+]
+
+
+@pytest.mark.parametrize("body", REACHES)
+def test_an_import_that_no_file_shows_is_refused(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"hides{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(f"def setup():\n    {body}\n")
+    (tmp_path / "helper_of_reach.py").write_text("from ttabench.data import catalog\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "helper_of_reach", raising=False)
+    setup = importlib.import_module(name).setup
+    with refused_imports({name}), pytest.raises(UnusableModel, match="a method may not read datasets"):
+        setup()
+    with refused_imports({"another.method"}):  # such as a network of the user
+        setup()
+
+
+def test_the_harness_may_import_datasets_for_a_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "asks_for_source.py").write_text("def setup(source):\n    return source()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    setup = importlib.import_module("asks_for_source").setup
+    with refused_imports({"asks_for_source"}):
+        assert setup(local_names) is not None

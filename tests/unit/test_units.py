@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from ttabench.cell import Cell
+from ttabench.errors import UnusableModel
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.agenda import LARGEST, make_units
 from ttabench.sweep.plan import Planned
 from ttabench.unit import Unit
+from ttabench.worker import Worker
+from ttabench.worker_state import WorkerState
 
 
 @pytest.fixture
@@ -139,3 +142,12 @@ def test_continual_runs_of_two_kinds_share_no_state(
     second = replace(first, **changed)
     chains = {chain for unit in units([first, second], store, 0) for chain in unit.chains}
     assert chains == {(first,), (second,)}
+
+
+def test_no_method_of_a_unit_imports_what_knows_the_labels(
+    cell: Cell, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = compile("__import__('ttab' + 'ench.scoring')", "setup", "exec")
+    monkeypatch.setattr(Worker, "run", lambda *_: exec(setup, {"__name__": "ttabench_methods.tent"}))
+    with pytest.raises(UnusableModel, match=r"tent imports ttabench\.scoring"):
+        Unit(((cell,),), store.root)(lambda event: None, WorkerState())
