@@ -46,7 +46,7 @@ class DeYOConfig(tta.NormSettings):
     """
 
     norms: Literal["batch", "all"] = "all"
-    optimizer: Literal["adam", "sgd"] = "sgd"
+    optimizer: Literal["adam", "sgd"] = "sgd"  # "adam", or "sgd" with momentum
     lr: NonNegative = 2.5e-4
     entropy_factor: NonNegative = 0.5  # τ_Ent over ln C: images of higher entropy are left out
     plpd_limit: Annotated[float, Range(least=-1, most=1)] = 0.2

@@ -41,7 +41,7 @@ from ttabench_methods.fisher import fisher_information
 class EATAConfig(tta.NormSettings):
     """Defaults: the authors' for CIFAR-10 (batch size 64). `norms="all"` is what the SAR repository does."""
 
-    optimizer: Literal["adam", "sgd"] = "sgd"
+    optimizer: Literal["adam", "sgd"] = "sgd"  # "adam", or "sgd" with momentum
     lr: NonNegative = 5e-3
     e0_factor: NonNegative = 0.4  # E₀ over ln C: samples of higher entropy are unreliable
     d_margin: NonNegative = 0.4  # ε: samples whose |cos| with the average prediction reaches it are redundant

@@ -39,7 +39,7 @@ class SARConfig(tta.NormSettings):
     """Defaults: the official ones for ResNet50 on ImageNet (batch size 64); none exist for CIFAR."""
 
     norms: Literal["batch", "all"] = "all"
-    optimizer: Literal["adam", "sgd"] = "sgd"
+    optimizer: Literal["adam", "sgd"] = "sgd"  # "adam", or "sgd" with momentum
     lr: NonNegative = 2.5e-4
     rho: NonNegative = 0.05
     e0_factor: NonNegative = 0.4  # E₀ over ln C: samples of higher entropy are unreliable

@@ -44,6 +44,11 @@ def test_the_method_is_short() -> None:
     assert len(block("python").splitlines()) <= LONGEST
 
 
+def test_contributing_shows_the_same_method() -> None:
+    contributing = PAGE.parents[1] / "CONTRIBUTING.md"
+    assert f"```python\n{block('python')}```" in contributing.read_text()
+
+
 @pytest.fixture
 def seen(installed: Path) -> Iterator[None]:
     with seen_here(installed):

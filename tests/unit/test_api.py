@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +88,14 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
         ("eata", {"source": [torch.rand(4, 3, 32, 32) * 255]}, r"source images have values outside \[0, 1\]"),
         ("eata", {"source": []}, "source holds no images"),
         ("eata", {"source": [np.zeros((4, 32, 32, 3))]}, "a batch of source images is ndarray"),
+        ("eata", {"source": 3}, "source is of type int; expected batches of source images"),
+        ("tent", {"image_size": "32"}, "image_size='32': expected the side of the images"),
+        ("tent", {"image_size": -2}, "image_size=-2: expected the side of the images"),
+        ("tent", {"mean": (0.5, 0.5)}, r"mean=\(0.5, 0.5\): expected three numbers"),
+        ("tent", {"std": (0.2, 0.2, 0.0)}, "expected three numbers, one per channel, above 0"),
+        ("tent", {"std": "a"}, "std='a': expected three numbers"),
+        ("tent", {"seed": -1}, "seed=-1: expected a whole number, 0 or larger"),
+        ("tent", {"seed": "x"}, "seed='x': expected a whole number"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -157,6 +166,7 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"reset": "continual"}, "reset continual goes on"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"pace": 2.0}, "pace needs pace_ratio"),
         (np.full((4, 32, 32, 3), 300, np.uint16), [0] * 4, {}, "images are uint16; expected uint8"),
+        ([[1], [1, 2]], [0] * 4, {}, "images do not have one shape"),
         (np.zeros((4, 32, 32, 3), bool), [0] * 4, {}, "images are bool; expected uint8"),
         (np.zeros((4, 32, 32, 3), np.uint8), [True] * 4, {}, "labels are bool; expected whole numbers"),
     ],
@@ -262,3 +272,29 @@ def test_evaluate_says_which_networks_it_takes(net: nn.Module, dtype: torch.dtyp
         ttabench.evaluate(adapted, images, labels)
     adapted = ttabench.adapt(net.float(), "source", image_size=8)
     assert ttabench.evaluate(adapted, images, labels, precision="bfloat16").accuracy in (0.0, 100.0)
+
+
+IMAGES = np.zeros((2, 32, 32, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((IMAGES.tolist(), "fog", 3), "images are of type list; expected a NumPy array"),
+        ((torch.zeros(2, 32, 32, 3), "fog", 3), "images are of type Tensor; expected a NumPy array"),
+        ((IMAGES, None, 3), "corruption is of type NoneType; expected a name"),
+        ((IMAGES, "fog", "3"), "severity 3 of fog; expected an integer"),
+        ((IMAGES, "fog", 3, "a"), "seed='a': expected a whole number"),
+        ((IMAGES, "fog", 3, -1), "seed=-1: expected a whole number"),
+    ],
+)
+def test_what_cannot_be_corrupted_is_refused(arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.corrupt(*arguments)
+
+
+def test_a_dataset_has_a_name_or_a_path(tmp_path: Path) -> None:
+    with pytest.raises(ttabench.UserError, match="dataset is of type int; expected a name or a path"):
+        ttabench.get_dataset(3)  # type: ignore[arg-type]
+    with pytest.raises(ttabench.UserError, match="missing-C"):
+        ttabench.get_dataset(tmp_path / "missing-C")

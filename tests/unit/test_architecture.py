@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -104,20 +105,21 @@ LAYERS = (
 )  # fmt: skip
 
 
-def modules() -> dict[str, Path]:
-    """The modules of the core, by name."""
+def modules(folder: str) -> dict[str, Path]:
+    """The modules below a folder of packages ("" for the core alone), by name."""
     result = {}
-    for file in files("ttabench"):
-        name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    for file in files(folder or "ttabench"):
+        name = ".".join(file.relative_to(ROOT / folder).with_suffix("").parts)
         result[name.removesuffix(".__init__")] = file
     return result
 
 
-def arrows() -> dict[str, set[str]]:
-    """Module → modules of the core that it imports, also inside functions; not those for types only."""
-    known = modules()
+def arrows(folder: str = "") -> dict[str, set[str]]:
+    """Module → modules of the folder that it imports, also inside functions; not those for types only."""
+    known = modules(folder)
     result: dict[str, set[str]] = {}
     for name, file in known.items():
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         targets: set[str] = set()
         queue: list[ast.AST] = [ast.parse(file.read_text())]
         while queue:
@@ -127,8 +129,9 @@ def arrows() -> dict[str, set[str]]:
             elif isinstance(node, ast.Import):
                 targets |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                inner = {f"{node.module}.{alias.name}" for alias in node.names}
-                targets |= inner & known.keys() or {node.module or ""}
+                origin = resolve_name("." * node.level + (node.module or ""), package)
+                inner = {f"{origin}.{alias.name}" for alias in node.names}
+                targets |= inner & known.keys() or {origin}
             else:
                 queue += ast.iter_child_nodes(node)
         result[name] = (targets & known.keys()) - {name, "ttabench"}
@@ -172,6 +175,13 @@ def test_imports_go_down_the_layers_and_never_in_a_circle() -> None:
     graph = arrows()
     assert circles(graph) == []
     assert climbs(graph) == []
+
+
+@pytest.mark.parametrize("folder", ["methods", "reports"])
+def test_methods_and_reports_have_no_circles(folder: str) -> None:
+    graph = arrows(folder)
+    assert sum(map(len, graph.values())) > 20
+    assert circles(graph) == []
 
 
 def test_a_circle_and_a_climb_would_be_found() -> None:

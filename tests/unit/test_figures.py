@@ -192,6 +192,13 @@ def test_the_list_tells_what_each_takes(ttabench: Run) -> None:
     assert "--corruption" in out
 
 
+def test_the_list_shows_one_figure_where_it_is_named(ttabench: Run) -> None:
+    out = ttabench("figure", "six-blobs", "--list").out
+    assert [name for name in registry.figure_names() if name in out] == ["six-blobs"]
+    output = ttabench("figure", "six-blob", "--list")
+    assert (output.code, "did you mean 'six-blobs'" in output.err) == (2, True)
+
+
 def test_a_strangers_figure(ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 

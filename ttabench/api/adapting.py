@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from ttabench.api.names import get_method
+from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
@@ -121,6 +121,10 @@ def adapt(
             f"model is of type {type(model).__name__}; expected an nn.Module that ends in a linear layer."
         )
     cls = get_method(method)
+    check_seed(seed)
+    _check_images(image_size, mean, std)
+    if source is not None and not isinstance(source, Iterable):
+        raise UserError(f"source is of type {type(source).__name__}; expected batches of source images.")
     check_finite(model, type(model).__name__)
     if isinstance(model, Classifier):
         classifier = model
@@ -168,8 +172,7 @@ def evaluate(
         raise UserError(
             f"evaluate got a {type(adapted).__name__}; expected what ttabench.adapt(model, method) returns."
         )
-    if not isinstance(seed, int) or seed < 0:
-        raise UserError(f"seed={seed!r}: expected a whole number, 0 or larger.")
+    check_seed(seed)
     method = adapted.method
     if (dtype := next((p.dtype for p in method.model.parameters()), torch.float32)) != torch.float32:
         raise UserError(
@@ -236,6 +239,21 @@ def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> t
     return scored
 
 
+def _check_images(size: object, mean: object, std: object) -> None:
+    """Raises UserError for a side, or a normalisation, that no images can have."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise UserError(f"image_size={size!r}: expected the side of the images in pixels, 1 or larger.")
+    for name, values in (("mean", mean), ("std", std)):
+        try:
+            numbers = np.asarray(values, dtype=float)
+        except (TypeError, ValueError):
+            numbers = np.empty(0)
+        sound = numbers.shape in ((), (1,), (3,)) and np.isfinite(numbers).all()
+        if not sound or (name == "std" and (numbers <= 0).any()):
+            above = ", above 0" if name == "std" else ""
+            raise UserError(f"{name}={values!r}: expected three numbers, one per channel{above}.")
+
+
 def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settings: Mapping[str, Any]) -> Any:
     base = {
         **cls.for_dataset(dataset, classifier.num_classes),
@@ -246,7 +264,10 @@ def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settin
 
 
 def _array(what: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise UserError(f"{what} do not have one shape; expected an array.") from None
     if array.dtype.kind not in "iu" or (what == "images" and array.dtype != np.uint8):
         hint = "whole numbers" if what == "labels" else "uint8: pixels of 0 to 255, (N, H, W, 3)"
         raise UserError(f"{what} are {array.dtype}; expected {hint}.")

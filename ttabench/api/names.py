@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttabench.corruptions.names import KNOWN_CORRUPTIONS
@@ -39,11 +41,13 @@ def list_datasets() -> list[str]:
     return [*NAMES, *local_names()]
 
 
-def get_dataset(name: str) -> Dataset:
+def get_dataset(name: str | Path) -> Dataset:
     """A dataset by name or path. Raises UserError on an unknown name, or where its files are not there."""
     from ttabench.data.catalog import dataset
 
-    return dataset(name)
+    if not isinstance(name, str | Path):
+        raise UserError(f"dataset is of type {type(name).__name__}; expected a name or a path.")
+    return dataset(str(name))
 
 
 def list_corruptions() -> list[str]:
@@ -57,6 +61,23 @@ def corrupt(images: NDArray[np.uint8], corruption: str, severity: int, seed: int
     The constants are those of CIFAR-10-C (32 pixels) and Tiny ImageNet-C (64 pixels); the ten corruptions
     of CIFAR-10-C-bar exist at 32 pixels only. Raises UserError.
     """
+    import numpy as np
+
     from ttabench.corruptions import corrupt as run
 
+    if not isinstance(images, np.ndarray):
+        raise UserError(
+            f"images are of type {type(images).__name__}; expected a NumPy array (N, n, n, 3) of uint8."
+        )
+    if not isinstance(corruption, str):
+        raise UserError(
+            f"corruption is of type {type(corruption).__name__}; expected a name, see list_corruptions()."
+        )
+    check_seed(seed)
     return run(images, corruption, severity, seed)
+
+
+def check_seed(seed: object) -> None:
+    """Raises UserError unless `seed` is a whole number from 0 on."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or int(seed) < 0:
+        raise UserError(f"seed={seed!r}: expected a whole number, 0 or larger.")

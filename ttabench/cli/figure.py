@@ -47,7 +47,9 @@ def figure(
         list[str] | None,
         Option("--set", metavar="OPTION=VALUE", help="An option of the figure, see --list. Repeatable."),
     ] = None,
-    list_: Annotated[bool, Option("--list", help="List the figures and their options.")] = False,
+    list_: Annotated[
+        bool, Option("--list", help="List the figures and their options, or those of NAME.")
+    ] = False,
 ) -> None:
     """Compute a figure and write NAME.png and NAME.pdf, the same bytes each time.
 
@@ -56,8 +58,12 @@ def figure(
     if list_:
         from ttabench.cli._facts import figures
         from ttabench.cli._table import table
+        from ttabench.errors import unknown
 
-        rows = [(f["name"], f["shows"], "\n".join(f["options"])) for f in figures()]
+        listed = figures()
+        if name and name not in (names := [f["name"] for f in listed]):
+            raise unknown("figure", name, names)
+        rows = [(f["name"], f["shows"], "\n".join(f["options"])) for f in listed if name in ("", f["name"])]
         table(["figure", "what it shows", "options"], rows)
         return
     from ttabench.cli import _figure
