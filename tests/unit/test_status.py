@@ -66,7 +66,7 @@ def test_running_cells_with_where_since_when_and_how_far(
         output = ttabench("status", store.root)
         assert output.code == 0, output.err
         assert "6: 1 done, 2 running, 1 failed, 0 stale, 2 missing, 0 n/a" in output.out
-        assert "left          about 2:30 with the 2 workers that are at work" in output.out
+        assert "left          about 2:30 with 2 workers at work" in output.out
         (line,) = (line for line in output.out.splitlines() if str(seeds[2].cell) in line)
         assert f":{os.getpid()}" in line
         assert "400/1000, 25.0 %" in line

@@ -126,7 +126,7 @@ def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
         about = clock_left(seconds, known) or "less than a second"
         text = f"about {about}" if known else about
         if workers:
-            lines["left"] = f"{text} with the {counted(workers, 'worker')} that are at work"
+            lines["left"] = f"{text} with {counted(workers, 'worker')} at work"
         else:
             lines["left"] = f"{text} of work for one worker, from the cells that are done; none is at work"
     return lines
