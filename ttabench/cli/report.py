@@ -48,7 +48,8 @@ def report(
     methods: Annotated[
         str,
         Option(
-            metavar="NAMES", help="Only these and Source, in all settings; or alignment, for all of these."
+            metavar="NAMES",
+            help="Only these and Source, in all settings; alignment: the methods of that family.",
         ),
     ] = "all",
     no_increase: Annotated[
