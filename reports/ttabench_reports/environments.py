@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-COLUMNS = ("device", "threads", "versions")
+COLUMNS = ("device", "processor", "threads", "versions")
 
 
 def difference(cells: pd.DataFrame) -> str:
@@ -15,10 +15,13 @@ def difference(cells: pd.DataFrame) -> str:
     """
     measured = cells[cells["accuracy"].notna()]
     values: dict[str, dict[str, None]] = {}
-    for device, threads, versions in measured[list(COLUMNS)].drop_duplicates().itertuples(index=False):
+    for device, processor, threads, versions in (
+        measured[list(COLUMNS)].drop_duplicates().itertuples(index=False)
+    ):
         words = str(versions).split()
         for name, value in [
             ("device", device),
+            ("processor", processor),
             ("threads", threads),
             *zip(words[::2], words[1::2], strict=False),
         ]:

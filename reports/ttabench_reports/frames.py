@@ -38,8 +38,13 @@ _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "
           "contamination", "precision", "stream", "baseline", "history", "status", "reason", "alarm",
           "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
           "chosen", "deviations", "adapted", "scores", "restores", "stale_because", "code", "device",
-          "versions")  # fmt: skip
+          "processor", "versions")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
+_FORMER_ALARM = (
+    r"predictions use (\S+) classes where (\S+) are there",
+    r"predictions have \1 effective classes and labels have \2",
+)
+"""The alarm for a collapse as older records have it, and its words of today: one footnote for both."""
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
 DETAILS = "details"
@@ -87,6 +92,7 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         value = frame.loc[bad, "accuracy"].iloc[0]
         raise UserError(f"{origin}: a cell is ok with accuracy {value}; expected percent, 0 to 100.")
     frame["accuracy"] = frame["accuracy"].where(ok)
+    frame["alarm"] = frame["alarm"].str.replace(*_FORMER_ALARM, regex=True)
     return frame
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.made_cells import cells
 from ttabench_reports.report import Report
 
-SAME = {"device": "cpu", "threads": 1, "versions": "python 3.11.7 torch 2.5.0"}
+SAME = {"device": "cpu", "processor": "A, AVX2", "threads": 1, "versions": "python 3.11.7 torch 2.5.0"}
 
 
 def remarks(**other: object) -> str:
@@ -29,6 +29,7 @@ def test_one_environment_is_not_mentioned() -> None:
     [
         ({"device": "cuda"}, "The cells were not all measured in one environment: device cpu or cuda."),
         ({"threads": 4}, "environment: threads 1 or 4."),
+        ({"processor": "B, AVX512"}, "environment: processor A, AVX2 or B, AVX512."),
         ({"versions": "python 3.13.0 torch 2.5.0"}, "environment: python 3.11.7 or 3.13.0."),
         ({"device": "cuda", "versions": "python 3.11.7 torch 2.6.0"},
          "device cpu or cuda; torch 2.5.0 or 2.6.0."),

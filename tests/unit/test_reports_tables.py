@@ -425,6 +425,14 @@ def test_one_letter_stands_for_one_kind_with_its_range() -> None:
     assert built.legend(built.columns) == [
         ("a", "alarm: collapse: predictions have 1.2 to 3.2 effective classes and labels have 10.0")
     ]
+    # An older record has the same alarm in other words.
+    frame["alarm"] = frame["alarm"].where(
+        frame["corruption"] != "snow", "collapse: predictions use 2.2 classes where 10.0 are there"
+    )
+    (older,) = tables.tables(frame)
+    assert ("a", "alarm: collapse: predictions have 1.2 to 3.2 effective classes and labels have 10.0") in (
+        older.legend(older.columns)
+    )
     # The CSV has each text as it was.
     shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
     assert "predictions have 2.2 effective classes and labels have 10.0 (snow)" in shown["notes"]

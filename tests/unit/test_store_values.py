@@ -74,7 +74,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
         **{name: details[name] for name in ("source_data", "source_used", "alarm")}, **cost, **scores,
         "warning": "it is low", "stale": False, "stale_because": "",
         "code": combined(current_modules("tent", "digits-c", "fog")), "device": "cpu",
-        "threads": torch.get_num_threads(),
+        "processor": processor("cpu"), "threads": torch.get_num_threads(),
         "versions": " ".join(f"{name} {number}" for name, number in sorted(versions().items())),
         "checkpoint": "c" * 64, "fingerprint": "f" * 64, "cell_id": cell.cell_id,
     }  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) 
     empty = (
         "baseline",
         "history", "reason", "adapted", "scored_classes", "scores", "restores", "source_data", "source_used",
-        "alarm", "warning", "stale_because", "code", "device", "versions",
+        "alarm", "warning", "stale_because", "code", "device", "processor", "versions",
     )  # fmt: skip
     assert {name: row[name] for name in empty} == dict.fromkeys(empty, "")
     assert (row["n_images"], row["seconds"], row["threads"], row["stale"]) == (0, 0.0, 0, False)

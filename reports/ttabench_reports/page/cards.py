@@ -108,11 +108,11 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
 
 
 def machines(cells: pd.DataFrame) -> list[str]:
-    """Device, threads and versions of each cell in one line; "" where nothing is recorded."""
-    columns = zip(cells["device"], cells["threads"], cells["versions"], strict=True)
+    """Device, processor, threads and versions of each cell in one line; "" where nothing is recorded."""
+    columns = zip(cells["device"], cells["processor"], cells["threads"], cells["versions"], strict=True)
     return [
-        "; ".join(filter(None, (device, counted(n, "thread") if n else "", versions)))
-        for device, n, versions in columns
+        "; ".join(filter(None, (device, processor, counted(n, "thread") if n else "", versions)))
+        for device, processor, n, versions in columns
     ]
 
 
