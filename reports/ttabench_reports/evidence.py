@@ -6,7 +6,7 @@ Offline and online rows are never ranked against each other: Source stands in bo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -31,20 +31,21 @@ Column = tuple[str, ...]
 class Paired:
     """The paired tests among the rows of one architecture, which share the images of a table.
 
-    Rows can be paired if they have the same seeds. Source is paired with everything: it is the same for all
-    seeds, or has those of the others among its own.
+    Two rows are paired over the seeds that both have. Source is paired with everything: it is the same for
+    all seeds, or has those of the others among its own. Where images are held out, each seed has its own
+    images; there only rows with the same single seed are paired.
     """
 
     def __init__(self, rows: Sequence[Row], columns: Sequence[Column]) -> None:
         self._rows = [row for row in rows if row.measured and row.correct]
         self._moments: dict[Column, list[tuple[dict[int, int], stats.Moments]]] = {}
         self._shares: dict[int, NDArray[np.float32]] = {}
-        for seeds, n in sorted({(row.about["seed_names"], row.about["n_images"]) for row in self._rows}):
-            chosen = [row for row in self._rows if row.about["n_images"] == n and _has(row, seeds)]
-            if n > 1 and not (
-                len(seeds) > 1 and chosen[0].about["held_out"]
-            ):  # there each seed has its images
-                self._measure(chosen, seeds, n, columns)
+        for n in sorted({row.about["n_images"] for row in self._rows if row.about["n_images"] > 1}):
+            same = [row for row in self._rows if row.about["n_images"] == n]
+            for seeds in _common_seeds(row.about["seed_names"] for row in same):
+                chosen = [row for row in same if _has(row, seeds)]
+                if chosen and not (len(seeds) > 1 and chosen[0].about["held_out"]):
+                    self._measure(chosen, seeds, n, columns)
 
     def _measure(
         self, rows: Sequence[Row], seeds: tuple[int, ...], n: int, columns: Sequence[Column]
@@ -118,9 +119,18 @@ class Paired:
         return self._shares.get(id(row))
 
 
+def _common_seeds(stored: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The seeds of each row, and those that two rows share; the most first, so that a pair uses all."""
+    own = {*stored}
+    common = {tuple(sorted({*a} & {*b})) for a in own for b in own}
+    return sorted(common - {()}, key=lambda seeds: (-len(seeds), seeds))
+
+
 def _has(row: Row, seeds: tuple[int, ...]) -> bool:
     stored = row.about["seed_names"]
-    return stored == seeds or (row.kind == "source" and (len(stored) == 1 or set(seeds) <= set(stored)))
+    if row.about["held_out"] or stored == seeds:
+        return stored == seeds or (row.kind == "source" and len(stored) == 1)
+    return set(seeds) <= set(stored) or (row.kind == "source" and len(stored) == 1)
 
 
 def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArray[np.uint8] | None:

@@ -174,7 +174,7 @@ def test_seeds_widen_the_interval() -> None:
     assert widths[1] > 2 * widths[0]
 
 
-def test_other_seeds_or_images_are_not_paired_but_with_source() -> None:
+def test_rows_are_paired_over_the_seeds_that_both_have() -> None:
     def p_value(frame: pd.DataFrame, first: str, second: str) -> float:
         table = one(frame)
         return table.paired(row(table, first)).p_value(row(table, first), row(table, second), table.main)
@@ -183,10 +183,19 @@ def test_other_seeds_or_images_are_not_paired_but_with_source() -> None:
     mixed = whole[~(whole["base"].isin(["source", "eata"]) & (whole["seed"] == 1))]
     assert not math.isnan(p_value(mixed, "tent", "source"))
     assert not math.isnan(p_value(mixed, "eata", "source"))
-    assert math.isnan(p_value(mixed, "tent", "eata"))
+    assert p_value(mixed, "tent", "eata") == p_value(whole[whole["seed"] == 0], "tent", "eata")
+    apart = whole[~(((whole["base"] == "tent") & (whole["seed"] == 0)) | where(whole, base="eata", seed=1))]
+    assert math.isnan(p_value(apart, "tent", "eata"))  # no seed in common
+    again = whole.assign(seed=whole["seed"] + 1)
+    shifted = pd.concat([whole[whole["base"] != "tent"], again[again["base"] == "tent"]])  # 0, 1 and 1, 2
+    assert p_value(shifted, "tent", "eata") == pytest.approx(
+        p_value(shifted[shifted["seed"] == 1], "tent", "eata"), nan_ok=False
+    )
     fewer = whole[~(whole["base"].isin(["eata"]) & (whole["seed"] == 1))]
     assert not math.isnan(p_value(fewer, "eata", "source"))  # Source has that seed among its own
+    assert p_value(fewer, "tent", "source") == p_value(whole, "tent", "source")  # both seeds, as before
     assert math.isnan(p_value(whole[~where(whole, base="tent", corruption="fog")], "tent", "source"))
     held = whole.assign(held_out=0.5)  # each seed scores other images
     assert math.isnan(p_value(held, "tent", "source"))
     assert not math.isnan(p_value(held[held["seed"] == 0], "tent", "source"))
+    assert math.isnan(p_value(held[~where(held, base="eata", seed=1)], "tent", "eata"))
