@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.conformance.test_all_methods import LIGHTER, imported
+from ttabench import cost
 from ttabench.classifier import Classifier
 from ttabench.conformance.case import Case
 from ttabench.conformance.nets import nets
@@ -223,6 +224,64 @@ def test_the_compute_ratio_by_passes_is_exact_and_the_method_is_reset() -> None:
     assert all(map(torch.equal, before, method.model.state_dict().values()))
     with pytest.raises(ValueError, match="at least one batch"):
         compute_ratio(method, classifier, [])
+
+
+class Timed(Method[NoConfig]):
+    """Takes `per_image` seconds of `now` for each image of its first batch, its second batch …"""
+
+    name = "timed"
+    per_image = (9.0, 2.0, 3.0, 4.0)
+
+    def setup(self, source: Any) -> None:
+        self.batches = 0
+
+    def adapt(self, x: Tensor) -> Tensor:
+        now[0] += self.per_image[self.batches] * len(x)
+        self.batches += 1
+        logits = self.predict(x)
+        precisions.append(logits.dtype)
+        return logits
+
+
+now = [0.0]
+precisions: list[torch.dtype] = []
+
+
+def test_the_compute_ratio_is_the_time_per_image_without_the_first_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def source_forward(*given: Any) -> float:
+        asked.append(given)
+        return 0.5
+
+    monkeypatch.setattr(cost, "clock", lambda device: now[0])
+    monkeypatch.setattr(cost, "source_forward", source_forward)
+    classifier = nets()["GN CNN"]
+    batches = [np.zeros((6, 16, 16, 3), np.uint8)] * 4
+    ratio = compute_ratio(made(Timed, classifier), classifier, batches, precision="bfloat16")
+    assert (ratio.seconds, ratio.source_seconds, ratio.by_time) == (3.0, 0.5, 6.0)
+    assert set(precisions) == {torch.bfloat16}
+    assert [given[2:] for given in asked] == [(6, "cpu", "bfloat16")]
+
+
+class TwoOptimizers(Method[NoConfig]):
+    """Two optimisers have the last layer, and one of them its bias alone."""
+
+    name = "two_optimizers"
+
+    def setup(self, source: Any) -> None:
+        layer = self.model.linear.requires_grad_(True)
+        self.both = [torch.optim.SGD(layer.parameters(), lr=0.1), torch.optim.SGD([layer.bias], lr=0.1)]
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+
+def test_a_parameter_of_two_optimisers_is_one_parameter() -> None:
+    method = made(TwoOptimizers, nets()["GN CNN"])
+    assert adapted_parameters(method) == sum(p.numel() for p in method.model.linear.parameters())
 
 
 def test_source_is_timed_on_a_batch_and_learns_nothing() -> None:

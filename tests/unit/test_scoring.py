@@ -192,6 +192,15 @@ def test_a_collapse_to_one_class_is_one_whatever_their_number(classes: int, of: 
     assert collapse_alarm(labels, labels) == ""
 
 
+@pytest.mark.parametrize(("used", "collapsed"), [(5, True), (7, False)])
+def test_a_collapse_is_to_less_than_half_of_the_classes_the_first_not_counted(
+    used: int, collapsed: bool
+) -> None:
+    """Of eleven classes: five are four more than one, and half of ten is five."""
+    labels = np.arange(2310) % 11
+    assert bool(collapse_alarm(np.arange(2310) % used, labels)) == collapsed
+
+
 def test_one_class_that_is_there_alone_is_no_collapse() -> None:
     assert collapse_alarm(np.zeros(9, int), np.zeros(9, int)) == ""
 

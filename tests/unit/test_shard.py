@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ttabench.cell import Cell
 from ttabench.errors import UserError
-from ttabench.sweep.shard import pick_shard
+from ttabench.protocol import Protocol
+from ttabench.sweep.plan import Planned
+from ttabench.sweep.shard import pick_shard, take_shard
 
 
 def slurm(task: int, low: int, high: int, count: int, step: int = 1) -> dict[str, str]:
@@ -76,3 +81,17 @@ def test_variables_that_do_not_say_which_slice(variables: dict[str, str], messag
 def test_texts_that_are_no_slice(text: str) -> None:
     with pytest.raises(UserError, match="expected i/n"):
         pick_shard(text)
+
+
+def test_every_cell_is_in_one_slice_and_a_continual_run_stays_whole(cell: Cell) -> None:
+    runs = [replace(cell, seed=seed, protocol=Protocol(reset="continual")) for seed in range(3)]
+    planned = [
+        Planned(replace(one, corruption=name), "")
+        for one in (*runs, replace(cell, seed=9))
+        for name in ("fog", "snow")
+    ]
+    slices = [take_shard(planned, (index, 3)) for index in range(3)]
+    assert sorted(planned.index(one) for part in slices for one in part) == list(range(len(planned)))
+    for seed in range(3):
+        (whole,) = [part for part in slices if any(one.cell.seed == seed for one in part)]
+        assert sum(one.cell.seed == seed for one in whole) == 2
