@@ -274,6 +274,13 @@ def test_a_configuration_takes_the_values_of_its_dataset_and_architecture(
     assert set(asked) == {("digits-c", 10)}
 
 
+def test_a_value_for_an_architecture_wins_over_that_for_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method("tent"), "for_dataset", lambda *_: {"lr": 0.25, "steps": 2})
+    monkeypatch.setattr(method("tent"), "for_architecture", lambda _: {"lr": 0.5})
+    config = dict(plan(grid(), [RESNET])[-1].cell.config)
+    assert (config["lr"], config["steps"]) == (0.5, 2)
+
+
 # ---- pace
 
 

@@ -412,6 +412,30 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
         plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", print))
 
 
+def test_a_ratio_is_of_one_network_with_its_settings_and_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[Cell] = []
+
+    def measured(cell: Cell, device: str) -> float:
+        asked_for.append(cell)
+        return float(len(asked_for))
+
+    monkeypatch.setattr(compute_ratio, "measured", measured)
+    grid = asked(methods="tent", pace=1.0)
+    ratios = Ratios(grid, tmp_path, "cpu", lambda text: None)
+    tent = cells(plan(asked(methods="tent"), [CIFAR_C]), method="tent")[0]
+    others = [
+        replace(tent, protocol=replace(tent.protocol, batch_size=7)),
+        replace(tent, protocol=replace(tent.protocol, precision="bfloat16")),
+        replace(tent, config=(("lr", 0.5),)),
+        replace(tent, arch="cct"),
+        replace(tent, dataset="digits-c"),
+    ]
+    assert [ratios(cell) for cell in (tent, *others)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert ratios(replace(tent, seed=1, corruption="snow")) == 1.0
+
+
 # ---- from the command line
 
 
