@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.unit import made_cells
 from tests.unit.conftest import Output
@@ -434,6 +436,37 @@ def test_a_ratio_is_of_one_network_with_its_settings_and_batches(
     ]
     assert [ratios(cell) for cell in (tent, *others)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert ratios(replace(tent, seed=1, corruption="snow")) == 1.0
+
+
+def test_a_ratio_given_for_a_variant_wins_over_that_of_its_method() -> None:
+    grid = asked(methods="tent,tent[lr=0.5]", pace=1.0, pace_ratio="tent=2,tent[lr=0.5]=3")
+    planned = plan(grid, [CIFAR_C], Ratios(grid, Path(), "cpu", print, measure=False))
+    ratios = {p.cell.label: p.cell.protocol.pace_ratio for p in planned}
+    assert ratios == {"source": 1.0, "tent": 2.0, "tent[lr=0.5]": 3.0}
+
+
+def test_a_ratio_is_measured_in_the_precision_of_its_cell_with_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[tuple[Any, ...]] = []
+
+    def measure(*asked_for: Any) -> SimpleNamespace:
+        given.append((*asked_for, torch.get_num_threads()))
+        return SimpleNamespace(by_time=2.5)
+
+    monkeypatch.setattr(compute_ratio, "compute_ratio", measure)
+    monkeypatch.setattr(compute_ratio, "_batches", lambda worker, cell: ["batch"])
+    monkeypatch.setattr(Worker, "prepared", lambda self, cell: ("method", ""))
+    monkeypatch.setattr(Worker, "classifier", lambda self, cell: SimpleNamespace(classifier="net"))
+    tent = cells(plan(asked(methods="tent", precision="bfloat16"), [CIFAR_C]), method="tent")[0]
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert compute_ratio.measured(tent, "cpu") == 2.5
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert given == [("method", "net", ["batch"], "cpu", "bfloat16", 1)]
 
 
 # ---- from the command line
