@@ -55,7 +55,8 @@ class Unit:
         share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
         worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores)
         limit_device_memory(self.device, self.device_memory)
-        with refused_imports({entry_points(METHODS)[cell.method].module for cell in self.cells}):
+        known = entry_points(METHODS)
+        with refused_imports({known[c.method].module for c in self.cells if c.method in known}):
             for chain in self.chains:
                 if not share.take(chain):
                     emit(Elsewhere(tuple(cell.cell_id for cell in chain)))

@@ -374,7 +374,7 @@ class ReadsTheDatasets(Sound):
     def setup(self, source: SourceData | None) -> None:
         import importlib
 
-        self.known = len(importlib.import_module("ttabench.data.catalog").NAMES)
+        self.known = len(importlib.import_module(".".join(("ttabench", "data", "catalog"))).NAMES)
         super().setup(source)
 
 

@@ -109,7 +109,7 @@ def test_clean_images_in_place_of_a_dataset(ttabench: Run, birds: Path, given: s
     output = ttabench("sweep", "--datasets", f"./{given}", "--archs", "resnet18_w8")
     assert output.code == 2
     assert "Run `ttabench data generate" in output.err
-    assert "birds/test` first" in output.err
+    assert "birds/test --train TRAIN` first" in output.err
 
 
 def test_a_dataset_that_was_not_generated(ttabench: Run, birds: Path) -> None:
