@@ -86,11 +86,11 @@ def watched_imports() -> Iterator[Sequence[str]]:
     """
     noted: list[str] = []
 
-    def note(name: str, caller: str) -> None:
-        if is_forbidden(name) and caller.partition(".")[0] not in OWN and name not in noted:
+    def note(name: str) -> None:
+        if name not in noted:
             noted.append(name)
 
-    with _each_import(note):
+    with _forbidden_import(note):
         yield noted
 
 
@@ -105,18 +105,22 @@ def refused_imports(methods: Collection[str]) -> Iterator[None]:
     """
     inner = frozenset(name for module in methods for name in imported_modules(module))
 
-    def refuse(name: str, caller: str) -> None:
-        if is_forbidden(name) and caller.partition(".")[0] not in OWN and (by := _on_the_stack(inner)):
+    def refuse(name: str) -> None:
+        if by := _on_the_stack(inner):
             raise UnusableModel(f"{by} imports {name}; a method may not read datasets or scores")
 
-    with _each_import(refuse):
+    with _forbidden_import(refuse):
         yield
 
 
 @contextmanager
-def _each_import(tell: Callable[[str, str], None]) -> Iterator[None]:
-    """Call ``tell(module or name, module that imports it)`` before each import inside the block."""
+def _forbidden_import(tell: Callable[[str], None]) -> Iterator[None]:
+    """Call `tell` with the name before code outside of ttabench imports one of :data:`FORBIDDEN`."""
     original, by_function = builtins.__import__, importlib.import_module
+
+    def check(name: str, caller: str) -> None:
+        if is_forbidden(name) and caller.partition(".")[0] not in OWN:
+            tell(name)
 
     def watched(
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
@@ -124,11 +128,11 @@ def _each_import(tell: Callable[[str, str], None]) -> Iterator[None]:
         if not level:
             caller = str((globals or {}).get("__name__", ""))
             for full in (name, *(f"{name}.{leaf}" for leaf in fromlist or ())):
-                tell(full, caller)
+                check(full, caller)
         return original(name, globals, locals, fromlist, level)
 
     def function(name: str, package: str | None = None) -> Any:
-        tell(name, package or "")
+        check(name, package or "")
         return by_function(name, package)
 
     builtins.__import__ = watched

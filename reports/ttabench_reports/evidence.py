@@ -128,9 +128,9 @@ def _common_seeds(stored: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 def _has(row: Row, seeds: tuple[int, ...]) -> bool:
     stored = row.about["seed_names"]
-    if row.about["held_out"] or stored == seeds:
-        return stored == seeds or (row.kind == "source" and len(stored) == 1)
-    return set(seeds) <= set(stored) or (row.kind == "source" and len(stored) == 1)
+    if stored == seeds or (row.kind == "source" and len(stored) == 1):
+        return True
+    return not row.about["held_out"] and set(seeds) <= set(stored)
 
 
 def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArray[np.uint8] | None:
