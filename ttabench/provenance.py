@@ -6,18 +6,17 @@ modules listed below.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec, resolve_name
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttabench.code_hash import code_hash
 from ttabench.env import RECORDED
+from ttabench.module_facts import Facts, facts_of, keep
 from ttabench.registry import METHODS, entry_points
 
 if TYPE_CHECKING:
@@ -109,13 +108,12 @@ def current_modules(method: str, dataset: str, corruption: str = "", arch: str =
 def _current_modules(
     method: str, dataset: str, further: tuple[str, ...], network: str, prefix: str
 ) -> Mapping[str, str]:
-    points = entry_points(METHODS)
-    if method not in points:
+    if method not in entry_points(METHODS):
         return {}
     roots = [*SCORING, *_readers(dataset), NETWORKS, *further]
     followed = {*_follow(roots, OWN), *_code_of(method), *(_network_code(network) if network else ())}
     alone = (*ALONE, EXTERNAL[prefix][0]) if prefix else ALONE
-    return {name: module_hash(name) for name in sorted({*followed, *alone})}
+    return _hashes({*followed, *alone})
 
 
 @cache
@@ -137,7 +135,7 @@ def libraries(method: str, arch: str) -> tuple[str, ...]:
         return tuple(sorted(names))
     from importlib.metadata import packages_distributions
 
-    imported = {each for name in strange if (file := module_file(name)) for each in _imports(file, name)}
+    imported = {each for name in strange for each in _imports(name)}
     tops = {each.partition(".")[0] for each in imported}
     known = packages_distributions()
     here = {name.partition(".")[0] for name in modules}
@@ -183,20 +181,20 @@ def _packages(dist: Distribution | None) -> set[str]:
 def network_code(arch: str) -> str:
     """SHA-256 (hex) of the code of a network of the user, ``package.module:callable``; "" for others."""
     module = _module_of(arch)
-    return combined({name: module_hash(name) for name in _network_code(module)}) if module else ""
+    return combined(_hashes(_network_code(module))) if module else ""
 
 
 @cache
 def shared_code(dataset: str) -> str:
     """SHA-256 (hex) of all code that a number on a dataset depends on, except that of its method."""
     followed = _follow([*SCORING, *_readers(dataset), NETWORKS], OWN)
-    return combined({name: module_hash(name) for name in followed})
+    return combined(_hashes(followed))
 
 
 @cache
 def code_from(module: str) -> str:
     """SHA-256 (hex) of the code of a module of ttabench and of all that it imports from ttabench."""
-    return combined({name: module_hash(name) for name in _follow([module], OWN)})
+    return combined(_hashes(_follow([module], OWN)))
 
 
 def combined(modules: Mapping[str, str]) -> str:
@@ -233,17 +231,16 @@ def _readers(dataset: str) -> tuple[str, ...]:
     return READERS[family]
 
 
-@cache
 def module_hash(name: str) -> str:
     """16 hex digits of the SHA-256 of a module's code, see `code_hash`; "" where there is no file."""
-    file = module_file(name)
-    return "" if file is None else code_hash(file.read_bytes())
+    facts = _facts(name)
+    return "" if facts is None else facts.hash
 
 
 def imported_modules(module: str) -> dict[str, frozenset[str]]:
     """`module` and what it imports from its distribution, directly or not → what each imports."""
     top = module.partition(".")[0]
-    return {name: _imports(file, name) for name in _follow([module], (top,)) if (file := module_file(name))}
+    return {name: _imports(name) for name in _follow([module], (top,))}
 
 
 def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> set[str]:
@@ -255,13 +252,13 @@ def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> se
     queue = list(roots)
     while queue:
         name = queue.pop()
-        if name in seen or _is_neutral(name) or (file := module_file(name)) is None:
+        if name in seen or _is_neutral(name) or module_file(name) is None:
             continue
         seen.add(name)
         parent = name.rpartition(".")[0]
         if parent and name.partition(".")[0] not in OWN:  # its `__init__` runs too; those of OWN do nothing
             queue.append(parent)
-        for module in _imports(file, name):
+        for module in _imports(name):
             top = module.partition(".")[0]
             if top in tops or (beside and _in_one_project(top, beside)):
                 queue.append(module)
@@ -285,6 +282,7 @@ def _folder(top: str) -> Path | None:
     return places[0].resolve().parent if places else None
 
 
+@cache
 def _is_neutral(name: str) -> bool:
     top, dot, _ = name.partition(".")
     if not dot:  # the top package contains no code that changes results
@@ -292,26 +290,26 @@ def _is_neutral(name: str) -> bool:
     return any(name == neutral or name.startswith(f"{neutral}.") for neutral in NEUTRAL)
 
 
+def _hashes(names: Iterable[str]) -> dict[str, str]:
+    hashes = {name: module_hash(name) for name in sorted(names)}
+    keep()
+    return hashes
+
+
 @cache
-def _imports(file: Path, module: str) -> frozenset[str]:
-    """Absolute names of all modules that `file` imports, also in functions, but not only for types."""
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    imported: set[str] = set()
-    queue: list[ast.AST] = [ast.parse(file.read_bytes())]
-    while queue:
-        node = queue.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            queue += node.orelse
-        elif isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = resolve_name("." * node.level + base, package)
-            imported |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-        else:
-            queue += ast.iter_child_nodes(node)
-    return frozenset(imported)
+def _facts(name: str) -> Facts | None:
+    """The facts of a module; None where there is no file."""
+    file = module_file(name)
+    return None if file is None else facts_of(file.read_bytes())
+
+
+@cache
+def _imports(name: str) -> frozenset[str]:
+    """Absolute names of all modules that a module imports, also in functions, but not only for types."""
+    file, facts = module_file(name), _facts(name)
+    if file is None or facts is None:
+        return frozenset()
+    return facts.imported(name if file.name == "__init__.py" else name.rpartition(".")[0])
 
 
 @cache

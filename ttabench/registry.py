@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,28 @@ def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     ``TTABENCH_PLUGINS=off`` leaves only the built-in ones. Raises UserError if two installed packages
     register the same name.
     """
-    points: dict[str, metadata.EntryPoint] = {}
     built_in_only = os.environ.get("TTABENCH_PLUGINS", "on") == "off"
-    for point in metadata.entry_points(group=group):
+    return dict(_entry_points(group, built_in_only, _places(), metadata.entry_points))
+
+
+def _places() -> tuple[tuple[str, int], ...]:
+    """The folders that packages are imported from, with the times when something was installed there."""
+    times = []
+    for place in sys.path:
+        try:
+            times.append((place, os.stat(place or ".").st_mtime_ns))
+        except OSError:
+            times.append((place, 0))
+    return tuple(times)
+
+
+@lru_cache(maxsize=16)
+def _entry_points(
+    group: str, built_in_only: bool, _places: tuple[tuple[str, int], ...], find: Callable[..., Any]
+) -> Mapping[str, metadata.EntryPoint]:
+    """Kept until something is installed: a look through all packages takes tens of milliseconds."""
+    points: dict[str, metadata.EntryPoint] = {}
+    for point in find(group=group):
         if built_in_only and _owner(point) != "ttabench":
             continue
         other = points.get(point.name)
@@ -71,7 +91,7 @@ def load(group: str, name: str, kind: str) -> Any:
 def method(name: str) -> type[Method[Any]]:
     """The method class registered as `name`. Raises UserError with the nearest name that can be imported.
 
-    A class that was found is kept: a look through all installed packages takes tens of milliseconds.
+    A class that was found is kept.
     """
     return _method(name, entry_points, os.environ.get("TTABENCH_PLUGINS", "on"))
 

@@ -5,34 +5,29 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-GROUP = "ttabench.methods"
+from ttabench.registry import METHODS, entry_points
+
 DEPTH = 12  # of base classes and imports that are followed
 
 
 @cache
 def class_text(method: str, name: str) -> str:
     """The text that the class of `method` (a registered name) or one of its bases gives `name`; or ""."""
-    for point in metadata.entry_points(group=GROUP, name=method):
-        module, _, cls = point.value.partition(":")
-        return _text(module, cls, name)
-    return ""
+    return _text(*_class_of(method), name)
 
 
 @cache
 def settings_from(method: str) -> str:
     """Where the settings of `method` are from: the first paragraph of the docstring of its Config; or ""."""
-    for point in metadata.entry_points(group=GROUP, name=method):
-        module, _, cls = point.value.partition(":")
-        for place, node in _with_bases(module, cls, DEPTH):
-            config = _assigned(node, "Config")
-            if isinstance(config, ast.Name) and config.id != "NoConfig":
-                docstrings = (ast.get_docstring(node) for _, node in _with_bases(place, config.id, DEPTH))
-                text = next(filter(None, docstrings), "")
-                return " ".join(text.partition("\n\n")[0].split())
+    for place, node in _with_bases(*_class_of(method), DEPTH):
+        config = _assigned(node, "Config")
+        if isinstance(config, ast.Name) and config.id != "NoConfig":
+            docstrings = (ast.get_docstring(node) for _, node in _with_bases(place, config.id, DEPTH))
+            text = next(filter(None, docstrings), "")
+            return " ".join(text.partition("\n\n")[0].split())
     return ""
 
 
@@ -40,15 +35,13 @@ def settings_from(method: str) -> str:
 def defaults(method: str) -> Mapping[str, object]:
     """The defaults of the settings of `method`: those that its Config writes as constants."""
     known: dict[str, object] = {}
-    for point in metadata.entry_points(group=GROUP, name=method):
-        module, _, cls = point.value.partition(":")
-        for place, node in _with_bases(module, cls, DEPTH):
-            config = _assigned(node, "Config")
-            if isinstance(config, ast.Name):
-                for _, held in _with_bases(place, config.id, DEPTH):
-                    for setting, value in _constants(held):
-                        known.setdefault(setting, value)
-                return {setting: value for setting, value in known.items() if value is not _COMPUTED}
+    for place, node in _with_bases(*_class_of(method), DEPTH):
+        config = _assigned(node, "Config")
+        if isinstance(config, ast.Name):
+            for _, held in _with_bases(place, config.id, DEPTH):
+                for setting, value in _constants(held):
+                    known.setdefault(setting, value)
+            return {setting: value for setting, value in known.items() if value is not _COMPUTED}
     return known
 
 
@@ -60,10 +53,14 @@ def default(method: str, setting: str) -> object:
 @cache
 def source_data(method: str) -> str | None:
     """The source data that `needs` of the class of `method` declares, "" for none; None where not known."""
-    for point in metadata.entry_points(group=GROUP, name=method):
-        module, _, cls = point.value.partition(":")
-        return _declared(module, cls, DEPTH)
-    return None
+    return _declared(*_class_of(method), DEPTH)
+
+
+def _class_of(method: str) -> tuple[str, str]:
+    """(module, class) that are registered as `method`; ("", "") where there is none."""
+    point = entry_points(METHODS).get(method)
+    module, _, cls = point.value.partition(":") if point is not None else ("", "", "")
+    return module, cls
 
 
 def _declared(module: str, cls: str, depth: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -173,6 +174,26 @@ def test_the_installed_packages_are_not_looked_through_again_for_a_method_that_w
     actual = registry.method("tent")
     monkeypatch.setattr(registry.metadata, "entry_points", lambda group: pytest.fail("looked through again"))
     assert registry.method("tent") is actual
+
+
+def test_a_package_that_was_just_installed_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "just_installed" not in registry.method_names()
+    about = tmp_path / "just_installed-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: just-installed\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[ttabench.methods]\njust_installed = just_installed:Method\n")
+    os.utime(tmp_path, ns=(1, 1))  # a clock of a file system may be coarser than these two lines are apart
+    assert "just_installed" in registry.method_names()
+
+
+def test_installed_packages_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = registry.entry_points(registry.METHODS)
+    assert registry.entry_points(registry.METHODS) == points
+    before = registry._entry_points.cache_info()
+    points.clear()  # the caller's own
+    assert "tent" in registry.entry_points(registry.METHODS)
+    assert registry._entry_points.cache_info().misses == before.misses
 
 
 def test_a_broken_plugin_is_warned_about_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

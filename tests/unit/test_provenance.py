@@ -19,9 +19,9 @@ from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
 
 CACHES = (
-    provenance._current_modules, provenance.module_hash, provenance._imports, provenance.module_file,
-    provenance._code_of, provenance._network_code, provenance._in_one_project, provenance.libraries,
-    staleness._changes,
+    provenance._current_modules, provenance._facts, provenance._imports,
+    provenance.module_file, provenance._code_of, provenance._network_code, provenance._in_one_project,
+    provenance.libraries, staleness._changes,
 )  # fmt: skip
 
 

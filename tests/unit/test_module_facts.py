@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ttabench import module_facts
+from ttabench.code_hash import code_hash
+from ttabench.module_facts import facts_of, keep
+
+CODE = b"import numpy.linalg\nfrom . import near\nfrom ..far import thing\nA = 1\n"
+NewProcess = Callable[[], None]
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NewProcess:
+    """An empty cache. A call forgets what this process knows; the cache stays."""
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+
+    def forget() -> None:
+        monkeypatch.setattr(module_facts, "_KNOWN", module_facts._Known())
+        module_facts._read_once.cache_clear()
+
+    forget()
+    return forget
+
+
+def cached(folder: Path) -> Path:
+    (file,) = (folder / "facts").iterdir()
+    return file
+
+
+def test_imports_are_absolute_for_the_package_that_the_text_stands_in(new_process: NewProcess) -> None:
+    assert facts_of(CODE).imported("a.b") == {
+        "numpy.linalg", "a.b", "a.b.near", "a.far", "a.far.thing"
+    }  # fmt: skip
+    assert facts_of(CODE).imported("x.y.z") == {
+        "numpy.linalg", "x.y.z", "x.y.z.near", "x.y.far", "x.y.far.thing"
+    }  # fmt: skip
+
+
+def test_imports_in_functions_count_and_those_for_types_do_not(new_process: NewProcess) -> None:
+    code = (
+        b"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import never\nelse:\n    import always\n"
+        b"def f():\n    import inside\n"
+    )
+    assert facts_of(code).imported("a") == {"typing", "typing.TYPE_CHECKING", "always", "inside"}
+
+
+def test_a_second_process_parses_nothing(new_process: NewProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = facts_of(CODE)
+    keep()
+    new_process()
+    monkeypatch.setattr(module_facts.hashing, "code_hash", lambda source: pytest.fail("hashed again"))
+    monkeypatch.setattr(module_facts, "_imports", lambda source: pytest.fail("parsed again"))
+    assert facts_of(CODE) == first
+    assert first.hash == code_hash(CODE)
+
+
+def test_a_changed_text_has_facts_of_its_own(new_process: NewProcess) -> None:
+    facts_of(CODE)
+    keep()
+    new_process()
+    changed = CODE.replace(b"A = 1", b"import torch")
+    assert facts_of(changed).hash == code_hash(changed) != code_hash(CODE)
+    assert "torch" in facts_of(changed).imported("a.b")
+
+
+def test_two_processes_add_to_each_other(new_process: NewProcess, tmp_path: Path) -> None:
+    for code in (b"A = 1", b"A = 2"):
+        new_process()
+        facts_of(code)
+        keep()
+    _, _, text = cached(tmp_path).read_bytes().partition(b"\n")
+    assert {digest for digest, _ in json.loads(text).values()} == {code_hash(b"A = 1"), code_hash(b"A = 2")}
+
+
+@pytest.mark.parametrize("place", [0, 80, -1])
+def test_a_damaged_cache_is_not_believed(new_process: NewProcess, tmp_path: Path, place: int) -> None:
+    facts_of(CODE)
+    keep()
+    stored = bytearray(cached(tmp_path).read_bytes())
+    stored[place] ^= 1
+    cached(tmp_path).write_bytes(stored)
+    new_process()
+    assert facts_of(CODE).hash == code_hash(CODE)
+    keep()  # and is written again
+    new_process()
+    assert module_facts._read(cached(tmp_path)) != {}
+
+
+def test_a_hand_edited_hash_is_not_believed(new_process: NewProcess, tmp_path: Path) -> None:
+    facts_of(CODE)
+    keep()
+    stored = cached(tmp_path).read_bytes()
+    cached(tmp_path).write_bytes(stored.replace(code_hash(CODE).encode(), b"0" * 16))
+    new_process()
+    assert facts_of(CODE).hash == code_hash(CODE)
+
+
+def test_another_code_that_finds_facts_has_a_file_of_its_own(
+    new_process: NewProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = module_facts._file()
+    edited = tmp_path / "code_hash.py"
+    edited.write_bytes(Path(module_facts.hashing.__file__).read_bytes() + b"# another\n")
+    monkeypatch.setattr(module_facts.hashing, "__file__", str(edited))
+    module_facts._version.cache_clear()
+    try:
+        assert module_facts._file() != before
+    finally:
+        module_facts._version.cache_clear()
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(
+    new_process: NewProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "a file"))
+    assert facts_of(CODE).hash == code_hash(CODE)
+    keep()
+
+
+def test_the_cache_does_not_grow_for_ever(
+    new_process: NewProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module_facts, "MOST", 3)
+    for code in (b"A = 1", b"A = 2", b"A = 3", b"A = 4"):
+        new_process()
+        facts_of(code)
+        keep()
+    kept = module_facts._read(cached(tmp_path))
+    assert [facts.hash for facts in kept.values()] == [code_hash(b"A = 4")]
+
+
+def test_a_text_that_is_not_python_is_refused(new_process: NewProcess) -> None:
+    with pytest.raises(SyntaxError):
+        facts_of(b"def")

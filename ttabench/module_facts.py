@@ -1,0 +1,128 @@
+"""What provenance needs of a module: the hash of its code, and what it imports. Imports no torch.
+
+To parse all modules of a result takes seconds. Both facts depend only on the text of a module, so they are
+kept in the cache under the SHA-256 of that text.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from functools import cache
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ttabench import code_hash as hashing
+from ttabench.env import cache_dir
+from ttabench.files import replace_file
+
+__all__ = ["Facts", "facts_of", "keep"]
+
+MOST = 4096
+"""Modules in the cache. With more, only those that this process used are kept."""
+
+
+class Facts(NamedTuple):
+    """Of the text of one module.
+
+    hash      16 hex digits, see :func:`ttabench.code_hash.code_hash`.
+    imports   names of modules and of what is imported from them, sorted; relative ones begin with dots.
+    """
+
+    hash: str
+    imports: tuple[str, ...]
+
+    def imported(self, package: str) -> frozenset[str]:
+        """Absolute names of the modules that a module in `package` imports."""
+        return frozenset(resolve_name(name, package) if name[:1] == "." else name for name in self.imports)
+
+
+def facts_of(source: bytes) -> Facts:
+    """The facts of a module's text, from the cache if it has them. Raises SyntaxError for other text."""
+    text = hashlib.sha256(source).hexdigest()
+    facts = _KNOWN.used.get(text) or _KNOWN.stored.get(text)
+    if facts is None:
+        facts = Facts(hashing.code_hash(source), _imports(source))
+        _KNOWN.new = True
+    _KNOWN.used[text] = facts
+    return facts
+
+
+def keep() -> None:
+    """Write new facts to the cache. One that cannot be written costs time only; `doctor` reports it."""
+    if not _KNOWN.new:
+        return
+    _KNOWN.new = False
+    kept = {**_read(_file()), **_KNOWN.used}
+    try:
+        replace_file(_file(), _written(kept if len(kept) <= MOST else _KNOWN.used))
+    except OSError:
+        return
+
+
+class _Known:
+    """The facts that this process has: those of the cache, and those that it used; whether some are new."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, Facts] = {}
+        self.new = False
+
+    @property
+    def stored(self) -> dict[str, Facts]:
+        return _read_once(_file())
+
+
+_KNOWN = _Known()
+
+
+def _file() -> Path:
+    return cache_dir() / "facts" / f"modules-{_version()}.json"
+
+
+@cache
+def _version() -> str:
+    """16 hex digits for the code that finds the facts: another code may find others."""
+    code = b"".join(Path(module).read_bytes() for module in (__file__, hashing.__file__))
+    return hashlib.sha256(code).hexdigest()[:16]
+
+
+def _written(facts: dict[str, Facts]) -> bytes:
+    """JSON with a checksum: a damaged fact would be a wrong provenance."""
+    text = json.dumps(facts, sort_keys=True)
+    return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}".encode()
+
+
+def _read(file: Path) -> dict[str, Facts]:
+    """The facts in a file; none where it is missing or damaged."""
+    try:
+        checksum, _, text = file.read_bytes().partition(b"\n")
+    except OSError:
+        return {}
+    if hashlib.sha256(text).hexdigest().encode() != checksum:
+        return {}
+    stored: dict[str, Any] = json.loads(text)
+    return {key: Facts(digest, tuple(imports)) for key, (digest, imports) in stored.items()}
+
+
+_read_once = cache(_read)
+
+
+def _imports(source: bytes) -> tuple[str, ...]:
+    """What a text imports, also in functions, but not only for types."""
+    imported: set[str] = set()
+    queue: list[ast.AST] = [ast.parse(source)]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            queue += node.orelse
+        elif isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            joined = base if base.endswith(".") else f"{base}."
+            imported |= {base} | {f"{joined}{alias.name}" for alias in node.names}
+        else:
+            queue += ast.iter_child_nodes(node)
+    return tuple(sorted(imported))
