@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +23,33 @@ from ttabench.data.digits import SEED, Digits
 from ttabench.data.files.generated_cache import cached_array
 from ttabench.data.published import cifar_bar
 from ttabench.env import ALSO_OPENCV, cache_dir, versions
-from ttabench.provenance import code_from
+from ttabench.provenance import code_from, module_hash
 
 LIBRARIES = ("numpy", "opencv-python-headless", "pillow", "scipy")
 
 
 class CurrentDigits(Digits):
-    """digits-c, with the images that the installed code makes."""
+    """digits-c, with the images that the installed code makes.
+
+    The clean images are kept too: they come with scikit-learn, whose import takes more than a second.
+    """
+
+    @cached_property
+    def _split(self) -> tuple[Labelled, Labelled]:
+        folder = cache_dir() / "data" / self.name / f"clean-{_clean_digits_made_with()}"
+        made: list[tuple[Labelled, Labelled]] = []
+
+        def part(place: int, field: str) -> NDArray[Any]:
+            def compute() -> NDArray[Any]:
+                if not made:
+                    made.append(super(CurrentDigits, self)._split)
+                array: NDArray[Any] = getattr(made[0][place], field)
+                return array
+
+            return cached_array(folder / f"{('train', 'test')[place]}-{field}.npy", compute)
+
+        train, test = (Labelled(part(place, "images"), part(place, "labels")) for place in (0, 1))
+        return train, test
 
     def _corrupted_images(self, corruption: str, severity: int) -> NDArray[np.uint8]:
         file = folder(self.name, self.fingerprint()) / f"{corruption}-{severity}.npy"
@@ -54,5 +77,14 @@ def folder(name: str, fingerprint: str) -> Path:
 def made_with() -> str:
     """8 hex digits for the code of the corruptions and the libraries that it calls."""
     used = {name: of for name, of in versions().items() if name in (*LIBRARIES, *ALSO_OPENCV)}
-    facts = [code_from("ttabench.corruptions.engine"), used]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    return _digits_of(code_from("ttabench.corruptions.engine"), used)
+
+
+def _clean_digits_made_with() -> str:
+    """8 hex digits for the code of the split and the libraries that it calls."""
+    names = ("numpy", "pillow", "scikit-learn")
+    return _digits_of(module_hash("ttabench.data.digits"), {name: version(name) for name in names})
+
+
+def _digits_of(code: str, used: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps([code, used], sort_keys=True).encode()).hexdigest()[:8]
