@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from ttabench.registry import METHODS, entry_points
-
+GROUP = "ttabench.methods"
 DEPTH = 12  # of base classes and imports that are followed
 
 
@@ -58,9 +58,14 @@ def source_data(method: str) -> str | None:
 
 def _class_of(method: str) -> tuple[str, str]:
     """(module, class) that are registered as `method`; ("", "") where there is none."""
-    point = entry_points(METHODS).get(method)
-    module, _, cls = point.value.partition(":") if point is not None else ("", "", "")
+    module, _, cls = _classes().get(method, "").partition(":")
     return module, cls
+
+
+@cache
+def _classes() -> Mapping[str, str]:
+    """``module:class`` by registered name. To find them, a file of every installed package is read."""
+    return {point.name: point.value for point in metadata.entry_points(group=GROUP)}
 
 
 def _declared(module: str, cls: str, depth: int) -> str | None:

@@ -88,6 +88,7 @@ LAYERS = (
         "torch_defaults",
     ),
     ("cell", "env", "files", "registry", "worker_state", "parse_methods"),
+    ("module_facts",),
     ("provenance", "records", "stats", "corruptions", "claims", "events"),
     ("classifier", "figure"),
     ("method",),
