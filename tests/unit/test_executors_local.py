@@ -17,7 +17,7 @@ import torch
 
 from ttabench.errors import UserError
 from ttabench.executors import Died, Limits, Setup, child, inline, local, open_engine, workers
-from ttabench.executors.process import describe
+from ttabench.executors.process import WorkerProcess, describe
 from ttabench.executors.workers import bindings, pick_executor, pick_workers
 from ttabench.worker_state import WorkerState
 
@@ -223,6 +223,22 @@ def test_a_dead_worker_loses_the_cell_it_was_at_and_no_other() -> None:
 
 def test_a_job_that_died_once_is_repeated(tmp_path: Path) -> None:
     assert list(local.run([Kills(signal.SIGKILL, tmp_path / "once")], 1)) == ["second time"]
+
+
+def test_a_job_offered_to_a_worker_that_has_just_died_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    give, offered = WorkerProcess.give, list[Any]()
+
+    def give_to_the_dead(worker: WorkerProcess, job: Any) -> bool:
+        if not offered:
+            assert worker._process is not None
+            worker._process.kill()
+            worker._process.join()
+        offered.append(job)
+        return give(worker, job)
+
+    monkeypatch.setattr(WorkerProcess, "give", give_to_the_dead)
+    assert [event[0] for event in local.run([Says("a"), Says("b")], 1)] == ["a", "b"]
+    assert offered == [Says("a"), Says("a"), Says("b")]
 
 
 def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(

@@ -454,3 +454,15 @@ def test_the_figures_of_a_classifier_agree_with_a_sweep(
     raw, corrected = shown[0].accuracy[:, 0]
     assert (raw, corrected) == pytest.approx((cells["source"], cells["quantile"]))
     assert ttabench("figure", "loss-vs-mse", "--out", tmp_path, "--set", "epochs=2").code == 0
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_computed(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(_figure, "_bench", lambda **_: pytest.fail("a classifier was opened"))
+    monkeypatch.setattr(_figure, "write", lambda *_: pytest.fail("the figure was drawn"))
+    for name in ("tsne", "six-blobs"):
+        output = ttabench("figure", name, "--out", tmp_path / "file")
+        assert (output.code, output.err.count("\n")) == (2, 1)
+        assert "file is not a folder; choose another --out." in output.err

@@ -142,6 +142,8 @@ def test_epochs_are_given_to_offline_methods_alone() -> None:
 def test_a_setting_stands_in_one_place() -> None:
     with pytest.raises(UserError, match=r"tent\.lr is set twice: tent\[lr=1\] and --set tent\.lr"):
         plan(grid(methods=("tent[lr=1]",), settings=("tent.lr=2",)), [RESNET])
+    with pytest.raises(UserError, match=r"--set tent\.lr is given twice; put all values into one"):
+        plan(grid(settings=("tent.lr=1", "tent.lr=2")), [RESNET])
 
 
 def test_settings_of_a_name_and_of_an_option_are_joined() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.planning import plan
 from ttabench.cell import Cell
+from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError
 from ttabench.method import Architecture
 from ttabench.models.model import Model
@@ -19,7 +20,7 @@ from ttabench.sweep import plan as planning
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import NOT_RESET, Source, find_sources
 from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods, exclusion, resolve
-from ttabench.sweep.shifts import Shifts, shifts_of
+from ttabench.sweep.shifts import Shifts, find_shifts, shifts_of
 
 BATCH = Architecture(norm_layers=("batch",), num_classes=10)
 RESNET = Source("resnet18", "digits-c", 10, "f", BATCH, "c")
@@ -208,6 +209,19 @@ def test_epochs_of_a_sweep_with_online_methods_are_commented_on() -> None:
         warnings.simplefilter("error")
         resolve(replace(given, methods=("quantile",)))
         resolve(replace(given, mode="offline", epochs=3))
+
+
+def test_epochs_without_an_offline_method_are_refused() -> None:
+    with pytest.raises(UserError, match="--epochs 3: no method of this sweep runs offline"):
+        resolve(grid(epochs=3))
+
+
+def test_a_limit_above_the_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = open_dataset("digits-c")
+    monkeypatch.setattr(type(data), "shifted_count", lambda self: 60)
+    assert find_shifts(data, grid(limit=60)).corruptions == ("fog", "snow")
+    with pytest.raises(UserError, match="--limit 61: digits-c has 60 test images; name fewer"):
+        find_shifts(data, grid(limit=61))
 
 
 def test_excluded_cells_are_left_out_and_the_rest_stays() -> None:

@@ -130,6 +130,11 @@ def test_a_bad_key_or_value_is_one_sentence_with_the_file(made: Make, content: s
     assert "\n" not in output
 
 
+def test_options_under_a_heading_are_told_their_place(made: Make) -> None:
+    with pytest.raises(UserError, match=r"my\.toml has a table \[sweep\]; its options belong to the top"):
+        read_sweep_file(made('[sweep]\nmethods = ["tent"]'))
+
+
 def test_every_option_has_a_bad_value_above() -> None:
     function = test_a_bad_key_or_value_is_one_sentence_with_the_file
     contents = [param[0] for mark in function.pytestmark for param in mark.args[1]]  # type: ignore[attr-defined]
