@@ -81,7 +81,7 @@ def test_the_help_names_what_an_option_takes(
 
 
 def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
-    for verb in ("sweep", "report", "figure"):
+    for verb in ("sweep", "report", "figure", "leaderboard", "data generate", "data fetch"):
         names = {name for param in VERBS[verb].params for name in param.opts}
         assert "--out" in names
         assert "--to" not in names
@@ -97,6 +97,8 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("figure", "tsne", "--to", "x"), "no such option: --to. Did you mean --out?"),
         (("report", "x", "--out", ""), "--out '' names no folder; name one, e.g. --out results"),
         (("leaderboard", "x", "--out="), "--out '' names no folder; name one, e.g. --out results"),
+        (("data", "list", "--root", ""), "--root '' names no folder; name one, e.g. --root data"),
+        (("data", "verify", "x", "--root="), "--root '' names no folder; name one, e.g. --root data"),
         (("sweep", "--batch-size", str(10**21)), "2,147,483,647"),
         (
             ("train", "--datasets", "digits-c", "--recipe", "paper"),
@@ -122,6 +124,9 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("list", "settings"), "settings of which method? For example: ttabench list settings tent."),
         (("list", "archs", "cct"), "list archs takes no name"),
         (("list", "methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'"),
+        (("list", "methods", "tnet[lr=1]"), "unknown method 'tnet'; did you mean 'tent'"),
+        (("list", "methods", "tent[lrr=1]"), "unknown setting of tent 'lrr'; did you mean 'lr'?"),
+        (("list", "settings", "tent[lr=-1]"), "tent: lr is -1.0; expected a number of at least 0"),
         (("sweep", "--methods", "te\x1b[31mnt"), "te\\x1b[31mnt"),
         (("sweep", "--ar\x1b[31mchs", "x"), "--ar\\x1b[31mchs"),
         (("conform", "te\x1b[31mnt"), "te\\x1b[31mnt"),
@@ -299,6 +304,22 @@ def test_settings_tell_range_meaning_and_where_they_are_from(
     rows |= {s["name"]: s["meaning"] for s in _facts.method("lame")["settings"]}
     assert rows["affinity"].endswith('"linear": φ(x_i)·φ(x_j). d_ij = ‖φ(x_i) − φ(x_j)‖')  # over three lines
     assert rows["bank"].startswith("When the mean of the bank is re-based. step: with every update.")
+
+
+def test_a_method_with_settings_is_listed_as_it_would_run(ttabench: Run) -> None:
+    plain, hosted = (
+        " ".join(ttabench("list", "methods", name).out.split()) for name in ("come", "come[host=eata]")
+    )
+    assert "method come what" in plain
+    assert "method come[host=eata] what" in hosted
+    assert ("Without Forgetting" in hosted.title(), "Without Forgetting" in plain.title()) == (True, False)
+    assert "source data nothing" in plain
+    assert "source data images" in hosted
+    assert "settings host=eata," in hosted
+    row = next(
+        line for line in ttabench("list", "settings", "tent[lr=0.25]").out.splitlines() if " lr " in line
+    )
+    assert "0.25" in row
 
 
 def test_every_setting_of_every_method_has_a_meaning() -> None:

@@ -47,6 +47,14 @@ def test_the_sweep_that_generate_prints_needs_only_what_was_generated(ttabench: 
     assert listed.out.count("bn_stats") >= 4
 
 
+def test_a_generated_set_goes_into_the_folder_that_out_names(
+    ttabench: Run, birds: Path, tmp_path: Path
+) -> None:
+    options = ("--corruptions", "fog", "--severities", "1", "--workers", "0", "--out", tmp_path / "elsewhere")
+    assert ttabench("data", "generate", birds / "test", *options).code == 0
+    assert [folder.name for folder in (tmp_path / "elsewhere").iterdir()] == ["birds-c-local"]
+
+
 def test_a_corruption_that_was_not_generated_is_answered_with_those_that_were(
     ttabench: Run, birds: Path
 ) -> None:

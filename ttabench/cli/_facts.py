@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ttabench import registry
 from ttabench.cli._remembered import remembered
 from ttabench.errors import UserError, unknown
+from ttabench.parse_methods import parse_method
 
 if TYPE_CHECKING:
     from ttabench.method import Architecture, Method, Needs
@@ -37,8 +38,14 @@ def broken_methods() -> list[str]:
     return list(_facts("methods", _all_methods)["broken"])
 
 
-def method(name: str) -> Fact:
-    """One method. Raises UserError where there is none, or it cannot be imported."""
+def method(text: str) -> Fact:
+    """One method, ``come`` or with settings, ``come[host=eata]``.
+
+    Raises UserError where there is no such method or setting, or the method cannot be imported.
+    """
+    name, given = parse_method(text)
+    if given:
+        return dict(remembered(f"method {text}", lambda: _with_settings(name, given)))
     listed = _facts("methods", _all_methods)["listed"]
     if fact := next((fact for fact in listed if fact["name"] == name), None):
         return dict(fact)
@@ -133,12 +140,24 @@ def _imported(names: Sequence[str], load: Callable[[str], Any]) -> tuple[dict[st
 def _all_methods() -> Fact:
     imported, broken = _imported(registry.method_names(), registry.method)
     archs = _architectures()
-    return {"listed": [_method(cls, archs) for cls in imported.values()], "broken": broken}
+    return {"listed": [_method(cls, archs, {}) for cls in imported.values()], "broken": broken}
 
 
-def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
-    default = cls.Config()
-    needs = cls.needs_of(default)
+def _with_settings(name: str, texts: Mapping[str, str]) -> Fact:
+    from ttabench.method_settings import label, parse_values
+
+    cls = registry.method(name)
+    given = parse_values(cls, texts)
+    fact = _method(cls, _architectures(), given)
+    return {**fact, "name": label(name, cls.Config(**given), cls.Config())}
+
+
+def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Mapping[str, Any]) -> Fact:
+    """What the listings show of a method with the settings `given`."""
+    from ttabench.method_settings import configured
+
+    config = configured(cls, given, {})
+    needs = cls.needs_of(config)
     wants = [
         "gradients" if needs.gradient else "",
         f"source {needs.source_data}" if needs.source_data else "",
@@ -149,7 +168,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
     return {
         "name": cls.name,
         "what": about.partition("\n")[0],
-        "papers": [f"{paper.short}: {paper.title}" for paper in cls.papers_of(default)],
+        "papers": [f"{paper.short}: {paper.title}" for paper in cls.papers_of(config)],
         "paper": cls.paper.short if cls.paper else "",
         "url": cls.paper.url if cls.paper else "",
         "mode": cls.mode,
@@ -158,13 +177,13 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> Fact:
         "family": cls.family,
         "needs": ", ".join(filter(None, wants)) or "nothing",
         "source_data": _source_data(needs),
-        "where": _where(cls, archs),
+        "where": _where(cls, archs, given),
         "scores": cls.scores,
         "scores_frozen": cls.scores_frozen,
         "restores": cls.restores,
         "deviations": cls.deviations,
         "about_settings": _about_settings(cls.Config),
-        "settings": _settings(cls.Config),
+        "settings": _settings(config),
     }
 
 
@@ -187,12 +206,12 @@ def _architectures() -> dict[str, Architecture]:
     return {n: catalog.build(n, dataset="digits-c", **size).architecture() for n in names.ARCHS}  # type: ignore[arg-type]
 
 
-def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture]) -> str:
+def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Mapping[str, Any]) -> str:
     """On which of them a method is n/a or runs with other settings, e.g. ``cct, cvt: no batch norm``."""
     archs_of: dict[str, list[str]] = {}
     for name, arch in archs.items():
-        changed = cls.for_architecture(arch)
-        config = cls.Config(**changed)
+        changed = {key: value for key, value in cls.for_architecture(arch).items() if key not in given}
+        config = cls.Config(**{**changed, **given})
         text = cls.needs_of(config).unmet(arch) or ", ".join(f"{k}={v}" for k, v in changed.items())
         if text:
             archs_of.setdefault(text, []).append(name)
@@ -206,24 +225,29 @@ ROLE = re.compile(r":\w+:`~?(?:ttabench\.)?([^`]+)`")  # of Sphinx, as in :func:
 FIELD = re.compile(r"^    (\w+): [^#]*?(?:  # (?!type:|noqa)(.*))?$")
 
 
-def _settings(config: type[Any]) -> list[Fact]:
-    from ttabench.method_settings import spell
+def _settings(config: Any) -> list[Fact]:
+    """The settings of a method's Config, and their values in this one."""
     from ttabench.ranges import ranges
 
-    allowed, hints = ranges(config), typing.get_type_hints(config)
-    meanings = _meanings(config)
-    settings = []
-    for field in fields(config):
-        default = field.default if field.default is not MISSING else None
-        settings.append(
-            {
-                "name": field.name,
-                "default": spell(default) if default is not None else "none",
-                "range": _range(hints[field.name], allowed.get(field.name)),
-                "meaning": ROLE.sub(r"\1", meanings.get(field.name, "")),
-            }
-        )
-    return settings
+    kind = type(config)
+    allowed, hints = ranges(kind), typing.get_type_hints(kind)
+    meanings = _meanings(kind)
+    return [
+        {
+            "name": field.name,
+            "default": _spelled(None if field.default is MISSING else field.default),
+            "value": _spelled(getattr(config, field.name)),
+            "range": _range(hints[field.name], allowed.get(field.name)),
+            "meaning": ROLE.sub(r"\1", meanings.get(field.name, "")),
+        }
+        for field in fields(kind)
+    ]
+
+
+def _spelled(value: Any) -> str:
+    from ttabench.method_settings import spell
+
+    return "none" if value is None else spell(value)
 
 
 def _range(hint: Any, allowed: Any) -> str:

@@ -12,6 +12,8 @@ from ttabench.errors import UserError
 HELP = ["-h", "--help"]
 MEANS_OUT = ("--to", "--results", "--output", "--out-dir", "--output-dir", "--dir", "--folder")
 """Other names for the output folder, of other programs and of older versions."""
+FOLDERS = {"--out": "results", "--root": "data"}
+"""Options that name a folder, each with an example."""
 NUMBERS = {int: "a whole number", float: "a number"}
 
 
@@ -38,10 +40,13 @@ def sentence(problem: Any) -> str:
 
 
 def refuse_empty_folder(arguments: Sequence[str]) -> None:
-    """Raises UserError for ``--out ""``, which would otherwise be the current folder."""
+    """Raises UserError for ``--out ""`` or ``--root ""``, which would otherwise be the current folder."""
     for argument, value in zip(arguments, [*arguments[1:], None], strict=True):
-        if argument == "--out=" or (argument == "--out" and value == ""):
-            raise UserError("--out '' names no folder; name one, e.g. --out results, or . for this one.")
+        option, equals, given = argument.partition("=")
+        if option in FOLDERS and (given if equals else value) == "":
+            raise UserError(
+                f"{option} '' names no folder; name one, e.g. {option} {FOLDERS[option]}, or . for this one."
+            )
 
 
 def _usage(problem: Any) -> str:

@@ -17,6 +17,14 @@ Root = Annotated[
     Path | None,
     Option(metavar="DIR", help="The folder with datasets.", show_default="$TTABENCH_DATA, else in the cache"),
 ]
+Into = Annotated[
+    Path | None,
+    Option(
+        "--root", "--out",
+        metavar="DIR", help="The folder with datasets. The new one becomes a folder in it.",
+        show_default="$TTABENCH_DATA, else in the cache",
+    ),
+]  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +34,7 @@ def register(app: typer.Typer) -> None:
 @data.command()
 def fetch(
     name: Annotated[str, Argument(metavar="NAME", help="e.g. cifar10-c")],
-    root: Root = None,
+    root: Into = None,
     mirror: Annotated[str | None, Option(metavar="URL", help="A web folder to try first.")] = None,
     keep: Annotated[bool, Option("--keep", help="Keep the archives.")] = False,
 ) -> None:
@@ -111,7 +119,7 @@ def generate(
         int | None,
         Option(metavar="COUNT", help="Processes; 0 = this one.", show_default="one per core", min=0),
     ] = None,
-    root: Root = None,
+    root: Into = None,
 ) -> None:
     """Make the -C version of a clean test set. After an interruption, the same command continues."""
     from ttabench.cli._display import Meter

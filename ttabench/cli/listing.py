@@ -20,7 +20,7 @@ def show(
         str,
         Argument(
             metavar="METHOD",
-            help="methods METHOD shows one in full; settings METHOD shows its settings.",
+            help="methods METHOD shows one in full, settings METHOD its settings; or tent[lr=0.1].",
             show_default=False,
         ),
     ] = "",
@@ -67,12 +67,12 @@ def _method(name: str) -> None:
     from ttabench.cli._table import pairs
 
     fact = method(name)
-    settings = ", ".join(f"{s['name']}={s['default']}" for s in fact["settings"]) or "none"
-    pairs([("method", name), ("what", fact["what"]), *about(fact), ("settings", settings)])
+    settings = ", ".join(f"{s['name']}={s['value']}" for s in fact["settings"]) or "none"
+    pairs([("method", fact["name"]), ("what", fact["what"]), *about(fact), ("settings", settings)])
 
 
 def _settings(name: str) -> None:
-    """The settings of one method."""
+    """The settings of one method: their defaults, or what ``tent[lr=0.1]`` makes of them."""
     from ttabench.cli._facts import method
     from ttabench.cli._table import table
 
@@ -80,14 +80,15 @@ def _settings(name: str) -> None:
     if not fact["settings"]:
         print(f"{name} has no settings.")
         return
-    keys = ("name", "default", "range", "meaning")
+    value = "value" if "[" in name else "default"
+    keys = ("name", value, "range", "meaning")
     table(
-        ["setting", "default", "range", "meaning, and where it is from"],
+        ["setting", value, "range", "meaning, and where it is from"],
         [[s[k] for k in keys] for s in fact["settings"]],
     )
     if fact["about_settings"]:
         print(fact["about_settings"])
-    first = fact["settings"][0]["name"]
+    first, name = fact["settings"][0]["name"], name.partition("[")[0]
     print(f"To set one: --methods {name}[{first}=…], or --set {name}.{first}=….")
 
 
