@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -166,7 +168,8 @@ def test_interleaving_keeps_the_order_and_loses_nothing(n: int, foreign: int, se
         (torch.zeros(3, 4), r"shape \(3, 4\)"),
         (torch.zeros(10, 5), r"shape \(10, 5\); expected \(10, 4\)"),
         (torch.zeros(10), r"shape \(10,\)"),
-        (None, "NoneType"),
+        (None, "shape NoneType"),
+        ([[0.0] * 4] * 10, "shape list"),
     ],
 )
 def test_unusable_logits_are_named(logits: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,12 +426,42 @@ def test_images_that_are_not_scored_have_no_class(monkeypatch: pytest.MonkeyPatc
     assert sure[others].tolist() == [0.0] * 7
     assert classes[scored].tolist() == given.labels[scored].tolist()
     assert (sure[scored] > 1 / CLASSES).all()
+    assert (classes.dtype, sure.dtype) == (np.int64, np.float32)
+
+
+def test_images_go_to_the_device_and_the_time_ends_when_it_has_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices: list[str] = []
+    clock = iter([100.0, 102.5])
+    waits: list[float] = []
+
+    def stream(images: Any, positions: Any, batch_size: int, device: str, *tick: Any) -> Stream:
+        devices.append(device)
+        return Stream(images, positions, batch_size)
+
+    monkeypatch.setattr("ttabench.scoring.Stream", stream)
+    monkeypatch.setattr("ttabench.scoring.autocast", lambda protocol, device: nullcontext())
+    monkeypatch.setattr("ttabench.scoring.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(len(list(copy.copy(clock)))))
+    seen = evaluate(toy(), data(), Protocol(mode="offline", batch_size=5), 0, "cuda:3")
+    assert devices == ["cuda:3"] * 2  # to adapt, and to score
+    assert waits == [1]  # before the clock is read for the second time
+    assert seen.seconds == 2.5
 
 
 def test_logits_are_handed_on_as_far_as_they_are_scored() -> None:
     handed: list[Tensor] = []
     evaluate(toy(), data(), Protocol(batch_size=4), 0, scored_classes=(2, 0), on_logits=handed.append)
     assert [tuple(logits.shape) for logits in handed] == [(4, 2), (4, 2), (2, 2)]
+
+
+def test_logits_of_foreign_images_are_not_handed_on() -> None:
+    handed: list[Tensor] = []
+    protocol = Protocol(batch_size=8, contamination="noise(0.25)")
+    evaluate(toy(), data(30), protocol, 0, on_logits=handed.append)
+    counts = torch.cat(handed).argmax(1).bincount(minlength=CLASSES)
+    assert counts.tolist() == np.bincount(data(30).labels, minlength=CLASSES).tolist()
 
 
 @pytest.mark.parametrize(("value", "kind"), [("nan", "NaN"), ("inf", "infinite")])

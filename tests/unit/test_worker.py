@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.stream import arrange
 from ttabench.streams.images import Batch, LongStream
+from ttabench.unlabelled import sample
 from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
 
@@ -164,6 +166,8 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
         return made.data
 
     def resolve_model(arch: str, dataset: Dataset) -> Any:
+        assert dataset is made.data
+
         def recall(sha256: str) -> Loaded | None:
             made.recalled.append((arch, sha256))
             return made.loaded
@@ -179,7 +183,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     monkeypatch.setattr(worker, "resolve_model", resolve_model)
     monkeypatch.setattr(worker, "find_method", lambda name: {"toy": Toy}[name])
     monkeypatch.setattr(worker, "forbidden_imports", lambda module: [])  # this file imports datasets
-    monkeypatch.setattr(worker, "shared_code", lambda dataset: "code")
+    monkeypatch.setattr(worker, "shared_code", {"pixels": "code", "other": "other code"}.__getitem__)
     monkeypatch.setattr(worker, "source_forward", source_forward)
     return made
 
@@ -190,7 +194,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
 def test_a_result_holds_the_number_and_how_it_was_measured(setting: Setting) -> None:
     result = setting.one()
     assert (result.cell, result.accuracy, result.clean_accuracy, result.n_images) == (CELL, 100.0, 97.0, 12)
-    assert np.unpackbits(np.frombuffer(result.correct, np.uint8), count=12).all()
+    assert result.correct == np.packbits(np.ones(12, bool)).tobytes()
     assert result.seconds > 0
     details = result.details
     stated = ("adapted", "scored_classes", "scores", "source_warning", "restores", "source_data", "alarm")
@@ -205,6 +209,43 @@ def test_a_result_holds_the_number_and_how_it_was_measured(setting: Setting) -> 
     assert set(details["unlabelled"]) == set(worker.Collected().scores())
     assert details["calibration"]
     assert set(details) == {*stated, "source_used", "batches", "calibration", "unlabelled", "cost"}
+
+
+def test_a_result_says_which_images_were_right(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = labelled().images, labelled().labels
+    labels[[2, 5]] = (labels[[2, 5]] + 1) % CLASSES
+    monkeypatch.setattr(Pixels, "corrupted", lambda self, *_: Labelled(images, labels))
+    right = np.unpackbits(np.frombuffer(setting.one().correct, np.uint8))
+    assert right.tolist() == [1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]  # filled up to whole bytes
+
+
+def test_a_network_without_a_warning_has_an_empty_one(setting: Setting) -> None:
+    assert setting.loaded is not None
+    setting.loaded = replace(setting.loaded, note={})
+    assert setting.one().details["source_warning"] == ""
+
+
+def test_the_needs_are_those_of_the_settings(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = {0: Needs(), 1: Needs(source_data="images")}
+    monkeypatch.setattr(Toy, "needs_of", classmethod(lambda cls, config: needs[config.shift]))
+
+    def setup(self: Toy, source: Any) -> None:
+        self.resets = 0
+        if self.config.shift:
+            self.train_images = sum(len(x) for x in source.batches(500))
+
+    monkeypatch.setattr(Toy, "setup", setup)
+    for shift, expected in ((0, ""), (1, "images")):
+        assert setting.one(replace(CELL, config=(("shift", shift),))).details["source_data"] == expected
+
+
+def test_all_that_a_method_was_given_is_listed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        self.served = {"images": 1200, "features": 30}
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    assert setting.one().details["source_used"] == "images (1,200 images); features (30 images)"
 
 
 def test_the_number_is_that_of_the_method_and_of_its_settings(setting: Setting) -> None:
@@ -384,7 +425,8 @@ def test_all_scores_need_labelled_source_images_and_are_none_without_them(
     scores = setting.one().details["unlabelled"]
     assert (scores["consistency"], scores["source_accuracy"]) == (100.0, 100.0)
     assert scores["entropy"] is not None
-    assert setting.events[-1].doing == "computing label-free scores"
+    assert setting.events[-1] == CellProgress(str(CELL), 0, 0, 0, 0, "computing label-free scores")
+    assert set(setting.opened) == {"pixels"}
     assert list(setting.worker.state._kinds["labelled source"]) == ["pixels"]
 
     def gone(self: Pixels) -> Labelled:
@@ -423,6 +465,21 @@ def test_the_dear_scores_look_at_what_the_protocol_lets_the_method_see(
     assert looked == {
         "consistency": (7, (5, "cpu", "bfloat16", 3)), "source_accuracy": (1000, (5, "cpu", "bfloat16"))
     }  # fmt: skip
+
+
+def test_the_dear_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setting, "worker", replace(setting.worker, scores="all"))
+    many = Labelled(np.random.default_rng(0).integers(0, 256, (1500, 4, 4, 3), np.uint8), np.zeros(1500, int))
+    looked: list[Any] = []
+    monkeypatch.setattr(Pixels, "corrupted", lambda self, *_: many)
+    monkeypatch.setattr(Pixels, "train", lambda self: many)
+    monkeypatch.setattr(worker, "consistency", lambda method, images, *_: looked.append(images) or 1.0)
+    monkeypatch.setattr(worker, "source_accuracy", lambda method, data, *_: looked.append(data.images) or 1.0)
+    setting.one(replace(CELL, seed=3))
+    of_target, of_source = looked
+    np.testing.assert_array_equal(of_target, many.images[sample(1500, 3)])
+    np.testing.assert_array_equal(of_source, many.images[sample(1500, 0)])
+    assert not np.array_equal(of_target, of_source)
 
 
 # ---- progress
@@ -510,6 +567,15 @@ def test_nothing_is_kept_from_one_network_or_dataset_to_another(
     assert len(setting.worker.state._kinds["memory"]) == 4
 
 
+def test_a_worker_of_another_sweep_writes_to_its_own_folder(setting: Setting, tmp_path: Path) -> None:
+    Store.create(tmp_path / "second", {})
+    setting.run(CELL)
+    setting.worker = replace(setting.worker, results=tmp_path / "second")  # with the state of the first one
+    setting.run(CELL, SNOW)
+    counts = [len(Store.at(tmp_path / name).latest()) for name in ("r", "second")]
+    assert counts == [1, 2]
+
+
 def test_the_classifier_is_in_eval_mode(setting: Setting) -> None:
     assert not setting.worker.classifier(CELL).classifier.training
 
@@ -584,6 +650,14 @@ def test_the_reason_of_a_failure(
     assert (problem.__traceback__ is None) == is_memory  # its frames hold tensors
     setting.one()
     assert len(Toy.made) == 1 + is_memory  # made anew where all was dropped
+
+
+def test_the_traceback_is_the_one_that_python_prints() -> None:
+    try:
+        raise ValueError("no such thing")
+    except ValueError as problem:
+        result = worker.failed(CELL, problem)
+        assert result.details["traceback"] == traceback.format_exc()
 
 
 def test_a_long_traceback_keeps_its_end(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
