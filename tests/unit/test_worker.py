@@ -691,6 +691,7 @@ class Ten(LongStream):
     total = scored = 10
 
     def read(self, start: int, stop: int) -> Batch:
+        assert 0 <= start < stop
         all_of = labelled(10)
         return Batch(all_of.images[start:stop], all_of.labels[start:stop])
 
