@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ttabench.api.adapting import Adapted, adapt, evaluate
+    from ttabench.api.evaluation import Evaluation
     from ttabench.api.names import (
         corrupt,
         get_dataset,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ttabench.errors import UserError
     from ttabench.method import Method
     from ttabench.protocol import Protocol
-    from ttabench.scoring import Evaluation
 
 __version__ = "0.1.0"
 
@@ -53,7 +53,7 @@ HOMES = {
     "Adapted": "api.adapting",
     "Classifier": "classifier",
     "Dataset": "data.dataset",
-    "Evaluation": "scoring",
+    "Evaluation": "api.evaluation",
     "Method": "method",
     "Protocol": "protocol",
     "UserError": "errors",

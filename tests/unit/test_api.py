@@ -136,6 +136,19 @@ def test_only_the_scored_classes_are_chosen(net: nn.Module) -> None:
             ttabench.evaluate(adapted, images, labels, scored_classes=wrong)
 
 
+def test_a_score_is_printed_in_one_line(net: nn.Module) -> None:
+    images, labels = np.zeros((2_000, 32, 32, 3), np.uint8), np.full(2_000, 3)
+    labels[:500] = 4
+    with torch.no_grad():
+        net[-1].bias.copy_(torch.eye(10)[3] * 100)  # type: ignore[index]
+    result = ttabench.evaluate(ttabench.adapt(net, "source"), images, labels)
+    assert isinstance(result, ttabench.Evaluation)
+    start = f"Evaluation(75.00 %, 1,500 of 2,000 images right, {result.seconds:.1f} s"
+    assert str(result).startswith(start)
+    assert result.alarm
+    assert str(result) == f"{start}, alarm: {result.alarm})"
+
+
 def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)

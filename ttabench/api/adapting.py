@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from ttabench.api.evaluation import Evaluation
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.source_batches import SourceBatches
@@ -21,7 +22,6 @@ from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.protocol import Protocol
-from ttabench.scoring import Evaluation
 from ttabench.scoring import evaluate as score_cell
 from ttabench.torch_defaults import default_modes
 
@@ -222,7 +222,8 @@ def evaluate(
     device = _device(method.model)
     method.reset()
     with OwnGenerator(device, seed).used():
-        return score_cell(method, data, chosen, seed, device, scored_classes=scored)
+        scored_cell = score_cell(method, data, chosen, seed, device, scored_classes=scored)
+    return Evaluation(**vars(scored_cell))
 
 
 def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:
