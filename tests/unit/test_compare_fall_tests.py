@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from tests.unit.stored_results import Right, folder, losing
+from ttabench import stats as own_stats
 from ttabench.errors import UserError
 from ttabench.records import encode
 from ttabench.registry import view
@@ -48,6 +49,15 @@ def test_the_mean_of_one_seed_is_tested_by_images(cells: int, images: int) -> No
     p = mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), images, seeds)
     difference = after.mean(0) - before.mean(0)
     assert p == pytest.approx(stats.ttest_1samp(difference, 0, alternative="less").pvalue, rel=1e-9)
+
+
+def test_the_mean_over_seeds_has_what_was_won_and_what_was_lost() -> None:
+    before, after = np.random.default_rng(5).random((2, 600, 90)) < 0.7  # in several parts
+    seeds = np.arange(600) % 3
+    p = mean_fell(np.packbits(before, axis=1), np.packbits(after, axis=1), 90, seeds)
+    change = after.astype(float) - before
+    of_seeds = [change[seeds == seed].mean() for seed in range(3)]
+    assert p == pytest.approx(own_stats.mean_fell(change.mean(0), of_seeds), rel=1e-9)
 
 
 def test_seeds_that_disagree_make_a_fall_of_the_mean_less_sure() -> None:

@@ -33,6 +33,7 @@ from ttabench_reports.compare import (
     github,
     junit,
     load,
+    machine,
     render,
     render_diff,
 )
@@ -163,6 +164,35 @@ def test_a_long_list_is_cut_with_the_number_of_the_rest() -> None:
     shown = [line.strip() for line in text(render(compare(frame, fallen), limit=4))]
     assert "… and 11 more" in shown
     assert sum(line.startswith("tent") for line in shown) == 4 + 1  # and the mean
+
+
+def test_stale_results_are_listed_under_a_heading_of_their_own() -> None:
+    stale = ("tent: a.py changed (3 cells)", "sar: b.py changed (1 cell)", "eata: c.py is gone (2 cells)")
+    outcome = replace(compare(cells(), cells()), stale=stale, warnings=("careful",))
+    heading = "Stale, made with other code than is installed"
+    assert text(render(outcome))[:5] == ["warning: careful", heading, *(f"  {line}" for line in stale)]
+    assert text(render(outcome, limit=3))[5].startswith("ok: ")
+    assert text(render(outcome, limit=1))[1:4] == [heading, f"  {stale[0]}", "  … and 2 more"]
+    parts = render(outcome).renderables  # type: ignore[union-attr]
+    assert [part.style for part in parts if str(part) == heading] == ["bold"]
+
+
+def test_falls_by_chance_have_a_heading_of_their_own() -> None:
+    outcome = with_everything()
+    chance = outcome.cells.assign(verdict=outcome.cells["verdict"].replace("fell", "chance"))
+    shown = text(render(replace(outcome, cells=chance)))
+    at = shown.index("Cells that fell by more than 1 point, but no more than by chance")
+    assert words(shown[at + 3])[5] == "fog,"
+    assert "Cells that fell by more than 1 point" not in shown
+    wider = replace(outcome, cells=chance, bounds=replace(outcome.bounds, max_drop=2.5))
+    assert "Cells that fell by more than 2.5 points, but no more than by chance" in text(render(wider))
+
+
+def test_a_table_that_is_whole_has_no_rest() -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog", "snow", "frost"), accuracy=lambda row: 75.0)
+    fallen = compare(frame, frame.assign(accuracy=70.0))
+    assert "more" not in " ".join(text(render(fallen, limit=3))).replace("by more than", "")
+    assert any(line.strip() == "… and 1 more" for line in text(render(fallen, limit=2)))
 
 
 def test_the_largest_fall_comes_first() -> None:
@@ -320,6 +350,14 @@ def test_junit_drops_what_xml_cannot_hold(dropped: str) -> None:
     assert "(ab)" in str(ElementTree.fromstring(junit(outcome)).findtext(".//failure"))
 
 
+def test_xml_can_hold_a_carriage_return_and_no_half_of_a_pair() -> None:
+    """ElementTree escapes the one, and no text with the other can be encoded."""
+    assert machine._allowed("\r")
+    assert not machine._allowed("\x0e")
+    assert not machine._allowed(chr(0xD800))
+    assert not machine._allowed(chr(0xDFFF))
+
+
 # ---- cards
 
 
@@ -344,6 +382,9 @@ def test_places_are_listed_by_what_they_have_in_common() -> None:
     assert str(Difference("x", "1", "2", 2, 9, (A, (*A[:2], "e")))) == "x: 1 → 2 (tent; cct; d, e)"
     many = tuple((f"m{n}", "cct", "d") for n in range(6))
     assert str(Difference("x", "1", "2", 6, 9, many)) == "x: 1 → 2 (m0, m1, m2, m3 and 2 more; cct; d)"
+    assert str(Difference("x", "1", "2", 5, 9, many[:5])) == "x: 1 → 2 (m0, m1, m2, m3 and 1 more; cct; d)"
+    pairs = tuple((method, arch, "d") for method in ("tent", "sar") for arch in ("cct", "r18"))
+    assert str(Difference("x", "1", "2", 4, 9, pairs)) == "x: 1 → 2 (tent, sar; cct, r18; d)"
     assert str(Difference("x", "1", "2", 4, 9, many[:4])) == "x: 1 → 2 (m0, m1, m2, m3; cct; d)"
 
 
@@ -409,6 +450,7 @@ def test_a_diff_in_words(tmp_path: Path) -> None:
     ]
     assert separate.differs
     assert not diff(one, one).differs
+    assert text(render_diff(diff(one, one))) == ["2 cells in both; nothing recorded differs."]
     assert diff(load_frame_of(one), load_frame_of(other)).names == ("the first results", "the second results")
 
 
@@ -417,6 +459,16 @@ def test_a_diff_takes_sides_that_are_open_and_keeps_letters(tmp_path: Path) -> N
     opened = diff(side(one), side(one))
     assert (opened.names, opened.matched, opened.differs) == ((str(one), str(one)), 1, False)
     assert "é" in diff_json(opened)
+
+
+def test_a_cell_meets_one_cell_of_another_protocol() -> None:
+    one = cells(("tent",), ("cct",), corruptions=("fog",))
+    two = pd.concat(
+        [one.assign(batch_size=50, cell_id="5" * 64), one.assign(batch_size=64, cell_id="6" * 64)]
+    )
+    for first, second, counts in ((one, two, (1, 0, 1)), (two, one, (1, 1, 0))):
+        result = diff(first, second)
+        assert (result.matched, result.only_first, result.only_second) == counts
 
 
 def test_fifty_differences_are_shown() -> None:
