@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from scipy import stats
 
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import CELL, folder, measured
+from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.records import encode
@@ -43,6 +45,7 @@ from ttabench_reports.compare.fall_tests import cells_fell, mean_fell
 from ttabench_reports.compare.gate import KEY, Bounds, Comparison
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.terminal import NOTHING, describe, describe_mean, difference_lines, p_text
+from ttabench_reports.frames import PROTOCOL, checked
 
 
 def text(content: RenderableType) -> list[str]:
@@ -159,7 +162,7 @@ def test_a_long_list_is_cut_with_the_number_of_the_rest() -> None:
     shown = text(render(compare(frame, removed), limit=2))
     at = shown.index("Missing cells: 3")
     assert shown[at + 3] == "  … and 1 more"
-    assert "  … and 1 more" not in text(render(compare(frame, removed), limit=3))
+    assert not [line for line in text(render(compare(frame, removed), limit=3)) if "more" in line]
     fallen = frame.assign(accuracy=70.0)
     shown = [line.strip() for line in text(render(compare(frame, fallen), limit=4))]
     assert "… and 11 more" in shown
@@ -217,6 +220,20 @@ def row_of(**values: Any) -> Any:
 
 def test_a_cell_in_words() -> None:
     assert describe(cell()) == "tent · cct · d · fog-5 · seed 1: 75.12 → 70.00 (-5.12)"
+
+
+def test_a_shift_without_severities_has_none_in_words() -> None:
+    assert " · v2 · seed 1: " in describe(cell()._replace(corruption="v2", severity=0))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "asked"), [("moved", 1), ("chance", 1), ("fell", 1), ("lost", 1), ("new", 0)]
+)
+def test_what_moved_a_cell_is_asked_where_one_moved(verdict: str, asked: int) -> None:
+    outcome = with_everything()
+    some = outcome.cells[outcome.cells["verdict"] == "fell"].assign(verdict=verdict, reason_after="")
+    shown = text(render(replace(outcome, cells=some.assign(status_after="failed"))))
+    assert shown.count("What may have moved them") == asked
 
 
 def test_a_mean_in_words() -> None:
@@ -536,6 +553,78 @@ def test_the_cells_of_a_folder_have_alarms_warnings_and_histories(tmp_path: Path
     writer.close()
     (row,) = load(store.root).to_dict("records")
     assert (row["alarm"], row["warning"], row["history"]) == ("it collapsed", "it is low", "snow-5 frost-5")
+
+
+def test_a_side_of_a_folder_has_the_cells_that_the_store_has(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "one", {})
+    alarmed = replace(measured(CELL, np.ones(8, bool)), details={"alarm": "low", "source_warning": "odd"})
+    failing = Result(cell=replace(CELL, corruption="snow"), status="failed", reason="it is NaN")
+    labelled = replace(CELL, corruption="frost", label="tent[lr=0.1]", config=(("lr", 0.1),))
+    writer = store.writer()
+    for result in (alarmed, failing, replace(measured(labelled, np.zeros(8, bool)), details={})):
+        writer.append(result)
+    writer.close()
+    names = [
+        "method", "base", "config", "arch", "checkpoint", "dataset", "fingerprint", "corruption", "severity",
+        "seed", *PROTOCOL, "history", "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason",
+        "alarm", "warning", "cell_id", "written",
+    ]  # fmt: skip
+    opened, stored = (
+        frame[names].sort_values("corruption", ignore_index=True)
+        for frame in (load(store.root), checked(store.frame()))
+    )
+    pd.testing.assert_frame_equal(opened, stored)
+    assert opened.set_index("corruption")["reason"].to_dict() == {"fog": "", "snow": "it is NaN", "frost": ""}
+
+
+def test_only_cells_of_a_test_set_with_a_number_are_tested_by_image(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "one", {})
+    streamed = replace(
+        CELL, protocol=Protocol(stream="gradual", reset="continual"), corruption="gradual", severity=0
+    )
+    failing = Result(cell=replace(CELL, corruption="snow"), status="failed", reason="it is NaN", correct=b"1")
+    uncounted = replace(measured(replace(CELL, corruption="frost"), np.ones(8, bool)), correct=b"")
+    writer = store.writer()
+    for result in (
+        measured(CELL, np.ones(8, bool)),
+        measured(streamed, np.ones(8, bool)),
+        failing,
+        uncounted,
+    ):
+        writer.append(result)
+    writer.close()
+    assert list(side(store.root).bitmaps) == [CELL.cell_id]
+
+
+def test_a_folder_that_cannot_be_read_as_cells_is_named(tmp_path: Path) -> None:
+    path = folder(tmp_path / "one", {("fog", 0): np.ones(8, bool)})
+    (shard,) = (path / "cells").glob("*.jsonl")
+    records = [json.loads(line) for line in shard.read_text().splitlines()]
+    records[-1]["accuracy"] = 101.0
+    for record in records:
+        record.pop("sum")
+    shard.write_bytes(b"".join(map(encode, records)))
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))}.* accuracy (is )?101"):
+        side(path)
+
+
+def test_the_cards_of_a_table_name_settings_and_protocol() -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog",), config='{"lr": 0.1}', adapted="2 BatchNorm2d")
+    card = side(frame).card("0")
+    assert card["config"] == {"lr": 0.1}
+    assert (card["protocol"]["batch_size"], card["adapted"]) == (200, "2 BatchNorm2d")
+    assert not {"alarm", "restores"} & set(card)  # one is an outcome, the other is empty here
+    assert side(frame.assign(config="[1")).card("0")["config"] == "[1"
+    other = frame.assign(config='{"lr": 0.2}', batch_size=64)
+    assert {one.key: (one.before, one.after) for one in diff(frame, other).differences} == {
+        "config.lr": ("0.1", "0.2"), "protocol.batch_size": ("200", "64")
+    }  # fmt: skip
+
+
+def test_stale_rows_of_a_table_are_counted_by_method_and_cause() -> None:
+    frame = cells(("tent", "sar"), ("cct",), corruptions=("fog", "snow"))
+    frame = frame.assign(stale=frame["corruption"] == "fog", stale_because="a.py changed")
+    assert side(frame).stale == {("tent", "a.py changed"): 1, ("sar", "a.py changed"): 1}
 
 
 # ---- the tests
