@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -14,6 +15,19 @@ from ttabench.data.catalog import local_names
 from ttabench.errors import UnusableModel
 from ttabench.events import CellProgress
 from ttabench.reach import forbidden_imports, refused_imports, watched_imports
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Writes a module that can be imported; its name."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(code: str) -> str:
+        name = f"written{abs(hash(code))}"
+        (tmp_path / f"{name}.py").write_text(code)
+        return name
+
+    return write
 
 
 def test_progress_that_a_worker_process_sends_is_not_the_method_reaching() -> None:
@@ -40,21 +54,13 @@ def test_an_import_inside_a_function_is_noted() -> None:
         "def setup():\n    from ttabench.data.catalog import dataset",
     ],
 )
-def test_the_public_interface_is_no_way_to_labels(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"peeks{abs(hash(code))}"
-    (tmp_path / f"{name}.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert forbidden_imports(name)
+def test_the_public_interface_is_no_way_to_labels(code: str, module: Callable[[str], str]) -> None:
+    assert forbidden_imports(module(code))
 
 
-def test_what_a_method_is_made_of_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "honest.py").write_text(
-        "import ttabench\nfrom ttabench import Method, nn\nttabench.Classifier, ttabench.UserError"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert forbidden_imports("honest") == []
+def test_what_a_method_is_made_of_may_be_used(module: Callable[[str], str]) -> None:
+    code = "import ttabench\nfrom ttabench import Method, nn\nttabench.Classifier, ttabench.UserError"
+    assert forbidden_imports(module(code)) == []
 
 
 def test_the_public_interface_is_noted_while_a_method_runs() -> None:
@@ -73,14 +79,10 @@ def test_the_public_interface_is_noted_while_a_method_runs() -> None:
         "import sys\nsys.modules['ttabench.data.catalog']",
     ],
 )
-def test_a_module_that_a_method_names_in_a_text_is_found(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"spells{abs(hash(code))}"
-    (tmp_path / f"{name}.py").write_text(f'"""Not from ttabench.data.catalog."""\n{code}')
-    monkeypatch.syspath_prepend(tmp_path)
-    (found,) = forbidden_imports(name)
-    assert found.startswith(f"{name} imports ttabench.")
+def test_a_module_that_a_method_names_in_a_text_is_found(code: str, module: Callable[[str], str]) -> None:
+    name = module(f'"""Not from ttabench.data.catalog."""\n{code}')
+    (refused,) = forbidden_imports(name)
+    assert refused.startswith(f"{name} imports ttabench.")
 
 
 REACHES = [
@@ -93,12 +95,10 @@ REACHES = [
 
 @pytest.mark.parametrize("body", REACHES)
 def test_an_import_that_no_file_shows_is_refused(
-    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    body: str, module: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = f"hides{abs(hash(body))}"
-    (tmp_path / f"{name}.py").write_text(f"def setup():\n    {body}\n")
+    name = module(f"def setup():\n    {body}\n")
     (tmp_path / "helper_of_reach.py").write_text("from ttabench.data import catalog\n")
-    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "helper_of_reach", raising=False)
     setup = importlib.import_module(name).setup
     with refused_imports({name}), pytest.raises(UnusableModel, match="a method may not read datasets"):
@@ -107,11 +107,8 @@ def test_an_import_that_no_file_shows_is_refused(
         setup()
 
 
-def test_the_harness_may_import_datasets_for_a_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "asks_for_source.py").write_text("def setup(source):\n    return source()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    setup = importlib.import_module("asks_for_source").setup
-    with refused_imports({"asks_for_source"}):
+def test_the_harness_may_import_datasets_for_a_method(module: Callable[[str], str]) -> None:
+    name = module("def setup(source):\n    return source()\n")
+    setup = importlib.import_module(name).setup
+    with refused_imports({name}):
         assert setup(local_names) is not None
