@@ -121,6 +121,27 @@ def test_a_run_passes_against_its_own_csv(tmp_path: Path) -> None:
         assert (outcome.warnings, outcome.causes) == ((), ())
 
 
+def test_a_fall_with_just_the_level_is_a_fall(tmp_path: Path) -> None:
+    whole, less = np.ones(40, bool), np.arange(40) >= 5  # McNemar: p = 2⁻⁵
+    before = folder(tmp_path / "before", {("fog", 0): whole})
+    after = folder(tmp_path / "after", {("fog", 0): less})
+    assert compare(before, after, alpha=2**-5).count("fell") == 1
+    assert compare(before, after, alpha=0.031).count("chance") == 1
+
+
+def test_a_mean_without_a_difference_is_sure_and_seeds_that_disagree_are_not(tmp_path: Path) -> None:
+    whole = {("fog", seed): np.ones(400, bool) for seed in range(4)}
+    one_fell = whole | {("fog", 0): np.arange(400) % 5 > 0}  # 20 points in one of four seeds
+    all_fell = {key: np.arange(400) % 20 > 0 for key in whole}  # 5 points in each
+    before = folder(tmp_path / "before", whole)
+    p = {}
+    for name, right in (("same", whole), ("one", one_fell), ("all", all_fell)):
+        (p[name],) = compare(before, folder(tmp_path / name, right)).means["p_value"]
+    assert p["same"] == 1.0
+    assert p["one"] > 0.05
+    assert p["all"] < 0.001
+
+
 def test_one_image_is_not_lost_in_the_rounding(tmp_path: Path) -> None:
     right = draw(n=10_000)
     run = folder(tmp_path / "run", right)
