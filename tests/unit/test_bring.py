@@ -274,7 +274,7 @@ def forget_code() -> None:
     importlib.invalidate_caches()
     for kept in (
         provenance.module_file,
-        provenance.module_hash,
+        provenance._facts,
         provenance._imports,
         provenance._network_code,
     ):
