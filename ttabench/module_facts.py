@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ttabench import code_hash as hashing
 from ttabench.env import cache_dir
 from ttabench.files import replace_file
+from ttabench.records import Damaged, decode, encode
 
 __all__ = ["Facts", "facts_of", "keep"]
 
@@ -56,8 +56,9 @@ def keep() -> None:
         return
     _KNOWN.new = False
     kept = {**_read(_file()), **_KNOWN.used}
+    line = encode({"modules": kept if len(kept) <= MOST else _KNOWN.used})
     try:
-        replace_file(_file(), _written(kept if len(kept) <= MOST else _KNOWN.used))
+        replace_file(_file(), line)
     except OSError:
         return
 
@@ -88,22 +89,13 @@ def _version() -> str:
     return hashlib.sha256(code).hexdigest()[:16]
 
 
-def _written(facts: dict[str, Facts]) -> bytes:
-    """JSON with a checksum: a damaged fact would be a wrong provenance."""
-    text = json.dumps(facts, sort_keys=True)
-    return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}".encode()
-
-
 def _read(file: Path) -> dict[str, Facts]:
-    """The facts in a file; none where it is missing or damaged."""
+    """The facts in a file; none where it is missing or damaged: a damaged fact is a wrong provenance."""
     try:
-        checksum, _, text = file.read_bytes().partition(b"\n")
-    except OSError:
+        stored = decode(file.read_bytes().removesuffix(b"\n"))["modules"]
+    except (OSError, Damaged):
         return {}
-    if hashlib.sha256(text).hexdigest().encode() != checksum:
-        return {}
-    stored: dict[str, Any] = json.loads(text)
-    return {key: Facts(digest, tuple(imports)) for key, (digest, imports) in stored.items()}
+    return {text: Facts(digest, tuple(imports)) for text, (digest, imports) in stored.items()}
 
 
 _read_once = cache(_read)

@@ -37,13 +37,10 @@ class CurrentDigits(Digits):
     @cached_property
     def _split(self) -> tuple[Labelled, Labelled]:
         folder = cache_dir() / "data" / self.name / f"clean-{_clean_digits_made_with()}"
-        made: list[tuple[Labelled, Labelled]] = []
 
         def part(place: int, field: str) -> NDArray[Any]:
             def compute() -> NDArray[Any]:
-                if not made:
-                    made.append(super(CurrentDigits, self)._split)
-                array: NDArray[Any] = getattr(made[0][place], field)
+                array: NDArray[Any] = getattr(super(CurrentDigits, self)._split[place], field)
                 return array
 
             return cached_array(folder / f"{('train', 'test')[place]}-{field}.npy", compute)
