@@ -30,7 +30,7 @@ from ttabench.method import Method
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.scoring import evaluate
-from ttabench.source import SourceTensors
+from ttabench.source_access import SourceTensors
 from ttabench.unlabelled import Collected, consistency, sample, source_accuracy
 
 

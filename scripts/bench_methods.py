@@ -69,7 +69,7 @@ from ttabench.method import Method
 from ttabench.models.architectures.build import build
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.stream import Stream, to_tensor
 from ttabench_methods.quantile.decorruptor import Decorruptor
 

@@ -45,7 +45,7 @@ from ttabench.malloc import keep_freed_memory
 from ttabench.method_settings import make_config
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.stream import to_tensor
 from ttabench.streams.checkpoint import Checkpoint
 from ttabench.streams.images import corrupted_parts

@@ -44,7 +44,7 @@ from ttabench.malloc import keep_freed_memory
 from ttabench.method import Needs
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.store import Store
 from ttabench.sweep.agenda import make_units, plan_rows
 from ttabench.sweep.options import DEFAULTS, make_grid

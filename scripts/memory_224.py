@@ -51,7 +51,7 @@ from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
 from ttabench.scoring import evaluate
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 
 CLASSES, SIZE, TRAINING_IMAGES = 1000, 224, 1_281_167
 REQUESTS = ("source:features", "source:statistics")

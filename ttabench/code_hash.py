@@ -1,7 +1,7 @@
 """A hash of a module's code: the same for programs that differ only in words, and in every version of Python.
 
-Words are comments, layout, docstrings, names of local variables, sentences of raised errors, and what a
-method declares only for readers: none of them changes a number. Imports no torch.
+Words are comments, layout, docstrings, names of local variables, new names of modules, sentences of raised
+errors, and what a method declares only for readers: none of them changes a number. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["code_hash"]
+__all__ = ["FIRST_NAMES", "code_hash"]
+
+FIRST_NAMES = {"ttabench.source_access": "ttabench.source"}
+"""Renamed modules → the names by which stored results know them."""
 
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
@@ -58,7 +61,10 @@ def _write(node: object, pieces: list[str]) -> None:
 
 
 class _WithoutWords(ast.NodeTransformer):
-    """Removes docstrings, sentences in `raise` statements, and what only describes a method."""
+    """Removes docstrings, sentences in `raise` statements, and what only describes a method.
+
+    Gives renamed modules their first names.
+    """
 
     in_raise = False
 
@@ -66,6 +72,11 @@ class _WithoutWords(ast.NodeTransformer):
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             return None
         return self.generic_visit(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.level == 0 and node.module is not None:
+            node.module = FIRST_NAMES.get(node.module, node.module)
+        return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         self.in_raise = True

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ttabench.code_hash import FIRST_NAMES
 from ttabench.env import RECORDED
 from ttabench.module_facts import Facts, facts_of, keep
 from ttabench.registry import METHODS, entry_points
@@ -34,7 +35,7 @@ SCORING = (
     "ttabench.scoring",
     "ttabench.method",
     "ttabench.nn",
-    "ttabench.source",
+    "ttabench.source_access",
     "ttabench.stream",
 )
 ALONE = ("ttabench.worker",)
@@ -96,6 +97,8 @@ STREAMS = {  # further modules of cells that are more than one corruption, by wh
 
 def current_modules(method: str, dataset: str, corruption: str = "", arch: str = "") -> Mapping[str, str]:
     """Module → hash of its code, for a method on a dataset; {} if the method is not installed.
+
+    A module that was renamed has its first name, see :data:`ttabench.code_hash.FIRST_NAMES`.
 
     corruption   of the cell; it matters where it is one of :data:`STREAMS`.
     arch         of the cell; it matters where it is a network of the user, ``package.module:callable``, or of
@@ -291,7 +294,7 @@ def _is_neutral(name: str) -> bool:
 
 
 def _hashes(names: Iterable[str]) -> dict[str, str]:
-    hashes = {name: module_hash(name) for name in sorted(names)}
+    hashes = {FIRST_NAMES.get(name, name): module_hash(name) for name in sorted(names)}
     keep()
     return hashes
 
@@ -338,6 +341,8 @@ def _spec(top: str) -> ModuleSpec | None:
 
 
 def _path(name: str) -> str:
+    """The file of a module that stored results know by `name`, relative to the folder of its package."""
+    name = next((now for now, first in FIRST_NAMES.items() if first == name), name)
     file = module_file(name)
     suffix = "/__init__.py" if file is not None and file.name == "__init__.py" else ".py"
     return name.replace(".", "/") + suffix

@@ -14,7 +14,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.method import Method
 from ttabench.method_settings import make_config
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.stream import Stream, arrange
 
 M = TypeVar("M", bound=Method[Any])

@@ -29,7 +29,7 @@ from ttabench.provenance import shared_code
 from ttabench.reach import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
 from ttabench.scoring import Evaluation, OnBatch, evaluate
-from ttabench.source import Memo, SourceImages
+from ttabench.source_access import Memo, SourceImages
 from ttabench.source_cache import SourceCache
 from ttabench.store import Store, Writer
 from ttabench.streams.cell import checkpoint_of, stream_of

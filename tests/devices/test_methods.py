@@ -16,7 +16,7 @@ from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.method import Method, SourceData
 from ttabench.method_settings import make_config
 from ttabench.registry import method_names
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.stream import Stream
 from ttabench_methods.source import Source
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.method import Needs
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench_methods.quantile import Quantile, QuantileConfig
 
 MEAN, STD = (0.5, 0.5, 0.425), (0.234, 0.233, 0.222)  # of the images below

@@ -96,7 +96,7 @@ LAYERS = (
     ("nn",),
     ("method_settings", "data", "stream", "reach"),
     ("models", "source_cache", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
-    ("source", "scoring", "store", "tail"),
+    ("source_access", "scoring", "store", "tail"),
     ("streams",),
     ("workbench", "conformance", "worker", "sharing"),
     ("unit", "loggers", "executors"),

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import ttabench
-from ttabench.code_hash import code_hash
+from ttabench.code_hash import FIRST_NAMES, code_hash
+from ttabench.provenance import module_file
 
 FUNCTION = '''
 import math
@@ -152,6 +153,20 @@ def test_these_two_differ(one: str, other: str) -> None:
 )
 def test_these_two_are_the_same(one: str, other: str) -> None:
     assert same(one, other)
+
+
+def test_the_new_name_of_a_module_does_not_change_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FIRST_NAMES, "a.new", "a.old")
+    assert same("from a.old import b", "from a.new import b")
+    assert not same("from a.old import b", "from a.other import b")
+    assert not same("from .old import b", "from .new import b")  # names are those of whole modules
+
+
+def test_no_module_takes_the_first_name_of_another() -> None:
+    """Its code would count as that of the module which stored results know by this name."""
+    for now, first in FIRST_NAMES.items():
+        assert module_file(now) is not None
+        assert module_file(first) is None
 
 
 def test_the_hash_is_the_same_in_every_version_of_python() -> None:

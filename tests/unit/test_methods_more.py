@@ -24,7 +24,7 @@ from ttabench.errors import UserError
 from ttabench.method import Needs
 from ttabench.models.architectures.build import build
 from ttabench.nn import AdaptiveBatchNorm, entropy, set_norm_mode
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a, views
 from ttabench_methods.centroids import nearest_centroid
 from ttabench_methods.cma_es import CMAES

@@ -201,6 +201,19 @@ def test_changes_are_named() -> None:
     assert changes(then, then) == []
 
 
+def test_a_renamed_module_is_recorded_with_its_first_name_and_shown_with_its_new_one(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(forget)
+    before = dict(current_modules("tent", "digits-c"))
+    monkeypatch.setitem(provenance.FIRST_NAMES, "ttabench.scoring", "ttabench.marking")
+    forget()
+    now = dict(current_modules("tent", "digits-c"))
+    assert now.pop("ttabench.marking") == before.pop("ttabench.scoring")
+    assert now == before
+    assert changes({"ttabench.marking": "1"}, {"ttabench.marking": "2"}) == ["ttabench/scoring.py changed"]
+
+
 def test_a_module_of_ttabench_that_was_not_recorded_before_is_no_change() -> None:
     then = {"ttabench.nn": "1"}
     assert changes(then, then | {"ttabench.data.own.own_arrays": "2"}) == []

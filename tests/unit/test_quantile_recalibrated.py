@@ -12,7 +12,7 @@ from torch import Tensor
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
 from ttabench.registry import method
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.stream import Stream
 from ttabench_methods.aqr import AQR
 from ttabench_methods.quantile import Quantile, QuantileConfig

@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector
 from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
 from ttabench.method import Needs
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile import matching as module

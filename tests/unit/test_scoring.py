@@ -25,7 +25,7 @@ from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.protocol import Protocol
 from ttabench.scoring import Order, evaluate, score
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.stream import Stream, arrange, to_tensor
 
 CLASSES = 4

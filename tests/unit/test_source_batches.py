@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ttabench.api.source_batches import SourceBatches
 from ttabench.method import Needs
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 
 NEEDS = Needs(source_data="images")
 IMAGES = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), dtype=np.uint8)

@@ -21,7 +21,7 @@ from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.method import Needs
 from ttabench.nn import use_batch_statistics
-from ttabench.source import SourceImages
+from ttabench.source_access import SourceImages
 from ttabench.source_cache import SourceCache
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), np.uint8)

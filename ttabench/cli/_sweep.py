@@ -238,11 +238,11 @@ def untrained(sweep: Sweep) -> list[Model]:
 
 def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
     """What a reader should know of the cells before they run."""
-    own = {m.dataset.name: m.dataset for m in sweep.models if isinstance(m.dataset, OwnDataset)}
+    own_datasets = {m.dataset.name: m.dataset for m in sweep.models if isinstance(m.dataset, OwnDataset)}
 
     def images_of(cell: Cell) -> int:
         limit = cell.protocol.limit
-        return limit or (own[cell.dataset].shifted_count() if cell.dataset in own else 0)
+        return limit or (own_datasets[cell.dataset].shifted_count() if cell.dataset in own_datasets else 0)
 
     return list(notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ttabench.conformance.nets import images
 from ttabench.method import Batches, Needs, SourceData
-from ttabench.source import SourceTensors
+from ttabench.source_access import SourceTensors
 
 # The functions of `SourceData` that serve statistics, and what they serve, in words.
 STATISTICS = {

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ttabench.classifier import Classifier
 from ttabench.method import Method
-from ttabench.source import SourceProvider
+from ttabench.source_access import SourceProvider
 from ttabench.summaries import norm_statistics
 from ttabench_methods.actmad import ActMAD, ActMADConfig
 from ttabench_methods.actmad_vit import ActMADViT

@@ -17,7 +17,7 @@ from ttabench.conformance.nets import images, nets
 from ttabench.conformance.watched_data import STATISTICS
 from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import entropy, norm_modules, on_output
-from ttabench.source import SourceImages, SourceProvider
+from ttabench.source_access import SourceImages, SourceProvider
 from ttabench.stream import to_tensor
 
 PIXELS = (images(300, seed=5).permute(0, 2, 3, 1) * 255).round().byte().numpy()

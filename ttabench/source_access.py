@@ -1,4 +1,4 @@
-"""The unlabelled source data that a method has declared in its needs."""
+"""Access of methods to the unlabelled source data that they declared in their needs."""
 
 from __future__ import annotations
 
