@@ -1,4 +1,7 @@
-"""torchvision and transformers, each played by a stand-in of the few functions that are used."""
+"""torchvision and transformers, each played by a stand-in of the few functions that are used.
+
+One test opens a network with transformers themselves, where they are installed.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from torch import Tensor, nn
 from tests.unit.models_by_name import bring, construct, recall
 from tests.unit.test_bring import Quarters, Squares
 from ttabench.errors import UserError
+from ttabench.models.external import hugging_face_hub
+from ttabench.models.external.hugging_face_hub import check_reachable
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +161,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         from_pretrained=fetched(ImageClassifier), from_config=untrained
     )
     monkeypatch.setitem(sys.modules, "transformers", package)
+    monkeypatch.setattr(hugging_face_hub, "check_reachable", lambda *names: None)
     return calls
 
 
@@ -180,6 +186,41 @@ def test_a_repository_that_cannot_be_had_is_one_sentence() -> None:
         UserError, match=r"hf/nobody/nothing cannot be loaded .*give its folder: hf/FOLDER\.$"
     ):
         bring("hf/nobody/nothing", Squares())
+
+
+def test_a_hub_out_of_reach_is_told_at_once(
+    transformers: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers itself tries for half a minute."""
+    monkeypatch.setattr(hugging_face_hub, "check_reachable", check_reachable)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(
+        UserError, match=r"hf/someone/quarters cannot be loaded \(.*give its folder: hf/FOLDER"
+    ):
+        bring("hf/someone/quarters", Squares())
+    assert transformers == []
+
+
+def test_a_folder_needs_no_hub(
+    transformers: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hugging_face_hub, "check_reachable", lambda *names: pytest.fail("the hub was asked"))
+    assert bring(f"hf/{tmp_path}", Squares()).clean_accuracy == 100.0
+
+
+def test_transformers_themselves_open_a_folder(tmp_path: Path) -> None:
+    package = pytest.importorskip("transformers")
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = package.ViTConfig(**size, image_size=32, patch_size=8, num_labels=4)
+    net = package.ViTForImageClassification(config).eval()
+    net.save_pretrained(tmp_path)
+    processor = package.ViTImageProcessor(size={"height": 32, "width": 32}, image_mean=[0.1, 0.2, 0.3])
+    processor.save_pretrained(tmp_path)
+    classifier = bring(f"hf/{tmp_path}", Squares()).classifier
+    torch.testing.assert_close(classifier.normalize.mean.flatten(), torch.tensor([0.1, 0.2, 0.3]))
+    x = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(classifier(x), net(classifier.normalize(x)).logits)
 
 
 def test_transformers_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from ttabench.source_access import SEED, SourceTensors
 class SourceBatches(SourceTensors):
     """The images of an iterable of batches. A method gets the same numbers as in a sweep on these images.
 
-    A limited request gets a fixed random subset, as from :class:`ttabench.source_access.SourceImages`: loaders
-    often yield one class after the other. Reading the batches leaves torch's generator as it was: a DataLoader
-    draws from it, and a list does not.
+    A limited request gets a fixed random subset, as from :class:`ttabench.source_access.SourceImages`:
+    loaders often yield one class after the other. Reading the batches leaves torch's generator as it was: a
+    DataLoader draws from it, and a list does not.
     """
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.models.external import hugging_face_hub
 from ttabench.models.external.external_model import ExternalModel
 
 __all__ = ["PREFIX", "HuggingFaceModel"]
@@ -39,9 +41,11 @@ class HuggingFaceModel(ExternalModel):
     def _fetched(self, fetch: Any, **options: Any) -> Any:
         name = self.name.removeprefix(PREFIX)
         try:
+            if not Path(name).exists():
+                hugging_face_hub.check_reachable(name, "config.json")
             return fetch(name, trust_remote_code=False, **options)
         except (OSError, ValueError) as problem:
-            first = str(problem).splitlines()[0]
+            first = str(problem).partition("\n")[0]
             raise UserError(
                 f"{self.name} cannot be loaded ({first}); download the repository by other means and give "
                 f"its folder: {PREFIX}FOLDER."

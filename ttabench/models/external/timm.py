@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
+from ttabench.models.external import hugging_face_hub
 from ttabench.models.external.external_model import ExternalModel
 
 __all__ = ["PREFIX", "TimmModel", "network"]
 
 PREFIX = "timm/"
 FILE = "model.safetensors"  # of a repository on the Hugging Face hub
-PATIENCE = 10.0  # seconds until an address counts as out of reach
 
 
 class TimmModel(ExternalModel):
@@ -90,37 +87,24 @@ def _made(timm: Any, arch: str, dataset: Dataset) -> tuple[Any, dict[str, int]]:
 
 
 def _check_reachable(arch: str, origin: Mapping[str, Any]) -> None:
-    """Raises UserError if weights must be downloaded and their address does not answer.
-
-    timm itself tries for more than a minute, and names no file.
-    """
-    if not origin.get("hf_hub_id") or _is_cached(origin):
+    """Raises UserError if weights must be downloaded from the hub and it does not answer."""
+    if not origin.get("hf_hub_id"):
         return
     try:
-        with urlopen(Request(_address(origin), method="HEAD"), timeout=PATIENCE):
-            pass
-    except HTTPError:
-        return  # the server answers; timm reports any other problem
+        hugging_face_hub.check_reachable(origin["hf_hub_id"], _hub_file(origin), "pytorch_model.bin")
     except (OSError, ValueError) as problem:
         raise _unavailable(arch, origin, problem) from None
 
 
-def _is_cached(origin: Mapping[str, Any]) -> bool:
-    try:
-        from huggingface_hub import try_to_load_from_cache
-    except ImportError:
-        return False
-    names = (origin.get("hf_hub_filename") or FILE, "pytorch_model.bin")
-    return any(isinstance(try_to_load_from_cache(origin["hf_hub_id"], name), str) for name in names)
+def _hub_file(origin: Mapping[str, Any]) -> str:
+    return str(origin.get("hf_hub_filename") or FILE)
 
 
 def _address(origin: Mapping[str, Any]) -> str:
     """The address of the weights; "" if timm does not state it."""
-    repository = origin.get("hf_hub_id")
-    if not repository:
-        return str(origin.get("url") or "")
-    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    return f"{hub}/{repository}/resolve/main/{origin.get('hf_hub_filename') or FILE}"
+    if repository := origin.get("hf_hub_id"):
+        return hugging_face_hub.address(repository, _hub_file(origin))
+    return str(origin.get("url") or "")
 
 
 def _unavailable(arch: str, origin: Mapping[str, Any], problem: Exception) -> UserError:

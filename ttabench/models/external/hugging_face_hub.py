@@ -1,0 +1,39 @@
+"""Files of the Hugging Face hub: their addresses, and whether the hub answers."""
+
+from __future__ import annotations
+
+import os
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+__all__ = ["address", "check_reachable"]
+
+PATIENCE = 10.0  # seconds until an address counts as out of reach
+
+
+def address(repository: str, file: str) -> str:
+    """The address of a file of a repository."""
+    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return f"{hub}/{repository}/resolve/main/{file}"
+
+
+def check_reachable(repository: str, file: str, *others: str) -> None:
+    """Raises OSError or ValueError if the hub does not answer and none of the files is cached.
+
+    The packages that download from the hub try for up to a minute and more, and name no file.
+    """
+    if any(_is_cached(repository, each) for each in (file, *others)):
+        return
+    try:
+        with urlopen(Request(address(repository, file), method="HEAD"), timeout=PATIENCE):
+            pass
+    except HTTPError:
+        return  # the hub answers; the package reports any other problem
+
+
+def _is_cached(repository: str, file: str) -> bool:
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return isinstance(try_to_load_from_cache(repository, file), str)
