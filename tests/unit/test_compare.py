@@ -176,6 +176,13 @@ def test_unlike_inputs_are_warned_of(column: str, value: object, warning: str) -
     assert not outcome.failed
 
 
+@pytest.mark.parametrize(("column", "unknown"), [("fingerprint", ""), ("checkpoint", ""), ("n_images", 0)])
+def test_what_one_side_does_not_know_is_not_unlike(column: str, unknown: object) -> None:
+    known, silent = cells(("tent",)), cells(("tent",), **{column: unknown})
+    for sides in ((known, silent), (silent, known), (silent, silent)):
+        assert compare(*sides).warnings == ()
+
+
 def test_another_protocol_matches_nothing_and_is_named() -> None:
     outcome = compare(cells(("tent",)), cells(("tent",), batch_size=64))
     assert outcome.failed
@@ -188,7 +195,9 @@ def test_the_latest_of_twins_counts_and_is_said() -> None:
     old = cells(checkpoint="old", written=1.0e9, accuracy=lambda row: 1.0)
     outcome = compare(frame, pd.concat([frame, old]))
     assert not outcome.failed
-    assert "the candidate has 90 cells more than once" in outcome.warnings[0]
+    assert outcome.warnings[0] == (
+        "the candidate has 90 cells more than once (other settings, weights or data); the latest counts."
+    )
 
 
 def test_a_csv_and_a_folder_compare_with_each_other(tmp_path: Path, result: Result, other: Result) -> None:

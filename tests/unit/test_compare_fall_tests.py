@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.unit.stored_results import Right, folder, losing
+from tests.unit.stored_results import CELL, Right, folder, losing, measured
 from ttabench import stats as own_stats
 from ttabench.errors import UserError
 from ttabench.records import encode
 from ttabench.registry import view
-from ttabench.store import load_frame
+from ttabench.store import Store, load_frame
 from ttabench_reports.compare import compare
 from ttabench_reports.compare.fall_tests import cells_fell, holm, mean_fell
 
@@ -140,6 +141,34 @@ def test_a_mean_without_a_difference_is_sure_and_seeds_that_disagree_are_not(tmp
     assert p["same"] == 1.0
     assert p["one"] > 0.05
     assert p["all"] < 0.001
+
+
+def test_means_are_corrected_for_the_number_of_those_that_differ(tmp_path: Path) -> None:
+    """Means with equal images neither fall nor weigh on the others; `lost` images per severity."""
+
+    def p_values(name: str, lost: dict[int, int]) -> list[float]:
+        sides = []
+        for side in ("before", "after"):
+            writer = Store.create(tmp_path / f"{name}-{side}", {"methods": ["tent"]}).writer()
+            for severity, images in lost.items():
+                right = np.arange(400) >= (images if side == "after" else 0)
+                writer.append(measured(replace(CELL, severity=severity), right))
+            writer.close()
+            sides.append(tmp_path / f"{name}-{side}")
+        return list(compare(*sides).means["p_value"])
+
+    (one,), (other,) = p_values("one", {1: 5}), p_values("other", {1: 7})
+    assert 0 < other < one < 0.1
+    four = {1: 0, 2: 5, 3: 0, 4: 7}
+    assert p_values("four", four) == pytest.approx([1.0, one, 1.0, 2 * other])
+
+
+def test_the_level_holds_for_means(tmp_path: Path) -> None:
+    before = folder(tmp_path / "before", {("fog", 0): np.ones(400, bool)})
+    after = folder(tmp_path / "after", {("fog", 0): np.arange(400) >= 5})
+    (p,) = compare(before, after).means["p_value"]
+    for alpha, verdict in ((1.01 * p, "fell"), (0.99 * p, "chance")):
+        assert list(compare(before, after, alpha=alpha).means["verdict"]) == [verdict]
 
 
 def test_one_image_is_not_lost_in_the_rounding(tmp_path: Path) -> None:
