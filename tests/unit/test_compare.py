@@ -176,7 +176,9 @@ def test_unlike_inputs_are_warned_of(column: str, value: object, warning: str) -
     assert not outcome.failed
 
 
-@pytest.mark.parametrize(("column", "unknown"), [("fingerprint", ""), ("checkpoint", ""), ("n_images", 0)])
+@pytest.mark.parametrize(
+    ("column", "unknown"), [("fingerprint", ""), ("checkpoint", ""), ("n_images", 0), ("config", "")]
+)
 def test_what_one_side_does_not_know_is_not_unlike(column: str, unknown: object) -> None:
     known, silent = cells(("tent",)), cells(("tent",), **{column: unknown})
     for sides in ((known, silent), (silent, known), (silent, silent)):
