@@ -192,6 +192,14 @@ def test_another_protocol_matches_nothing_and_is_named() -> None:
     assert "not the same protocol: tent: batch_size 200 → 64." in outcome.warnings
 
 
+def test_another_reset_changes_the_history_of_cells_too() -> None:
+    continual = cells(("tent",), reset="continual", history="snow")
+    assert (
+        "not the same protocol: tent: reset per_corruption → continual."
+        in compare(cells(("tent",)), continual).warnings
+    )
+
+
 def test_the_latest_of_twins_counts_and_is_said() -> None:
     frame = cells()
     old = cells(checkpoint="old", written=1.0e9, accuracy=lambda row: 1.0)
