@@ -163,6 +163,14 @@ def test_means_are_corrected_for_the_number_of_those_that_differ(tmp_path: Path)
     assert p_values("four", four) == pytest.approx([1.0, one, 1.0, 2 * other])
 
 
+def test_cells_with_equal_images_surely_did_not_fall(tmp_path: Path) -> None:
+    right = {("fog", 0): np.ones(400, bool), ("snow", 0): np.ones(400, bool)}
+    before = folder(tmp_path / "before", right)
+    after = folder(tmp_path / "after", right | {("snow", 0): np.arange(400) >= 9})
+    p = compare(before, after).cells.set_index("corruption")["p_value"]
+    assert dict(p) == {"fog": 1.0, "snow": pytest.approx(2**-9)}  # McNemar, one test
+
+
 def test_the_level_holds_for_means(tmp_path: Path) -> None:
     before = folder(tmp_path / "before", {("fog", 0): np.ones(400, bool)})
     after = folder(tmp_path / "after", {("fog", 0): np.arange(400) >= 5})
