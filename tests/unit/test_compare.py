@@ -19,6 +19,7 @@ from ttabench.records import decode, encode
 from ttabench.store import Store
 from ttabench.store.staleness import _changes
 from ttabench_reports.compare import as_json, compare, load, render
+from ttabench_reports.compare.sides import side
 from ttabench_reports.csv_files import write_cells
 from ttabench_reports.load import read as load_cells
 
@@ -208,6 +209,30 @@ def test_the_latest_of_twins_counts_and_is_said() -> None:
     assert outcome.warnings[0] == (
         "the candidate has 90 cells more than once (other settings, weights or data); the latest counts."
     )
+
+
+def test_of_twins_stored_at_one_time_the_last_row_counts() -> None:
+    frame = cells(seeds=(0, 1, 2))
+    frame["written"] += np.random.default_rng(0).integers(0, 9, len(frame))
+    others = [shifted(frame, points) for points in (-30.0, -20.0, 0.0)]
+    assert not compare(frame, pd.concat(others)).failed
+    assert compare(frame, pd.concat(others[::-1])).count("fell") == len(frame)
+
+
+def test_the_cause_names_the_place_where_it_is() -> None:
+    before = cells(("tent",), corruptions=("fog", "snow"))
+    after = shifted(before, -5.0)
+    after.loc[where(after, arch="cct"), "config"] = '{"lr": 0.002}'
+    (cause,) = compare(before, after).causes
+    assert (cause.key, cause.before, cause.after) == ("config.lr", "0.001", "0.002")
+    assert (cause.cells, cause.of, cause.places) == (2, 4, (("tent", "cct", "digits-c"),))
+
+
+def test_a_csv_file_is_named_by_its_path_and_a_table_by_its_side(tmp_path: Path) -> None:
+    frame = cells(("tent",))
+    path = write_cells(frame, tmp_path / "cells.csv")
+    assert compare(path, frame).names == (str(path), "the candidate")
+    assert side(frame).name == "the results"
 
 
 def test_a_csv_and_a_folder_compare_with_each_other(tmp_path: Path, result: Result, other: Result) -> None:

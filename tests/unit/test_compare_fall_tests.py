@@ -163,6 +163,28 @@ def test_means_are_corrected_for_the_number_of_those_that_differ(tmp_path: Path)
     assert p_values("four", four) == pytest.approx([1.0, one, 1.0, 2 * other])
 
 
+def test_each_mean_is_tested_on_its_own_cells(tmp_path: Path) -> None:
+    """Rows are shown by severity first, and matched by corruption first."""
+    sides = []
+    for lost in (0, 9):
+        writer = Store.create(tmp_path / f"{lost}", {"methods": ["tent"]}).writer()
+        for corruption, severity in itertools.product(("fog", "contrast"), (1, 5)):
+            right = np.arange(400) >= (lost if severity == 5 else 0)
+            writer.append(measured(replace(CELL, corruption=corruption, severity=severity), right))
+        writer.close()
+        sides.append(tmp_path / f"{lost}")
+    p = compare(*sides).means.set_index("severity")["p_value"]
+    assert p[1] == 1.0
+    assert p[5] < 0.01
+
+
+def test_results_with_other_settings_are_paired_too(tmp_path: Path) -> None:
+    before = folder(tmp_path / "before", {("fog", 0): np.ones(400, bool)})
+    fewer = {("fog", 0): np.arange(400) >= 9}
+    after = folder(tmp_path / "after", fewer, config=(("lr", 0.002), ("norms", "batch")))
+    assert list(compare(before, after).cells["p_value"]) == [pytest.approx(2**-9)]
+
+
 def test_cells_with_equal_images_surely_did_not_fall(tmp_path: Path) -> None:
     right = {("fog", 0): np.ones(400, bool), ("snow", 0): np.ones(400, bool)}
     before = folder(tmp_path / "before", right)
