@@ -37,7 +37,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
         frames[0].attrs[MISSING] = absent
         return frames[0]
     frame = pd.concat(frames, ignore_index=True)
-    frame["_when"] = frame["written"].round(2)  # cells.csv keeps three decimals
+    frame["_when"] = frame["written"].round(3)  # as cells.csv has it
     frame["_whole"] = frame[CORRECT].map(len) > 0
     frame = frame.sort_values(["_when", "_whole"], kind="stable")
     again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")

@@ -52,6 +52,17 @@ def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
         assert frame.set_index("cell_id").loc[result.cell.cell_id, CORRECT] == result.correct
 
 
+def test_a_rounded_time_does_not_make_a_csv_file_the_later_one(
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """24.714674 s becomes 24.715 s in the file, which is later in whole hundredths too."""
+    for number, fraction in enumerate((0.0, 0.0049998, 0.0149998, 24.714674, 81.585355)):
+        monkeypatch.setattr("ttabench.store.writer.time.time", lambda f=fraction: 1.7e9 + f)
+        folder = stored(tmp_path / f"{number}", result)
+        exported = csv_files.write_cells(load.read([folder]), tmp_path / f"{number}.csv")
+        assert load.read([folder, exported])[CORRECT].tolist() == [result.correct]
+
+
 def test_the_later_of_two_measurements_counts(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
