@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-WIDE = 120  # columns of a terminal that has room for every fact about a method
+WIDE = 120  # columns of a terminal that has room for one column more
 
 
 def register(app: typer.Typer) -> None:
@@ -50,15 +50,15 @@ def _methods() -> None:
 
     columns = {"name": "method", "paper": "paper", "mode": "native mode", "needs": "needs"}
     if wide := screen().width >= WIDE:
-        columns |= {"where": "n/a or changed on", "scores": "scored"}
-        columns |= {"scores_frozen": "scored offline or on held-out images", "restores": "restores"}
+        columns["where"] = "n/a or changed on"
     table(list(columns.values()), [[fact[key] for key in columns] for fact in methods()])
     if not wide:
-        print(
-            f"A terminal of {WIDE} columns also shows what is scored, and where a method is n/a or changed."
-        )
+        print(f"A terminal of {WIDE} columns also shows where a method is n/a or changed.")
     print("note (Gong et al., NeurIPS 2022) is left out: it needs a source trained with its own norm layers.")
-    print("One method in full: ttabench list methods NAME. Its settings: ttabench list settings NAME.")
+    print(
+        "One method in full, with what is scored and restored: ttabench list methods NAME. "
+        "Its settings: ttabench list settings NAME."
+    )
 
 
 def _method(name: str) -> None:
