@@ -67,8 +67,9 @@ def train(
         for arch in distinct_list(archs, "--archs"):
             model = resolve_trainable(arch, data, recipe=recipe, epochs=epochs, seed=seed)
             if model.plan and not force and model.ready:
-                accuracy = model.load().clean_accuracy
-                print(f"{model}: {accuracy:.2f} % clean, trained already (see --force)")
+                loaded = model.load()
+                why = "comes with ttabench" if loaded.pretrained else "trained already"
+                print(f"{model}: {loaded.clean_accuracy:.2f} % clean, {why} (see --force)")
                 tell_checkpoint(model)
             else:
                 todo.append(model)

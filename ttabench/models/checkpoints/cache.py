@@ -1,6 +1,7 @@
 """Source classifiers on disk: their files, and how they are written, found and checked.
 
-A checkpoint is two files in ``<cache>/models/<dataset>/``:
+A checkpoint is two files in ``<cache>/models/<dataset>/``, or in ``ttabench/models/pretrained/<dataset>/`` if
+it comes with the package:
 
 ``<member>-<recipe>-<plan>.json``      what was trained and how; names the weights file and its hash;
 ``<name>-brought-<hash>.json``         the same for a classifier trained elsewhere.
@@ -11,6 +12,7 @@ A model card (``.md``) and on request the learning curve (``.png``) are made fro
 ``<plan>`` is a hash of architecture, recipe, training images and seed, so weights of an older recipe or
 another split are never used by mistake. The name of the weights contains their hash, and the JSON file is
 replaced last. So two processes that train the same classifier never mix their weights and descriptions.
+A classifier that was trained here precedes the same one of the package.
 """
 
 from __future__ import annotations
@@ -62,10 +64,19 @@ class Loaded:
     note: Mapping[str, Any]
     path: Path
 
+    @property
+    def pretrained(self) -> bool:
+        """Whether it comes with the package."""
+        return PRETRAINED in self.path.parents
+
+
+PRETRAINED = Path(__file__).resolve().parents[1] / "pretrained"
+"""Checkpoints that come with the package: the default classifiers of digits-c."""
+
 
 @dataclass(frozen=True)
 class Described:
-    """A checkpoint in the cache: the content of its JSON file, and the path of that file."""
+    """A checkpoint on disk: the content of its JSON file, and the path of that file."""
 
     note: Mapping[str, Any]
     path: Path
@@ -76,12 +87,14 @@ class Described:
 
 
 def read(path: Path) -> Described | None:
-    """The checkpoint that the file `path` describes; None if it does not exist. Imports no torch.
+    """The checkpoint that the file `path` of the cache describes, or the file with its name in the package.
 
-    Raises UserError if the file is damaged.
+    None if neither exists. Raises UserError if a file is damaged. Imports no torch.
     """
-    described = _read(path)
-    return None if described is None else Described(described, path)
+    for file in (path, PRETRAINED / path.parent.name / path.name):
+        if (described := _read(file)) is not None:
+            return Described(described, file)
+    return None
 
 
 def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | None:
@@ -91,7 +104,7 @@ def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | 
     """
     matching = [
         described
-        for path in sorted(folder(dataset).glob("*.json"))
+        for path in (*sorted(folder(dataset).glob("*.json")), *sorted((PRETRAINED / dataset).glob("*.json")))
         if (described := read(path))
         and described.note["sha256"] == sha256
         and described.note["arch"] in names
@@ -128,8 +141,8 @@ def open_described(described: Described, build: Callable[[], Classifier]) -> Loa
 
 
 def plot_curve(described: Described) -> Path:
-    """Write the learning curve of a trained classifier beside its weights; returns the PNG file."""
-    file = described.path.with_suffix(".png")
+    """Write the learning curve of a trained classifier into the cache; returns the PNG file."""
+    file = folder(described.note["dataset"]) / described.path.with_suffix(".png").name
     write_atomically(file, cards.curve(described.note))
     return file
 

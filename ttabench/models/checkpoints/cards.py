@@ -31,13 +31,15 @@ def card(note: Mapping[str, Any]) -> str:
 
 
 def _training(note: Mapping[str, Any]) -> dict[str, Any]:
+    processor = f"{note['processor']}, " if "processor" in note else ""
+    threads = "1 thread" if note["threads"] == 1 else f"{note['threads']} threads"
     recipe = ", ".join(f"{k} {v}" for k, v in note["recipe"].items() if v and k != "name")
     return {
         "Training images (hash)": f"`{note['training_data'][:16]}`",
         "Recipe": f"{note['recipe']['name']}: {recipe}",
         "Seed": note["seed"],
         "Trained": f"{note['seconds']:.0f} s on {note['device']} "
-        f"({note['machine']}, {note['threads']} threads, {note['precision']})",
+        f"({note['machine']}, {processor}{threads}, {note['precision']})",
     }
 
 

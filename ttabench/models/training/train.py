@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttabench.data.dataset import Dataset
-from ttabench.env import machine, pick_device, versions
+from ttabench.env import machine, pick_device, processor, versions
 from ttabench.errors import UserError
 from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
@@ -220,7 +220,8 @@ class _Run:
             "warning": accuracy_warning(self.classifier, self.test, clean, None, str(self.device)),
             "test_images": len(self.test), "epochs": self.recipe.epochs,
             "seconds": round(self.seconds + time.perf_counter() - began, 1),
-            "device": self.device.type, "machine": machine(), "threads": torch.get_num_threads(),
+            "device": self.device.type, "machine": machine(), "processor": processor(str(self.device)),
+            "threads": torch.get_num_threads(),
             "precision": self.precision, "parameters": sum(p.numel() for p in self.classifier.parameters()),
             "versions": versions(), "curve": self.curve,
         }  # fmt: skip
