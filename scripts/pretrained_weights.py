@@ -3,8 +3,8 @@
     python scripts/pretrained_weights.py [--out DIR] [--archs resnet18,cct]
 
 Trains them by the default recipe in a fresh cache, a minute or two on one CPU core, and writes their weights
-(.safetensors), what was trained and how (.json) and model cards (.md). Another kind of processor sums in another
-order and trains other weights; so the results of digits-c have to be measured again with the new ones
+(.safetensors), what was trained and how (.json) and model cards (.md). Another kind of processor sums in
+another order and trains other weights; then the results of digits-c have to be measured again
 (scripts/reference_results.py).
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.test_plugin_package import seen_here
-from tests.unit.conftest import Output, classifiers, ttabench  # noqa: F401 — two are fixtures
+from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
 from ttabench.store import load_frame
 
 Run = Callable[..., Output]
@@ -63,7 +63,7 @@ def test_it_conforms(ttabench: Run) -> None:  # noqa: F811
     assert "GN CNN n/a: no batch norm" in done.out
 
 
-@pytest.mark.usefixtures("classifiers", "seen")
+@pytest.mark.usefixtures("seen")
 def test_it_runs_in_a_sweep(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "results"
     options = ("--corruptions", "fog", "--limit", "60", "--workers", "0", "--out", out)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Output, classifiers, ttabench  # noqa: F401 — two are fixtures
+from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
 from ttabench import registry
 from ttabench.errors import UserError
 from ttabench.method_settings import parse_settings
@@ -106,7 +106,7 @@ def test_the_command_line_conforms_it(ttabench: Run) -> None:  # noqa: F811
     assert "Traceback" not in broken.err
 
 
-@pytest.mark.usefixtures("classifiers", "seen")
+@pytest.mark.usefixtures("seen")
 def test_a_sweep_of_all_methods_leaves_out_the_broken_one(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     what = ["--methods", "all", "--archs", "resnet18", "--corruptions", "fog", "--out", str(tmp_path)]
     planned = ttabench("sweep", *what, "--dry-run")
@@ -133,7 +133,7 @@ def test_the_table_of_all_methods_takes_it_and_skips_the_broken_one(installed: P
     assert "1 passed, 1 skipped" in done.stdout
 
 
-@pytest.mark.usefixtures("classifiers", "seen")
+@pytest.mark.usefixtures("seen")
 def test_it_is_swept(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "results"
     what = ["--methods", "mirror,mirror[weight=0]", "--archs", "resnet18", "--corruptions", "fog"]

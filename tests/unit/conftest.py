@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from tests.unit.sweep_processes import NET
@@ -41,29 +40,17 @@ def other(result: Result) -> Result:
 
 
 @pytest.fixture
-def classifiers() -> None:
-    """Untrained classifiers where a sweep of digits-c looks for trained ones: enough for plumbing."""
-    save_untrained()
+def weights_in_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default classifiers as if they had been trained here: in a cache of this test, none in the package.
 
+    Returns the folder with them.
+    """
+    from ttabench.models.checkpoints import cache
 
-def save_untrained() -> None:
-    from tests.unit.models_by_name import find, plan
-    from ttabench.data.digits import Digits
-    from ttabench.env import machine, versions
-    from ttabench.models.checkpoints.cache import save_trained
-
-    data = Digits()
-    for arch in ("resnet18", "cct"):
-        if find(arch, data):
-            continue
-        torch.manual_seed(0)
-        wanted = plan(arch, data)
-        described = {
-            "clean_accuracy": 10.0, "test_images": 600, "epochs": 0, "seconds": 0.0, "device": "cpu",
-            "machine": machine(), "threads": 1, "precision": "float32", "parameters": 1,
-            "versions": versions(), "curve": [{"epoch": 0, "loss": 0.0, "train_accuracy": 10.0}],
-        }  # fmt: skip
-        save_trained(wanted, wanted.build(), described)
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(cache.PRETRAINED / "digits-c", cache.folder("digits-c"))
+    monkeypatch.setattr(cache, "PRETRAINED", tmp_path / "none")
+    return cache.folder("digits-c")
 
 
 @pytest.fixture
@@ -90,7 +77,6 @@ def _swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("swept") / "results"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TTABENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        save_untrained()
         done = CliRunner().invoke(app, ["sweep", *SMALL, "--workers", "0", "--out", str(out)])
     assert done.exit_code == 0, done.output
     return out

@@ -44,7 +44,6 @@ def test_importing_it_imports_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.usefixtures("classifiers")
 def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
@@ -230,7 +229,6 @@ def test_a_network_without_finite_weights_is_refused(net: nn.Sequential, value: 
         ttabench.adapt(net, "tent")
 
 
-@pytest.mark.usefixtures("classifiers")
 def test_a_sweep_file_and_arguments_that_win_over_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

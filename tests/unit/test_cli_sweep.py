@@ -30,8 +30,6 @@ Run = Callable[..., Output]
 ONE = ("--methods", "bn_stats", "--corruptions", "fog")
 HERE = ("--workers", "0")
 
-pytestmark = pytest.mark.usefixtures("classifiers")
-
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:

@@ -99,7 +99,6 @@ def test_a_node_that_is_killed_loses_no_cell(nodes: Nodes, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("classifiers")
 def test_a_sweep_gives_the_numbers_of_local_bit_for_bit_though_a_node_is_killed(
     nodes: Nodes, ttabench: Callable[..., Output], tmp_path: Path
 ) -> None:

@@ -280,7 +280,6 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @on_slurm
 @pytest.mark.slow
-@pytest.mark.usefixtures("classifiers")
 def test_a_sweep_gives_the_numbers_of_local_and_status_names_its_logs(
     ttabench: Callable[..., Output], tmp_path: Path
 ) -> None:

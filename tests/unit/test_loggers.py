@@ -78,7 +78,7 @@ def test_wandb_gets_the_step_as_a_value(
     assert calls[-2:] == [{"sweep/done": 2.0, "sweep/failed": 1.0, "step": 2}, "end"]
 
 
-def test_tensorboard_files_hold_the_accuracies(classifiers: None, tmp_path: Path, ttabench: Run) -> None:
+def test_tensorboard_files_hold_the_accuracies(tmp_path: Path, ttabench: Run) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     output = ttabench("sweep", *SMALL, "--log", "tensorboard", "--out", tmp_path / "results")
     assert output.code == 0, output.err

@@ -17,7 +17,7 @@ SMALL = ("--methods", "tent,bn_stats", "--archs", "cct", "--limit", "20", "--wor
 
 
 @pytest.fixture
-def store(classifiers: None, ttabench: Run, tmp_path: Path) -> Store:
+def store(ttabench: Run, tmp_path: Path) -> Store:
     output = ttabench("sweep", *SMALL, "--corruptions", "fog,snow", "--out", tmp_path / "results")
     assert output.code == 0, output.err
     return Store.at(tmp_path / "results")

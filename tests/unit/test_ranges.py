@@ -247,7 +247,6 @@ def test_values_of_figures_are_finite_as_well(text: str) -> None:
 # ---- the command line
 
 
-@pytest.mark.usefixtures("classifiers")
 @pytest.mark.parametrize("dry", [("--dry-run",), ()], ids=["dry", "run"])
 @pytest.mark.parametrize(
     ("what", "sentence"),

@@ -118,7 +118,6 @@ def test_an_unknown_reference_is_one_sentence() -> None:
         script.sweeps(["digit-c"])
 
 
-@pytest.mark.usefixtures("classifiers")
 def test_the_script_fills_a_folder_merges_it_and_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

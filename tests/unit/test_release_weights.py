@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Output
-from ttabench.models.checkpoints.cache import folder as weights_folder
 from ttabench.store import load_frame
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -21,7 +20,7 @@ Run = Callable[..., Output]
 
 
 @pytest.fixture
-def results(swept: Path, tmp_path: Path) -> Path:
+def results(swept: Path, weights_in_cache: Path, tmp_path: Path) -> Path:
     """A folder of results folders."""
     (tmp_path / "all").mkdir()
     swept.rename(tmp_path / "all" / "one")
@@ -34,7 +33,7 @@ def release(monkeypatch: pytest.MonkeyPatch, results: Path, out: Path) -> int:
 
 
 def test_weights_are_copied_with_recipe_card_and_sums(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path, weights_in_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "release"
     assert release(monkeypatch, results, out) == 0
@@ -43,7 +42,7 @@ def test_weights_are_copied_with_recipe_card_and_sums(
     described = json.loads(next(out.glob("*.json")).read_text())
     assert described["sha256"] == checkpoint
     weights = out / described["weights"]
-    assert weights.read_bytes() == (weights_folder("digits-c") / weights.name).read_bytes()
+    assert weights.read_bytes() == (weights_in_cache / weights.name).read_bytes()
     for line in (out / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest

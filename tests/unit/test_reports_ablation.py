@@ -204,7 +204,6 @@ def test_files_are_well_formed_and_compile(tmp_path: Path) -> None:
     assert "(1 page" in log or "(2 pages" in log  # four small tables share pages
 
 
-@pytest.mark.usefixtures("classifiers")
 def test_from_the_sweep_to_the_table(ttabench: Callable[..., Output], tmp_path: Path) -> None:
     out = tmp_path / "results"
     asked = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")

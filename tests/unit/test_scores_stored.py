@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from tests.unit.conftest import Output
 from ttabench.store import Store, load_frame
@@ -16,8 +15,6 @@ from ttabench.unlabelled import CHEAP, DEAR
 Run = Callable[..., Output]
 SMALL = ("--methods", "tent,sotta", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "40",
          "--batch-size", "20", "--reset", "continual", "--workers", "0")  # fmt: skip
-
-pytestmark = pytest.mark.usefixtures("classifiers")
 
 
 def numbers(folder: Path) -> dict[str, tuple[float | None, bytes]]:

@@ -361,7 +361,6 @@ def test_the_kept_file_is_the_same_sweep(made: Make, tmp_path: Path) -> None:
     assert names == ["sweep.toml", "sweep.toml", "sweep-2.toml", "sweep.toml", "sweep-2.toml"]
 
 
-@pytest.mark.usefixtures("classifiers")
 def test_a_sweep_file_runs_and_its_kept_file_goes_on(ttabench: Run, made: Make, tmp_path: Path) -> None:
     content = (
         SMALL + "limit = 20\nworkers = 0\n[[include]]\nseverities = [1]\n[[exclude]]\ncorruptions = 'snow'"

@@ -16,7 +16,7 @@ from tests.unit.tex import compiled
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 
 
-@pytest.mark.usefixtures("classifiers", "short_training")
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.filterwarnings("ignore")  # networks that were trained on a few images, or not at all
 def test_the_tutorial_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Callable[..., Output]

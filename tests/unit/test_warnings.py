@@ -73,7 +73,6 @@ def test_workers_pass_them_on(told: list[UserWarning], capfd: pytest.CaptureFixt
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("classifiers")
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_an_alarm_is_told_once_per_sweep(
     tmp_path: Path, workers: str, ttabench: Callable[..., Output]

@@ -66,6 +66,8 @@ def test_the_wheel_holds_the_three_packages_and_no_tests(wheel: Path) -> None:
     assert tops == {"ttabench", "ttabench_methods", "ttabench_reports"}
     assert "ttabench/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
+    weights = {Path(name).name for name in names if name.startswith("ttabench/models/pretrained/digits-c/")}
+    assert {Path(name).suffix for name in weights} == {".json", ".md", ".safetensors"}
 
 
 def test_it_is_imported_from_there(python: Path, tmp_path: Path) -> None:
@@ -83,7 +85,6 @@ def test_it_lists_its_methods(python: Path, tmp_path: Path) -> None:
         assert method in output
 
 
-@pytest.mark.usefixtures("classifiers")
 def test_it_runs_a_tiny_sweep(python: Path, tmp_path: Path) -> None:
     options = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
     ttabench(python, tmp_path, "sweep", *options, "--workers", "0", "--out", tmp_path / "results")
