@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -104,8 +105,20 @@ def trained(arch: str, known: Dataset, data: Path) -> Path:
 
 
 def run(*arguments: str | Path) -> int:
-    """Run ttabench in the root of the repository; its exit code, 0 or 1. Raises UserError for any other."""
-    code = subprocess.run([*TTABENCH, *map(str, arguments)], cwd=ROOT, check=False).returncode
+    """Run ttabench in the root of the repository; its exit code, 0 or 1. Raises UserError for any other.
+
+    It gets SIGTERM too, and is waited for: no sweep goes on alone. A terminal sends Ctrl-C to both.
+    """
+    process = subprocess.Popen([*TTABENCH, *map(str, arguments)], cwd=ROOT)
+    handlers = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+    }
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     if code not in (0, 1):
         raise UserError(
             f"ttabench {arguments[0]} ended with exit code {code}; the same command goes on from there."

@@ -1,4 +1,4 @@
-"""The tables of the reference results, written into README.md and pages of docs/.
+"""The tables of the reference results, written into README.md and pages of docs/, and README.md's picture.
 
 A table stands between two lines:
 
@@ -8,6 +8,7 @@ A table stands between two lines:
 The first names a folder below results/reference (or several, separated by commas) and what is shown:
 
     means         the mean over the corruptions of every method on every network
+    networks      the same with a line per network and a column per method, online where it has both forms
     corruptions   every cell
     overview      the best methods of each ranking, a line each
     which_method  the ranking on each network with what it costs and needs
@@ -42,6 +43,9 @@ from ttabench_reports.load import read
 from ttabench_reports.markdown import render
 from ttabench_reports.markdown_text import escape, table_row
 from ttabench_reports.naming import MEAN
+from ttabench_reports.plots.bars import all_bars
+from ttabench_reports.plots.plot import render as render_plot
+from ttabench_reports.plots.style import plot_style
 from ttabench_reports.report import Report
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.sheets import per_corruption, words
@@ -50,8 +54,10 @@ from ttabench_reports.which_method import overview, which_method
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
-PAGES = ("reference-results.md", "which-method.md", "choosing-settings.md")
+PAGES = ("reference-results.md", "which-method.md", "choosing-settings.md", "quantile.md")
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in PAGES))
+PICTURE = ROOT / "docs" / "digits-c.png"
+IN_PICTURE = ("tent", "eata", "cotta", "aqr", "quantile")
 BLOCK = re.compile(
     r"(?P<start><!-- reference (?P<names>[\w,.-]+): "
     r"(?P<kind>\w+)(?: of (?P<methods>[\w,]+))?(?P<streams> on streams)? -->\n)"
@@ -96,6 +102,18 @@ def report(folders: Sequence[Path], methods: Sequence[str] = (), *, streams: boo
             for table in made.tables
         ]
     return made
+
+
+def picture(results: Path) -> bytes | None:
+    """The means on digits-c as bars (PNG); None where its results are not in `results`."""
+    if not (results / "digits-c").is_dir():
+        return None
+    cells = report([results / "digits-c"], IN_PICTURE).cells
+    online = set(cells.loc[cells["mode"] == "online", "base"])
+    usual = Report(cells[(cells["mode"] == "online") | ~cells["base"].isin(online)])
+    with plot_style():
+        (drawing,) = all_bars(usual)
+    return render_plot(drawing, "png")
 
 
 def means(report: Report) -> str:
@@ -155,6 +173,26 @@ def _number(row: Row) -> str:
     return f"{value}*" if value and MEAN in row.partial else value or escape(row.words.get(MEAN, ""))
 
 
+def networks(report: Report) -> str:
+    """A line per network with the mean of every method; its online form where it has both."""
+    lines: dict[str, dict[str, Row]] = {}
+    for table in report.tables:
+        for row in sorted((row for row in table.rows if row.measured), key=lambda row: row.offline):
+            where = f"{naming.dataset(table.key['dataset'])}: {naming.arch(row.arch)}"
+            lines.setdefault(where, {}).setdefault(str(row.about["base"]), row)
+    columns = sorted({(_place({"": row}), base) for held in lines.values() for base, row in held.items()})
+    heads = {base: next(held[base] for held in lines.values() if base in held) for _, base in columns}
+    titles = (escape(naming.method(base)) + (OFFLINE if row.offline else "") for base, row in heads.items())
+    made = [table_row(["", *titles]), table_row([":---", *["---:"] * len(heads)])]
+    for where, held in lines.items():
+        best = max(round(row.value(MEAN), 1) for row in held.values())
+        numbers = (_number(held[base]) if base in held else "–" for base in heads)
+        made.append(
+            table_row([escape(where), *(f"**{n}**" if n == words.number(best) else n for n in numbers)])
+        )
+    return "\n".join([*made, "", f"Mean accuracy (%) over the corruptions. {OFFLINE} {LEGEND[OFFLINE]}.", ""])
+
+
 def corruptions(report: Report) -> str:
     """Every cell: the table of each dataset, by corruption."""
     return "\n".join(_corruptions(report))
@@ -192,7 +230,8 @@ def scores(report: Report) -> str:
 
 
 KINDS = {
-    "means": means, "corruptions": corruptions, "overview": overview, "which_method": which_method,
+    "means": means, "networks": networks, "corruptions": corruptions, "overview": overview,
+    "which_method": which_method,
     "scores": scores,
 }  # fmt: skip
 
@@ -210,6 +249,11 @@ def main() -> int:
             changed.append(file.name)
             if not check:
                 file.write_text(new, encoding="utf-8")
+    drawn = picture(RESULTS)
+    if drawn is not None and (not PICTURE.exists() or PICTURE.read_bytes() != drawn):
+        changed.append(PICTURE.name)
+        if not check:
+            PICTURE.write_bytes(drawn)
     print(f"{'differ' if check else 'written'}: {', '.join(changed) or 'none'}")
     return int(check and bool(changed))
 

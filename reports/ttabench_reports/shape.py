@@ -134,7 +134,12 @@ class Table:
     @property
     def heading(self) -> str:
         """:attr:`title` with the dataset as papers write it."""
-        return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"]) + self._in_brackets
+        return self.short_heading + self._in_brackets
+
+    @property
+    def short_heading(self) -> str:
+        """:attr:`heading` without :attr:`difference`."""
+        return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"])
 
     @property
     def family(self) -> str:

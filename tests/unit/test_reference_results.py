@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 import tomllib
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +137,37 @@ def test_the_script_fills_a_folder_merges_it_and_goes_on_where_it_was(
     assert [*(tmp_path / "digits-c" / "cells").iterdir()] == [shard]
 
 
+STOPPED = """
+import subprocess
+import sys
+import time
+sys.path.append(sys.argv[1])
+import reference_results as script
+child = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(''); time.sleep(60)"
+script.TTABENCH = (sys.executable, "-c", child)
+try:
+    script.run(sys.argv[2])
+except script.UserError as problem:
+    sys.exit(str(problem))
+"""
+
+
+def test_the_sweep_ends_with_the_script(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    arguments = [sys.executable, "-c", STOPPED, str(ROOT / "scripts"), str(started)]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not started.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.terminate()
+        _, message = process.communicate(timeout=30)  # the child has the pipe too: it ended
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "ended with exit code -15; the same command goes on from there." in message
+
+
 # ---- tables
 
 
@@ -148,6 +182,13 @@ def test_the_tables_are_those_of_the_reference_results(file: Path, monkeypatch: 
     assert tables.fill(text, tables.RESULTS) == text, "run python scripts/tables_of_reference.py"
 
 
+def test_the_picture_of_the_readme_is_that_of_the_reference_results() -> None:
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    if f"matplotlib=={version('matplotlib')}" not in pinned:
+        pytest.skip("another version of matplotlib draws other bytes")
+    assert tables.PICTURE.read_bytes() == tables.picture(tables.RESULTS)
+
+
 def test_every_reference_has_its_tables() -> None:
     assert tables.named((ROOT / "docs" / "reference-results.md").read_text()) == set(FOLDERS)
     held = {path.name for path in tables.RESULTS.glob("*") if (path / "sweep.json").exists()}
@@ -160,10 +201,6 @@ def test_reference_results_were_made_with_this_code(name: str) -> None:
     if not (results / "sweep.json").exists():
         pytest.skip(f"{name} is not measured yet")
     assert changes_since(results) == set()
-
-
-def test_the_results_that_are_verified_with_avx2_were_made_with_this_code() -> None:
-    assert changes_since(ROOT / "tests" / "regression" / "digits-c-avx2") == set()
 
 
 def changes_since(results: Path) -> set[str]:

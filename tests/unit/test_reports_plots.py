@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -174,6 +175,16 @@ def test_plots_are_a_column_wide_and_nothing_is_cut_off(
         assert height <= style.TALLEST + 0.01
         assert list(outside(drawing.figure)) == [], drawing.about
         assert all(text.get_size() >= 4.5 for text in drawing.figure.findobj(Text) if text.get_text())
+
+
+@pytest.mark.parametrize("kind", list(plots.DRAWN))
+def test_a_long_difference_between_tables_is_not_cut_off(kind: str, few: Report) -> None:
+    report = Report(few.cells)
+    long = "dirichlet(0.1) order, per corruption, no long stream, 20 % of each class"
+    report.tables = [replace(table, difference=long) for table in report.tables]
+    for drawing in drawn(report, kind):
+        assert list(outside(drawing.figure)) == [], drawing.about
+        assert long in drawing.caption + drawing.title
 
 
 def test_names_are_those_of_papers(many: Report) -> None:

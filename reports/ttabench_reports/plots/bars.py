@@ -11,7 +11,7 @@ from ttabench_reports.evidence import Finding
 from ttabench_reports.naming import MEAN
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import LINE, Line, Panel, parts, stack
+from ttabench_reports.plots.stacks import LINE, Line, Panel, name_x_axis, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, INK, ORANGE, SIZE
 from ttabench_reports.plots.which import highest_severities, methods
 from ttabench_reports.report import Report
@@ -73,7 +73,7 @@ def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
     axes.set(xlim=(0, 100), xticks=range(0, 101, 20))
     axes.xaxis.grid(True)
     word = "Accuracy" if table.natural else "Mean accuracy"
-    axes.set_xlabel(f"{word} (%), {table.heading}", labelpad=1.5)
+    name_x_axis(axes, f"{word} (%)", table)
     caption = _caption(table, [placed.row for placed in made.lines], findings)
     return Drawing("bars", table.title, f"{word}: {table.heading}", caption, made.figure)
 

@@ -10,7 +10,7 @@ from ttabench_reports import naming
 from ttabench_reports.evidence import groups, ranks
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import Line, Panel, parts, stack
+from ttabench_reports.plots.stacks import Line, Panel, name_x_axis, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE
 from ttabench_reports.plots.which import highest_severities
 from ttabench_reports.report import Report
@@ -64,7 +64,7 @@ def _diagram(table: Table, panels: Sequence[Panel]) -> Drawing:
     step = 1 if most <= 10 else 5
     axes.set(xlim=(0.6, most + 0.4), xticks=[1, *range(step if step > 1 else 2, most + 1, step)])
     axes.xaxis.grid(True)
-    axes.set_xlabel(f"Rank over the corruptions, {table.heading}", labelpad=1.5)
+    name_x_axis(axes, "Rank over the corruptions", table)
     caption = (
         f"Ranks by accuracy on {table.heading}, within a model and mode; 1 is best. Marker and number: the "
         f"mean over {counted(len(table.main), 'corruption')}. Line: from the lowest rank to the highest. The "

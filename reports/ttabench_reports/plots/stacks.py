@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ttabench_reports.plots.style import SIZE, TALLEST, WIDTH, folded, text_width
-from ttabench_reports.shape import Row
+from ttabench_reports.shape import Row, Table
 
 LINE, MORE_LINES = 0.122, 0.085  # inches: the first line of a label, each further one
 HEADING, GAP = 0.17, 0.06
@@ -129,3 +129,13 @@ def stack(panels: Sequence[Panel], top: float, bottom: float, right: float) -> S
             y += line.height
         y += GAP
     return Stack(figure, axes, placed)
+
+
+def name_x_axis(axes: Axes, what: str, table: Table) -> None:
+    """Write `what` and the table's heading below the axes; the caption alone has what would not fit."""
+    place = axes.get_position()
+    middle = WIDTH * (place.x0 + place.x1) / 2
+    room = 2 * min(middle, WIDTH - middle)
+    full = f"{what}, {table.heading}"
+    fits = text_width(full) <= room
+    axes.set_xlabel(full if fits else f"{what}, {table.short_heading}", labelpad=1.5)
