@@ -70,6 +70,11 @@ def test_train_says_where_it_is_from(ttabench: Run) -> None:
     assert "99.67 % clean, comes with ttabench (see --force)" in output.out
 
 
+def test_list_archs_names_them(ttabench: Run) -> None:
+    listed = " ".join(ttabench("list", "archs").out.split())
+    assert "With ttabench, trained on digits-c: cct_2_3x2_32, resnet18_w8." in listed
+
+
 def test_another_seed_or_recipe_is_another_classifier() -> None:
     assert trained("resnet18", DATA).ready
     assert not trained("resnet18", DATA, seed=1).ready

@@ -96,10 +96,13 @@ def _archs() -> None:
     from ttabench.cli._facts import official_names
     from ttabench.cli._table import say, table
     from ttabench.models.architectures import names
+    from ttabench.models.checkpoints.cache import with_package
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
     table(["architecture", "what", "on digits-c", "at 32 px", "at 64 px"], rows)
+    for dataset, archs in sorted(with_package().items()):
+        say(f"With ttabench, trained on {dataset}: {', '.join(archs)}. A sweep trains the others it needs.")
     say(f"Also by exact name: {', '.join(names.MEMBERS)}.")
     say(f"Published weights: {', '.join(official_names())}.")
     say("From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME.")

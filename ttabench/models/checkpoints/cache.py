@@ -42,6 +42,7 @@ __all__ = [
     "save_external",
     "save_trained",
     "with_hash",
+    "with_package",
     "write_atomically",
 ]
 
@@ -95,6 +96,15 @@ def read(path: Path) -> Described | None:
         if (described := _read(file)) is not None:
             return Described(described, file)
     return None
+
+
+def with_package() -> dict[str, list[str]]:
+    """The architectures whose weights come with the package, by dataset."""
+    notes = [described.note for file in PRETRAINED.glob("*/*.json") if (described := read(file))]
+    return {
+        dataset: sorted(note["arch"] for note in notes if note["dataset"] == dataset)
+        for dataset in {note["dataset"] for note in notes}
+    }
 
 
 def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | None:
