@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, folder, measured
 from ttabench.errors import UserError
 from ttabench.method_settings import make_config
+from ttabench.models.checkpoints.cache import PRETRAINED
 from ttabench.parse_methods import split_list
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
@@ -201,6 +203,15 @@ def test_reference_results_were_made_with_this_code(name: str) -> None:
     if not (results / "sweep.json").exists():
         pytest.skip(f"{name} is not measured yet")
     assert changes_since(results) == set()
+
+
+def test_the_results_that_are_verified_by_ci_were_made_with_this_code_and_the_weights_of_the_package() -> (
+    None
+):
+    results = ROOT / "tests" / "regression" / "digits-c"
+    assert changes_since(results) == set()
+    packaged = {json.loads(file.read_text())["sha256"] for file in (PRETRAINED / "digits-c").glob("*.json")}
+    assert {r.result.cell.checkpoint for r in Store.at(results).latest().values()} == packaged
 
 
 def changes_since(results: Path) -> set[str]:
