@@ -1,4 +1,4 @@
-"""The documentation site: pages in Markdown, the Python API and the command line from the code itself.
+"""The documentation site: the pages in Markdown, and the Python API from the code itself.
 
     sphinx-build -W --keep-going -n -b html docs site
 
@@ -18,7 +18,7 @@ project = "ttabench"
 author = copyright = "The ttabench developers"
 version = release = ttabench.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "from_code"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "docstring_columns"]
 exclude_patterns = ["_extensions"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3

@@ -13,7 +13,11 @@ import ttabench
 from ttabench.cli import command
 from ttabench.registry import method_names
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import pages_from_code
+
+DOCS = pages_from_code.DOCS
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +64,17 @@ def test_every_page_is_in_the_contents() -> None:
     listed = (DOCS / "index.md").read_text()
     for page in DOCS.glob("*.md"):
         assert page.stem == "index" or re.search(rf"^{page.stem}$", listed, re.MULTILINE), page.name
+
+
+@pytest.mark.parametrize("name", pages_from_code.PAGES)
+def test_the_lists_are_those_of_the_code(name: str) -> None:
+    """`python scripts/pages_from_code.py` makes them new."""
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert len(pages_from_code.BLOCK.findall(text)) == 1
+    assert pages_from_code.fill(text) == text
+
+
+def test_a_list_that_differs_from_the_code_is_written_anew() -> None:
+    text = (DOCS / "methods.md").read_text(encoding="utf-8")
+    assert pages_from_code.fill(text.replace("| `lr` | 0.001 |", "| `lr` | 0.002 |")) == text
+    assert "before" in pages_from_code.fill(f"before\n{text}")

@@ -1,0 +1,167 @@
+"""The lists of all commands and of all methods in docs/commands.md and docs/methods.md, made from the code.
+
+A list stands between two lines, what is written by hand before them:
+
+    <!-- from the code: commands -->
+    <!-- end of what is from the code -->
+
+Methods of other packages that are installed here are left out.
+
+    python scripts/pages_from_code.py            # write
+    python scripts/pages_from_code.py --check    # exit code 1 where a file would change
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ttabench import registry
+from ttabench.cli import command
+from ttabench.cli._facts import about, methods
+from ttabench_reports.markdown_text import escape, table_row
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = ("commands", "methods")
+OURS = "ttabench_methods."
+BLOCK = re.compile(
+    r"(?P<start><!-- from the code: (?P<what>\w+) -->\n).*?(?P<end><!-- end of what is from the code -->)",
+    re.DOTALL,
+)
+
+
+def fill(text: str) -> str:
+    """`text` with what is between its markers made new."""
+    return BLOCK.sub(lambda block: f"{block['start']}\n{LISTS[block['what']]()}\n\n{block['end']}", text)
+
+
+# ---- commands
+
+
+def all_commands() -> str:
+    """What each command does in a line, and then a section per command."""
+    root = command()
+    rows = [(_link(f"{root.name} {verb}"), _line(each.help)) for verb, each in root.commands.items()]
+    sections = (_section((root.name, verb), each) for verb, each in root.commands.items())
+    return "\n\n".join([_table(("command", "what it does"), rows), *sections])
+
+
+def _section(words: tuple[str, ...], command: Any) -> str:
+    """A command, or a group and the commands in it, as Markdown."""
+    title = f"{'#' * len(words)} {' '.join(words)}"
+    text = "\n\n".join(filter(None, (title, _plain(command.help))))
+    if inner := getattr(command, "commands", {}):
+        return "\n\n".join([text, *(_section((*words, verb), each) for verb, each in inner.items())])
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    usage = " ".join([*words, "[OPTIONS]", *(str(p.metavar or p.name).upper() for p in arguments)])
+    rows = [(f"`{str(p.metavar or p.name).upper()}`", _plain(p.help), "") for p in arguments]
+    rows += [
+        (_names_of(p), _plain(p.help), _default_of(p))
+        for p in command.params
+        if p not in arguments and not p.hidden
+    ]
+    return f"{text}\n\n```sh\n{usage}\n```\n\n{_table(('option', 'what', 'default'), rows)}"
+
+
+def _names_of(option: Any) -> str:
+    """``--limit COUNT``, or ``--json`` for a switch."""
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return f"`{names}`" if option.is_flag else f"`{names} {str(option.metavar or option.type.name).upper()}`"
+
+
+def _default_of(option: Any) -> str:
+    """The default as `--help` shows it; "" where an option has none."""
+    if isinstance(option.show_default, str):
+        return option.show_default
+    if option.is_flag or option.default in (None, "", [], ()):
+        return ""
+    return f"`{option.default}`"
+
+
+def _plain(text: str | None) -> str:
+    """A help text without the marks that keep the terminal from reading brackets as colours."""
+    return (text or "").replace("\\[", "[")
+
+
+# ---- methods
+
+
+def all_methods() -> str:
+    """What each method is in a line, and then a section per method."""
+    ours = [fact for fact in methods() if registry.method(fact["name"]).__module__.startswith(OURS)]
+    heads = ("method", "what it does", "family", "mode", "source data")
+    rows = [
+        (_link(fact["name"]), *(fact[key] for key in ("what", "family", "mode")), _given(fact))
+        for fact in ours
+    ]
+    return "\n\n".join([_table(heads, rows), *map(_described, ours)])
+
+
+def _given(fact: dict[str, Any]) -> str:
+    """The kinds of source data that a method sees, without what each holds."""
+    return str(fact["source_data"]).partition(":")[0]
+
+
+def _described(fact: dict[str, Any]) -> str:
+    keys = ("name", "default", "range", "meaning")
+    settings = [tuple(f"`{s[k]}`" if k == "name" else str(s[k]) for k in keys) for s in fact["settings"]]
+    parts = [f"## {fact['name']}", escape(fact["what"]), _table(("", ""), about(fact))]
+    if settings:
+        parts.append(_table(("setting", "default", "range", "meaning"), settings))
+    return "\n\n".join(parts)
+
+
+# ---- Markdown
+
+LINK = re.compile(r"\[`[^`]+`\]\(#[\w-]+\)")
+
+
+def _link(heading: str) -> str:
+    """A link to the section of this heading on the same page."""
+    return f"[`{heading}`](#{heading.replace(' ', '-')})"
+
+
+def _line(text: str | None) -> str:
+    """The first paragraph of a help text."""
+    return _plain(text).partition("\n\n")[0]
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table; cells may hold any text."""
+    lines = [tuple(heads), *rows]
+    shown = [table_row(map(_cell, line)) for line in lines]
+    return "\n".join([shown[0], "|" + " --- |" * len(lines[0]), *shown[1:]])
+
+
+def _cell(value: object) -> str:
+    """Text of a table cell; links and code, between backticks, stay as they are."""
+    text = "; ".join(str(value or "").splitlines())
+    return text.replace("|", "\\|") if text.startswith("`") or LINK.fullmatch(text) else escape(text)
+
+
+LISTS = {"commands": all_commands, "methods": all_methods}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    changed = []
+    for file in (DOCS / f"{name}.md" for name in PAGES):
+        old = file.read_text(encoding="utf-8")
+        if (new := fill(old)) != old:
+            changed.append(file.name)
+            if not check:
+                file.write_text(new, encoding="utf-8")
+    print(f"{'differ' if check else 'written'}: {', '.join(changed) or 'none'}")
+    return int(check and bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
