@@ -15,6 +15,7 @@ from tests.unit.conftest import Output
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.loggers import name_of, open_loggers
+from ttabench.store import Store
 
 Run = Callable[..., Output]
 SMALL = (
@@ -101,3 +102,51 @@ def test_a_package_that_is_missing_is_one_sentence(tmp_path: Path, monkeypatch: 
             pass
     with pytest.raises(UserError, match="did you mean 'wandb'"), open_loggers(["wandbb"], tmp_path):
         pass
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A stand-in for MLflow that takes everything."""
+    fake = SimpleNamespace(
+        start_run=lambda run_name: None, log_metrics=lambda values, step: None, end_run=lambda: None
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    return fake
+
+
+def no_route(*_: Any, **__: Any) -> None:
+    raise ConnectionError("no route to the server.\nA second line.")
+
+
+def test_a_logger_whose_server_is_gone_is_left_out_and_the_sweep_goes_on(
+    tmp_path: Path, ttabench: Run, mlflow: SimpleNamespace
+) -> None:
+    pytest.importorskip("tensorboard")
+    mlflow.log_metrics = no_route
+    out = tmp_path / "results"
+    output = ttabench("sweep", *SMALL, "--log", "mlflow,tensorboard", "--out", out)
+    assert output.code == 0, output.err
+    said = [line for line in output.err.splitlines() if "mlflow" in line]
+    assert len(said) == 1, output.err
+    assert "--log mlflow: ConnectionError: no route to the server. It gets no more of this sweep" in said[0]
+    assert "Traceback" not in output.err
+    assert len(Store(out).latest()) == 2
+    assert list((out / "tensorboard").iterdir())
+
+
+def test_a_logger_that_cannot_be_closed_is_one_warning(
+    tmp_path: Path, mlflow: SimpleNamespace, result: Result
+) -> None:
+    mlflow.end_run = no_route
+    with pytest.warns(UserWarning, match="--log mlflow: ConnectionError"), open_loggers(["mlflow"], tmp_path):
+        pass
+
+
+def test_a_logger_that_cannot_be_started_is_one_sentence(
+    tmp_path: Path, ttabench: Run, mlflow: SimpleNamespace
+) -> None:
+    mlflow.start_run = no_route
+    output = ttabench("sweep", *SMALL, "--log", "mlflow", "--out", tmp_path / "results")
+    assert output.code == 2
+    assert "--log mlflow cannot be started: ConnectionError: no route to the server." in output.err
+    assert "Traceback" not in output.err
