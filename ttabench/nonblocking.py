@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import stat
 import time
-from contextlib import suppress
 from typing import Any, TextIO
 
 PATIENCE = 1.0  # seconds in which a reader may take some of a text
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk, and of a quota, without space."""
 
 
 class NonBlocking:
@@ -17,7 +19,8 @@ class NonBlocking:
 
     A pipe that nobody reads is full after some kB, and a stopped terminal (Ctrl-S) takes nothing. A write
     then waits for ever, and the process with it. After the first text that was left out, no write waits until
-    the reader reads again; it is then told. Files are written as usual.
+    the reader reads again; it is then told. Files are written as usual. A full disk does not take a text
+    either, and is no error.
 
     needed   whether an error, such as BrokenPipeError of a reader that has gone, is raised or ignored.
     """
@@ -38,14 +41,19 @@ class NonBlocking:
                 self._stream.write(text)
             elif not self._stalled or self._send("\n… some lines were left out: nobody read them.\n", 0.0):
                 self._stalled = not self._send(text, PATIENCE)
-        except OSError:
-            if self._needed:
-                raise
+        except OSError as problem:
+            self._ignore(problem)
         return len(text)
 
     def flush(self) -> None:
-        with suppress(*() if self._needed else (OSError,)):
+        try:
             self._stream.flush()
+        except OSError as problem:
+            self._ignore(problem)
+
+    def _ignore(self, problem: OSError) -> None:
+        if self._needed and problem.errno not in FULL:
+            raise problem
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

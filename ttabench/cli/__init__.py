@@ -18,7 +18,7 @@ import typer
 
 from ttabench.cli._mistakes import HELP, refuse_empty_folder, sentence, tidy_help
 from ttabench.errors import UserError, forward_warnings, printable, shortened
-from ttabench.nonblocking import NonBlocking
+from ttabench.nonblocking import FULL, NonBlocking
 
 app = typer.Typer(
     name="ttabench",
@@ -101,8 +101,20 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal that lacks a character gets a question mark
             stream.reconfigure(errors="replace")
-    with redirect_stderr(NonBlocking.over(sys.stderr)):
-        _main()
+    try:
+        with redirect_stderr(NonBlocking.over(sys.stderr)):
+            _main()
+    finally:
+        _forget_what_cannot_be_written()
+
+
+def _forget_what_cannot_be_written() -> None:
+    """Python tries to write the rest of its output once more when it ends, and would change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            print(end="", file=stream, flush=True)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _main() -> None:
@@ -111,15 +123,14 @@ def _main() -> None:
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))
             refuse_empty_folder(sys.argv)
             code = command().main(prog_name="ttabench", standalone_mode=False)
+            print(end="", flush=True)  # a disk that is full says so here, and not after the end
     except UserError as problem:
         _complain(str(problem))
         code = 2
     except BrokenPipeError:
         code = 1
     except OSError as problem:
-        if problem.errno != errno.ENAMETOOLONG:
-            raise
-        _complain(f"the path {problem.filename} is too long for this system; choose a shorter one.")
+        _complain(_about_path_or_disk(problem))
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         code = 130
@@ -140,6 +151,16 @@ def _main() -> None:
     if code == TERMINATED:
         _complain("ended by SIGTERM.")
     sys.exit(code)
+
+
+def _about_path_or_disk(problem: OSError) -> str:
+    """A sentence on a path that is too long or a disk that is full. Raises any other problem again."""
+    if problem.errno == errno.ENAMETOOLONG:
+        return f"the path {problem.filename} is too long for this system; choose a shorter one."
+    if problem.errno not in FULL:
+        raise problem
+    what = problem.filename or "the output"
+    return f"{what} cannot be written ({problem.strerror}); free some space, and run the same command again."
 
 
 def _complain(text: str) -> None:
