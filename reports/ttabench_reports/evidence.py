@@ -1,6 +1,7 @@
 """How sure the tables' numbers are, from the stored per-image correctness; see :mod:`ttabench.stats`.
 
-Offline and online rows are never ranked against each other: Source stands in both groups.
+Offline and online rows are never ranked against each other: Source stands in both groups. Neither are rows of
+different weights: they are other classifiers, each with its own Source.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ttabench import stats
+from ttabench_reports.frames import spell
 from ttabench_reports.naming import MEAN
 
 if TYPE_CHECKING:
@@ -145,16 +147,29 @@ def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArra
 
 
 def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows that may be ranked against each other: online ones, offline ones, each with Source."""
-    ours = [row for row in rows if row.measured]
-    for offline in (False, True):
-        group = [row for row in ours if row.kind == "source" or row.offline == offline]
-        if any(row.kind == "method" for row in group):
-            yield group
+    """Rows of one architecture that may be ranked against each other, with Source.
+
+    They share weights and mode; of the same weights, those of online methods come first.
+    """
+    by_weights: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.measured:
+            by_weights.setdefault(str(row.about["checkpoint"]), []).append(row)
+    for ours in by_weights.values():
+        for offline in (False, True):
+            group = [row for row in ours if row.kind == "source" or row.offline == offline]
+            if any(row.kind == "method" for row in group):
+                yield group
+
+
+def which_weights(group: Sequence[Row], among: Sequence[Sequence[Row]]) -> str:
+    """``weights 1a2b3c4d``, if the groups of an architecture do not all have the same; "" if they do."""
+    several = len({row.about["checkpoint"] for rows in among for row in rows}) > 1
+    return spell("checkpoint", group[0].about["checkpoint"]) if several else ""
 
 
 def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
-    """(id of row, column) → ``best`` or ``second`` among the rows of one architecture and mode.
+    """(id of row, column) → ``best`` or ``second`` among the rows of the same weights and mode.
 
     Best is the highest number, and each that does not differ from it in a paired test (Holm-corrected over
     the group, at 5 %) or that prints the same; second is the highest method of the rest, with its ties. What
@@ -163,12 +178,14 @@ def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
     A number over fewer seeds takes no part. Where correctness is not stored, ties are as printed.
     """
     by_row: dict[tuple[int, str], Place] = {}
+    marked: set[int] = set()  # Source rows of groups before; Source is marked as one of its first group
     for rows in table.archs().values():
-        for number, group in enumerate(groups(rows)):
+        for group in groups(rows):
             for column in table.columns:
                 for row, place in places(group, table, column):
-                    if not (number and row.kind == "source"):  # it is marked as one of the first group
+                    if id(row) not in marked:
                         by_row[id(row), column] = place
+            marked |= {id(row) for row in group if row.kind == "source"}
     return by_row
 
 

@@ -148,7 +148,7 @@ def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str])
             values = group[name]
             if values.nunique() == 1:
                 continue
-            spelled = _configs(list(values)) if name == "config" else [_spell(name, v) for v in values]
+            spelled = _configs(list(values)) if name == "config" else [spell(name, v) for v in values]
             for i, text in zip(group.index, spelled, strict=True):
                 texts[i].append(text)
     return pd.Series([", ".join(filter(None, texts[i])) for i in index], index=rows.index, dtype=object)
@@ -156,10 +156,11 @@ def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str])
 
 def differences_in(common: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     """The fields that are not as in `common`, in words; "" where all are."""
-    return ", ".join(_spell(name, value) for name, value in fields.items() if value != common[name])
+    return ", ".join(spell(name, value) for name, value in fields.items() if value != common[name])
 
 
-def _spell(name: str, value: Any) -> str:
+def spell(name: str, value: Any) -> str:
+    """A field of a protocol, or of what was measured, in words: ``batch size 64``, ``weights 1a2b3c4d``."""
     match name:
         case "checkpoint" | "fingerprint":
             return f"{'weights' if name == 'checkpoint' else 'data'} {value[:8] or 'unknown'}"

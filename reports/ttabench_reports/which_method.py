@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ttabench.errors import counted
 from ttabench_reports import naming
-from ttabench_reports.evidence import ALPHA, Finding, groups
+from ttabench_reports.evidence import ALPHA, Finding, groups, which_weights
 from ttabench_reports.given import given
 from ttabench_reports.markdown_text import escape, table_row
 from ttabench_reports.naming import MEAN
@@ -40,11 +40,13 @@ NO_TESTS = "A long stream has no intervals and tests: its images come again and 
 class Ranking:
     """The methods of one network, protocol and mode, with Source: those with a mean, the best first.
 
-    over   the figures of rows on a long stream, by id; none for Source, and where windows are not stored.
+    weights  of the network, where the report has several, ``weights 1a2b3c4d``
+    over     the figures of rows on a long stream, by id; none for Source, and where windows are not stored.
     """
 
     table: Table
     arch: str
+    weights: str
     rows: Sequence[Row]
     findings: Mapping[int, Finding]
     over: Mapping[int, Stability]
@@ -56,6 +58,12 @@ class Ranking:
     @property
     def mode(self) -> str:
         return "Offline" if self.methods[0].offline else "Online"
+
+    @property
+    def title(self) -> str:
+        """``Digits-C, severity 5: ResNet18``, as Markdown."""
+        network = ", ".join(filter(None, (naming.arch(self.arch), self.weights)))
+        return f"{escape(self.table.heading)}: {escape(network)}"
 
     @property
     def free(self) -> Row | None:
@@ -85,11 +93,12 @@ def rankings(report: Report) -> Iterator[Ranking]:
         findings = report.findings(table)
         over = {id(one.row): one for one in stabilities(table)} if table.stream else {}
         for arch, rows in table.archs().items():
-            for group in groups(rows):
+            every = list(groups(rows))
+            for group in every:
                 able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
                 able.sort(key=lambda row: (-row.value(MEAN), row.name.lower()))
                 if any(row.kind == "method" for row in able):
-                    yield Ranking(table, arch, able, findings, over)
+                    yield Ranking(table, arch, which_weights(group, every), able, findings, over)
 
 
 def overview(report: Report) -> str:
@@ -100,7 +109,7 @@ def overview(report: Report) -> str:
         collapsed = sum(bool(_collapses(row, one)) for row in one.methods)
         lines.append(
             table_row([
-                f"{escape(one.table.heading)}: {escape(naming.arch(one.arch))}",
+                one.title,
                 one.mode,
                 words.number(base.value(MEAN)) if base else "",
                 *(_with_mean(row) for row in (one.methods[0], one.free, one.cheap)),
@@ -121,7 +130,7 @@ def which_method(report: Report) -> str:
     lines: list[str] = []
     section = ""
     for one in rankings(report):
-        heading = f"## {escape(one.table.heading)}: {escape(naming.arch(one.arch))}{family(one.arch)}"
+        heading = f"## {one.title}{family(one.arch)}"
         lines += [] if heading == section else [heading, ""]
         section = heading
         lines += [f"**{one.mode}.** {summary(one)}", ""]

@@ -15,6 +15,7 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports import csv_files, evidence
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
+from ttabench_reports.which_method import rankings
 
 IMAGES = 400
 METHODS = ("source", "tent", "eata", "sar", "quantile")
@@ -144,6 +145,39 @@ def test_ranks_are_means_over_the_corruptions_within_a_mode(frame: pd.DataFrame)
     printed = np.array([[row(table, m).printed(c) for c in CORRUPTIONS] for m in online])
     for method, rank in zip(online[1:], rankdata(-printed, axis=0).mean(axis=1)[1:], strict=True):
         assert result[id(row(table, method))].rank == pytest.approx(rank)
+
+
+def test_two_trainings_of_an_architecture_are_ranked_as_if_alone() -> None:
+    """The methods of the better classifier do not compete with those of the other one."""
+    parts = [
+        with_correctness(cells(METHODS, ("cct",), checkpoint=weights), IMAGES, better)
+        for weights, better in (
+            ("aaaa1111", BETTER),
+            ("bbbb2222", {m: 1 + BETTER.get(m, 0) for m in METHODS}),
+        )
+    ]
+    parts[1]["cell_id"] = parts[1]["cell_id"].str.replace("0", "f")
+    both = one(pd.concat(parts, ignore_index=True))
+    of_both = evidence.findings(both)
+    for part in parts:
+        alone = one(part)
+        of_alone = evidence.findings(alone)
+        for ours in (r for r in alone.rows if r.measured):
+            (same,) = (
+                r for r in both.rows
+                if r.measured and r.about["base"] == ours.about["base"]
+                and r.about["checkpoint"] == ours.about["checkpoint"]
+            )  # fmt: skip
+            assert [both.places.get((id(same), c)) for c in both.columns] == [
+                alone.places.get((id(ours), c)) for c in alone.columns
+            ]
+            np.testing.assert_equal(of_both[id(same)].rank, of_alone[id(ours)].rank)
+            np.testing.assert_equal(of_both[id(same)].p_best, of_alone[id(ours)].p_best)
+    headings = [ranking.title for ranking in rankings(Report(pd.concat(parts)))]
+    assert headings == [
+        f"Digits-C, severity 5: CCT, weights {w}" for w in ("aaaa1111",) * 2 + ("bbbb2222",) * 2
+    ]
+    assert [one.title for one in rankings(Report(parts[0]))] == ["Digits-C, severity 5: CCT"] * 2
 
 
 def test_without_correctness_nothing_is_claimed() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ttabench.errors import counted
 from ttabench_reports import naming
-from ttabench_reports.evidence import groups, ranks
+from ttabench_reports.evidence import groups, ranks, which_weights
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, name_x_axis, parts, stack
@@ -29,15 +29,16 @@ def rank_diagrams(report: Report) -> Iterator[Drawing]:
 
 
 def _panels(table: Table) -> Iterator[Panel]:
-    """A panel for each architecture and mode, the lowest mean rank first."""
+    """A panel for each architecture, weights and mode, the lowest mean rank first."""
     for arch, rows in table.archs().items():
         every = list(groups(rows))
         for group in every:
             lines = [Line(row, of) for row, of in ranks(group, table)]
             if len(lines) > 2:
                 offline = any(line.row.offline and line.row.kind == "method" for line in lines)
-                mode = "" if len(every) == 1 else ", offline" if offline else ", online"
-                yield Panel(naming.arch(arch) + mode, sorted(lines, key=_mean))
+                mode = "" if len(every) == 1 else "offline" if offline else "online"
+                heading = ", ".join(filter(None, (naming.arch(arch), which_weights(group, every), mode)))
+                yield Panel(heading, sorted(lines, key=_mean))
 
 
 def _mean(line: Line) -> float:
