@@ -127,6 +127,11 @@ def arch(name: str) -> str:
     return _ARCHS[family] + join + parts[0] + "".join(f"/{part}" for part in parts[1:])
 
 
+def network(name: str, *more: str) -> str:
+    """``ResNet18, weights 1a2b3c4d``: an architecture, and what else there is to say of it."""
+    return ", ".join(filter(None, (arch(name), *more)))
+
+
 def dataset(name: str) -> str:
     """``cifar10-c`` → ``CIFAR10-C``; own data ``birds-c-local`` → ``birds-C (own)``; others stay as they are.
 

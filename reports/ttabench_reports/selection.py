@@ -16,6 +16,7 @@ from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, unknown
 from ttabench.store.columns import DEAR_SCORES, MISSING
 from ttabench.store.columns import SCORES as STORED
+from ttabench_reports.evidence import groups, which_weights
 from ttabench_reports.frames import ROW, TABLE, checked, one_per_cell
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
@@ -42,8 +43,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a score chooses among the settings of a method on an architecture.
+    """What a score chooses among the settings of a method on an architecture, for one of its weights.
 
+    weights       ``weights 1a2b3c4d``, if there are several of this architecture.
     compared      settings with a score and an accuracy.
     oracle        the best setting with an accuracy, also where it has no score.
     left_out      the others, each with the reason, planned ones without a cell included.
@@ -52,6 +54,7 @@ class Choice:
 
     table: Table
     arch: str
+    weights: str
     method: str
     mode: str
     score: str
@@ -82,14 +85,15 @@ def choices(report: Report, names: Sequence[str]) -> list[Choice]:
     made: list[Choice] = []
     several = False
     for table in report.tables:
-        for (arch, method, mode), rows in _methods(table).items():
+        for (arch, weights, method, mode), rows in _methods(table).items():
             settings = [_setting(row, table, means) for row in rows]
             planned = _without_cells(report, table, arch, method)
             several |= len(settings) + len(planned) > 1
             if len(settings) + len(planned) < 2:
                 continue
             wanted = SCORES if "all" in names else names
-            made += [_choice(table, arch, method, mode, name, settings, planned) for name in wanted]
+            where = (table, arch, weights, method, mode)
+            made += [_choice(*where, name, settings, planned) for name in wanted]
     if not several:
         raise NothingToReport(
             "no method has several settings to choose from; sweep some with --set, e.g. "
@@ -107,12 +111,16 @@ def _how(score: str) -> str:
     return "run the sweep again" + (" with --scores all" if score in DEAR_SCORES else "")
 
 
-def _methods(table: Table) -> dict[tuple[str, str, str], list[Row]]:
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in table.rows:
-        if row.kind == "method":
-            groups.setdefault((row.arch, row.about["base"], row.about["mode"]), []).append(row)
-    return groups
+def _methods(table: Table) -> dict[tuple[str, str, str, str], list[Row]]:
+    """The rows of each method on an architecture, by weights and mode."""
+    by_method: dict[tuple[str, str, str, str], list[Row]] = {}
+    for arch, rows in table.archs().items():
+        every = list(groups(rows))
+        for row in rows:
+            if row.kind == "method":
+                weights = which_weights([row], every)
+                by_method.setdefault((arch, weights, row.about["base"], row.about["mode"]), []).append(row)
+    return by_method
 
 
 def _without_cells(report: Report, table: Table, arch: str, method: str) -> dict[str, str]:
@@ -167,14 +175,14 @@ def _setting(row: Row, table: Table, means: pd.DataFrame) -> Setting:
 
 
 def _choice(
-    table: Table, arch: str, method: str, mode: str, score: str,
+    table: Table, arch: str, weights: str, method: str, mode: str, score: str,
     settings: Sequence[Setting], planned: dict[str, str],
 ) -> Choice:  # fmt: skip
     left_out = {one.name: one.gaps.get("") or one.gaps[score] for one in settings if _lacks(one, score)}
     compared = [one for one in settings if not _lacks(one, score)]
     measured = [one for one in settings if not math.isnan(one.accuracy)]
     return Choice(
-        table, arch, method, mode, score, tuple(compared), {**left_out, **planned},
+        table, arch, weights, method, mode, score, tuple(compared), {**left_out, **planned},
         chosen=max(compared, key=lambda one: one.scores[score], default=None),
         oracle=max(measured, key=lambda one: one.accuracy, default=None),
         correlation=_correlation([(one.scores[score], one.accuracy) for one in compared]),
@@ -201,7 +209,8 @@ def frame(made: Sequence[Choice]) -> pd.DataFrame:
         chosen, oracle = choice.chosen, choice.oracle
         lines.append({
             "table": choice.table.title, "dataset": choice.table.key["dataset"],
-            "severity": choice.table.key["severity"], "arch": choice.arch, "method": choice.method,
+            "severity": choice.table.key["severity"], "arch": choice.arch,
+            "weights": choice.weights, "method": choice.method,
             "mode": choice.mode, "score": choice.score,
             "settings": len(choice.compared) + len(choice.left_out),
             "compared": len(choice.compared), "chosen": chosen.name if chosen else "",
@@ -219,7 +228,8 @@ def settings_frame(made: Sequence[Choice]) -> pd.DataFrame:
     for choice in made:
         for one in choice.compared:
             lines[id(one.row)] = {
-                "table": choice.table.title, "arch": choice.arch, "method": choice.method,
-                "mode": choice.mode, "setting": one.name, "accuracy": one.accuracy, **one.scores,
+                "table": choice.table.title, "arch": choice.arch, "weights": choice.weights,
+                "method": choice.method, "mode": choice.mode, "setting": one.name,
+                "accuracy": one.accuracy, **one.scores,
             }  # fmt: skip
     return pd.DataFrame(list(lines.values()))

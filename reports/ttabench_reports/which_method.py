@@ -62,8 +62,7 @@ class Ranking:
     @property
     def title(self) -> str:
         """``Digits-C, severity 5: ResNet18``, as Markdown."""
-        network = ", ".join(filter(None, (naming.arch(self.arch), self.weights)))
-        return f"{escape(self.table.heading)}: {escape(network)}"
+        return f"{escape(self.table.heading)}: {escape(naming.network(self.arch, self.weights))}"
 
     @property
     def free(self) -> Row | None:

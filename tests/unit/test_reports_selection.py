@@ -95,6 +95,20 @@ def test_without_several_settings_or_scores_one_sentence_says_what_to_do(frame: 
         selection.choices(Report(frame), ["infomx"])
 
 
+def test_no_score_chooses_among_classifiers(frame: pd.DataFrame) -> None:
+    """Each training of an architecture has its own choice: the one that it has alone."""
+    others = frame.assign(checkpoint="another", infomax=-frame["infomax"], cell_id=frame["cell_id"].str[::-1])
+    made = selection.choices(Report(pd.concat([frame, others], ignore_index=True)), ["infomax"])
+    assert [choice.weights for choice in made] == ["weights another", "weights weights-"]
+    for choice, alone in zip(made, (only(others), only(frame)), strict=True):
+        assert choice.chosen is not None
+        assert alone.chosen is not None
+        assert alone.chosen.name in choice.chosen.name
+        assert len(choice.compared) == len(alone.compared)
+    shown = [line[0].text for group in sheet(made).groups for line in group.lines]
+    assert shown == ["ResNet18, weights another", "ResNet18, weights weights-"]
+
+
 def test_all_means_every_score_that_there_is(frame: pd.DataFrame) -> None:
     assert [choice.score for choice in selection.choices(Report(frame), ["all"])] == ["infomax", "extra"]
 

@@ -37,7 +37,7 @@ def _panels(table: Table) -> Iterator[Panel]:
             if len(lines) > 2:
                 offline = any(line.row.offline and line.row.kind == "method" for line in lines)
                 mode = "" if len(every) == 1 else "offline" if offline else "online"
-                heading = ", ".join(filter(None, (naming.arch(arch), which_weights(group, every), mode)))
+                heading = naming.network(arch, which_weights(group, every), mode)
                 yield Panel(heading, sorted(lines, key=_mean))
 
 

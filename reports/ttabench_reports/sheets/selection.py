@@ -47,11 +47,11 @@ def write(report: Report, names: Sequence[str], to: Path) -> tuple[list[Path], R
 
 
 def sheet(made: Sequence[Choice]) -> Sheet:
-    groups: dict[str, dict[tuple[str, str, str], list[Line]]] = {}
+    groups: dict[str, dict[tuple[str, ...], list[Line]]] = {}
     notes = Notes()
     for choice in made:
         blocks = groups.setdefault(choice.table.heading, {})
-        block = blocks.setdefault((choice.arch, choice.method, choice.mode), [])
+        block = blocks.setdefault((choice.arch, choice.weights, choice.method, choice.mode), [])
         block.append(_line(choice, notes, first=not block))
     parts = [Group(heading, list(blocks.values())) for heading, blocks in groups.items()]
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Score", "l"), Head("Settings"),
@@ -76,7 +76,8 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
     if chosen and oracle:
         gap = float(f"{oracle.accuracy:.1f}") - float(f"{chosen.accuracy:.1f}")
     return [
-        Cell(naming.arch(choice.arch) if first else ""), Cell(naming.base(choice.method) if first else ""),
+        Cell(naming.network(choice.arch, choice.weights) if first else ""),
+        Cell(naming.base(choice.method) if first else ""),
         Cell(NAMES[choice.score]), Cell(count, marks=marks),
         Cell(_spaced(chosen.name) if chosen else "–"), Cell(words.number(chosen.accuracy) if chosen else "–"),
         Cell(_spaced(oracle.name) if oracle else "–"), Cell(words.number(oracle.accuracy) if oracle else "–"),
