@@ -1,9 +1,11 @@
-"""The lists of all commands and of all methods in docs/commands.md and docs/methods.md, made from the code.
+"""What docs/commands.md, docs/methods.md and docs/api.md take from the code: commands, methods, public names.
 
-A list stands between two lines, what is written by hand before them:
+It stands between two lines:
 
     <!-- from the code: commands -->
     <!-- end of what is from the code -->
+
+The first names what is shown: `commands`, `methods`, or `api` and the names of functions, classes or modules.
 
 Methods of other packages that are installed here are left out.
 
@@ -20,23 +22,30 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import api_from_code
+
 from ttabench import registry
 from ttabench.cli import command
 from ttabench.cli._facts import about, methods
 from ttabench_reports.markdown_text import escape, table_row
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("commands", "methods")
+PAGES = ("commands", "methods", "api")
 OURS = "ttabench_methods."
 BLOCK = re.compile(
-    r"(?P<start><!-- from the code: (?P<what>\w+) -->\n).*?(?P<end><!-- end of what is from the code -->)",
+    r"(?P<start><!-- from the code: (?P<what>\w+)(?P<names>[^>]*) -->\n).*?"
+    r"(?P<end><!-- end of what is from the code -->)",
     re.DOTALL,
 )
 
 
 def fill(text: str) -> str:
     """`text` with what is between its markers made new."""
-    return BLOCK.sub(lambda block: f"{block['start']}\n{LISTS[block['what']]()}\n\n{block['end']}", text)
+    return BLOCK.sub(lambda block: f"{block['start']}\n{_made(**block.groupdict())}\n\n{block['end']}", text)
+
+
+def _made(what: str, names: str, **_: str) -> str:
+    return api_from_code.entries(re.split(r",\s*", names.strip())) if what == "api" else LISTS[what]()
 
 
 # ---- commands

@@ -239,7 +239,7 @@ class Method(ABC, Generic[C]):
     deviations     where this differs from the paper or its official code, and why.
     family         a group of methods in tables, e.g. "alignment": methods that align target features or
                    activations with the source's; "" = none.
-    mode           "online" or "offline": the mode of the paper (protocol mode *native*).
+    mode           "online" or "offline": the mode of the paper (protocol mode ``native``).
     batch_size     that of the paper or its official code for CIFAR; `imagenet_batch_size` for 1,000 classes
                    or more, if it differs; `online_batch_size` for the online mode of an offline method.
 

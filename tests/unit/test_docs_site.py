@@ -48,9 +48,10 @@ def test_every_method_has_a_section(site: Path) -> None:
     assert {name.replace("_", "-") for name in method_names()} <= sections
 
 
-def test_the_public_interface_is_documented(site: Path) -> None:
-    documented = {name.rpartition(".")[2] for name in identifiers(site / "api.html")}
-    assert set(ttabench.__all__) <= documented
+def test_the_public_interface_has_sections(site: Path) -> None:
+    sections = identifiers(site / "api.html")
+    for name in ttabench.__all__:
+        assert f"ttabench-{name.lower().replace('_', '-')}" in sections, name
 
 
 def test_a_broken_link_fails_the_build(site: Path, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_every_page_is_in_the_contents() -> None:
 def test_the_lists_are_those_of_the_code(name: str) -> None:
     """`python scripts/pages_from_code.py` makes them new."""
     text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    assert len(pages_from_code.BLOCK.findall(text)) == 1
+    assert pages_from_code.BLOCK.search(text)
     assert pages_from_code.fill(text) == text
 
 
