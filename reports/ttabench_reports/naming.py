@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
 from ttabench_reports import installed
@@ -75,12 +78,25 @@ _SHIFTS = {
 }  # fmt: skip
 
 
+_CHOSEN: ContextVar[Mapping[str, str]] = ContextVar("chosen", default={})  # noqa: B039 # never changed
+
+
+@contextmanager
+def chosen(names: Mapping[str, str]) -> Iterator[None]:
+    """In the block, methods, architectures and datasets have these names: identifier → name."""
+    token = _CHOSEN.set(names)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
 _STACK = re.compile(r"stack(?:\[(?P<settings>[^\]]*)\])?(?P<after>(?: .*)?)")
 
 
 def base(name: str) -> str:
     """A method without settings as papers write it; an unknown identifier stays as it is."""
-    return _METHODS.get(name, name)
+    return _CHOSEN.get().get(name) or _METHODS.get(name, name)
 
 
 def method(label: str, config: str = "") -> str:
@@ -91,11 +107,13 @@ def method(label: str, config: str = "") -> str:
 
     config  the stored settings, as JSON; without them those of the label count, then the defaults.
     """
+    if name := _CHOSEN.get().get(label):
+        return name
     if stack := _STACK.fullmatch(label):
         return _stacked(stack["settings"] or "", config) + stack["after"]
     name, bracket, rest = label.partition("[")
     words = re.split(r"([^A-Za-z0-9_]+)", name)
-    known = "".join(_METHODS.get(word, word) for word in words)
+    known = "".join(base(word) for word in words)
     inside, _, after = rest.rpartition("]")
     return f"{known} [{re.sub(r',(?! )', ', ', inside)}]{after}" if bracket else known
 
@@ -118,6 +136,8 @@ def _stacked(settings: str, config: str) -> str:
 
 def arch(name: str) -> str:
     """``resnet18`` → ``ResNet18``, ``vit_lite_7`` → ``ViT-Lite-7``; an unknown identifier stays as it is."""
+    if chosen := _CHOSEN.get().get(name):
+        return chosen
     match = re.fullmatch(r"(resnet|cct|cvt|vit_lite|vit|wrn)(?:_?(\d\w*))?", name)
     if match is None:
         return name
@@ -137,6 +157,8 @@ def dataset(name: str) -> str:
 
     The name of own data keeps its letters, so that it is never the name of a published dataset.
     """
+    if chosen := _CHOSEN.get().get(name):
+        return chosen
     if name.endswith(OWN):
         plain = name.removesuffix(OWN)
         return f"{plain.removesuffix('-c')}-C (own)" if plain.endswith("-c") else f"{plain} (own)"
@@ -146,6 +168,8 @@ def dataset(name: str) -> str:
 
 def clean(name: str) -> str:
     """The clean counterpart of a corrupted dataset: ``cifar10-c`` → ``CIFAR10``."""
+    if chosen := _CHOSEN.get().get(name):
+        return f"{chosen}, clean"
     if name.endswith(OWN):
         return f"{name.removesuffix(OWN).removesuffix('-c')} (own), clean"
     base, shift = _parts(name)

@@ -52,6 +52,13 @@ def report(
             help="Only these and Source, in all settings; alignment: the methods of that family.",
         ),
     ] = "all",
+    rename: Annotated[
+        list[str] | None,
+        Option(
+            metavar="IDENTIFIER=NAME",
+            help="Show a method, architecture or dataset by this name, e.g. my_method=Ours; repeatable.",
+        ),
+    ] = None,
     no_increase: Annotated[
         bool, Option("--no-increase", help="Per-corruption tables without Increase rows.")
     ] = False,
@@ -111,31 +118,33 @@ def report(
             warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
     for text in _stale(cells):
         warnings.warn(text, stacklevel=1)
-    known = view("published").load() if published else None
-    options = {"report": view("report")(cells, known), "increase": not no_increase}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        written = [view("cells")(cells, folder / "cells.csv")]
-        for write in writers.values():
-            takes = inspect.signature(write).parameters
-            try:
-                with (
-                    frozen(),
-                    threadpool_limits(1),
-                ):  # BLAS's threads cost more than they save on a busy machine
-                    written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
-            except NothingToReport:
-                if format_:
-                    raise
-        tables = []
-        if select:
-            paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
-            written += paths
-            tables.append(shown)
-    except OSError as problem:
-        raise UserError(
-            f"{folder} cannot be written ({problem.strerror}); choose another with --out."
-        ) from None
+    with view("rename")(rename or [], cells):
+        known = view("published").load() if published else None
+        options = {"report": view("report")(cells, known), "increase": not no_increase}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            written = [view("cells")(cells, folder / "cells.csv")]
+            for write in writers.values():
+                takes = inspect.signature(write).parameters
+                try:
+                    with (
+                        frozen(),
+                        threadpool_limits(1),
+                    ):  # BLAS's threads cost more than they save on a busy machine
+                        written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
+                except NothingToReport:
+                    if format_:
+                        raise
+            tables = []
+            if select:
+                paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
+                written += paths
+                tables.append(shown)
+        except OSError as problem:
+            raise UserError(
+                f"{folder} cannot be written ({problem.strerror}); choose another with --out."
+            ) from None
+        costs = view("cost")(options["report"]) if cost else None
     files = list(dict.fromkeys(written))
     if sys.stdout.isatty() and len(files) > MANY:
         print(f"{len(files)} files in {printable(str(folder))}: {_by_kind(files)}")
@@ -149,7 +158,7 @@ def report(
     if folder / "all.tex" in written:  # it reads its tables from the folder that LaTeX runs in
         print(f"PDF of the tables: cd {quote(printable(str(folder)))} && pdflatex all.tex", file=sys.stderr)
     if cost:
-        screen().print(view("cost")(options["report"]))
+        screen().print(costs)
 
 
 def _by_kind(files: Sequence[Path]) -> str:
