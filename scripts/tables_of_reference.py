@@ -38,7 +38,7 @@ import pandas as pd
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.store.columns import SCORES as STORED
 from ttabench_reports import naming
-from ttabench_reports.frames import checked, differences_in, one_per_cell
+from ttabench_reports.frames import ROW, checked, differences_in, one_per_cell
 from ttabench_reports.load import read
 from ttabench_reports.markdown import render
 from ttabench_reports.markdown_text import escape, table_row
@@ -205,7 +205,10 @@ def _corruptions(report: Report) -> Iterator[str]:
 
 
 def scores(report: Report) -> str:
-    """How well label-free scores order the methods under one corruption: a line per network."""
+    """How well label-free scores order the methods under one corruption: a line per network.
+
+    Accuracy and scores of a method are means over its seeds: seeds differ in which methods have them.
+    """
     names = [name for name in STORED if name not in DEAR_SCORES]
     lines = [
         table_row(["", "Methods", *(heading for name in names for heading in (SCORE_NAMES[name], "Loss"))]),
@@ -217,7 +220,9 @@ def scores(report: Report) -> str:
     for (dataset, arch), here in sorted(
         networks.items(), key=lambda each: (each[0][0], naming.arch_key(each[0][1]))
     ):
-        by_cell = [cell for _, cell in here.groupby(["corruption", "severity", "seed"])]
+        of_methods = here.groupby(["corruption", "severity", *ROW])[["accuracy", *names]].mean()
+        of_methods = of_methods.round(6)  # equal ones are to have equal ranks
+        by_cell = [cell for _, cell in of_methods.groupby(["corruption", "severity"])]
         numbers = []
         for name in names:
             orders = [cell["accuracy"].corr(cell[name], "spearman") for cell in by_cell]

@@ -267,5 +267,17 @@ def test_scores_are_compared_with_accuracies_cell_by_cell() -> None:
     assert [float(number) for number in second.split(" | ")[5:8:2]] == [round(worst, 1), round(source, 1)]
 
 
+def test_scores_compare_the_same_methods_whatever_their_seeds() -> None:
+    measured = cells(("source", "tent", "quantile"), ("cct",), corruptions=("fog", "snow"), seeds=(0, 1, 2))
+    best = {"source": 50.0, "tent": 60.0, "quantile": 90.0}
+    measured["accuracy"] = measured["method"].map(best)
+    measured = measured[(measured["method"] != "quantile") | (measured["seed"] == 0)]
+    measured["entropy"] = -measured["accuracy"]  # it chooses Source, 40 points below the best
+    for name in ("infomax", "nuclear_norm", "snd"):
+        measured[name] = measured["accuracy"]
+    (line,) = tables.scores(Report(measured)).splitlines()[2:]
+    assert line.startswith("| Digits-C: CCT | 3 | −1.00 | 40.0 | 1.00 | 0.0 | ")
+
+
 def test_a_table_without_its_store_is_left_as_it_is(tmp_path: Path) -> None:
     assert tables.fill(TEXT.format("means"), tmp_path) == TEXT.format("means")
