@@ -68,22 +68,31 @@ class Paired:
             for column in columns:
                 if column == (corruption,):
                     self._keep(column, rows, known, values)
+                    if column == columns[0]:
+                        self._share(column, rows, known, seeds, values)
                 elif corruption in column:
                     totals[column] += values
                     whole[column] &= known
         for column, total in totals.items():
             self._keep(column, rows, whole[column], total)
-            for k in whole[column]:
-                if column == columns[0] and rows[k].about["seed_names"] == seeds:
-                    self._shares[id(rows[k])] = total[k].mean(axis=0, dtype=np.float32) / np.float32(
-                        len(column)
-                    )
+            if column == columns[0]:
+                self._share(column, rows, whole[column], seeds, total)
 
     def _keep(self, column: Column, rows: Sequence[Row], known: set[int], values: NDArray[np.uint8]) -> None:
         chosen = sorted(known)
         if chosen:
             places = {id(rows[k]): at for at, k in enumerate(chosen)}
             self._moments.setdefault(column, []).append((places, stats.Moments(values[chosen])))
+
+    def _share(
+        self, column: Column, rows: Sequence[Row], known: set[int], seeds: tuple[int, ...],
+        values: NDArray[np.uint8],
+    ) -> None:  # fmt: skip
+        """:meth:`share` of the rows that have exactly these seeds; `values` (rows, seeds, n) are counts."""
+        for k in known:
+            if rows[k].about["seed_names"] == seeds:
+                mean = values[k].mean(axis=0, dtype=np.float32)
+                self._shares[id(rows[k])] = mean / np.float32(len(column))
 
     def p_values(self, first: Row, others: Sequence[Row], column: Column) -> list[float]:
         """Of the tests that a row and each of the others have the same mean over a column.
@@ -221,8 +230,10 @@ class Finding:
 
     interval, rise_interval   of the accuracy and of its distance from Source, 95 %.
     wins, ties, losses        corruptions on which it is significantly above Source, not different, below it.
+                              Tests are Holm-corrected over the corruptions of the row.
     p_source                  paired test of the mean against Source, Holm-corrected over the architecture.
-    p_best                    against the best of the same mode, Holm-corrected; NaN for that one itself.
+    p_best                    against the best of the same weights and mode, which may be Source,
+                              Holm-corrected over these; NaN for the best itself.
     rank                      mean over the corruptions of its rank in its group: descriptive, no test.
     """
 
@@ -269,7 +280,9 @@ def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
             if spread := paired.spread(row, None, table.main):
                 low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)]))
                 by_row[id(row)].interval = (max(low, 0.0), min(high, 100.0))
-            if base and id(base) in drawn and (spread := paired.spread(row, base, table.main)):
+            spread = paired.spread(row, base, table.main) if base and id(base) in drawn else None
+            # Source may lack a seed of the row: what is left is another increase than the printed one.
+            if base and spread and spread.n_seeds == row.about["seeds"]:
                 low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)] - drawn[id(base)]))
                 by_row[id(row)].rise_interval = (low, high)
 
@@ -313,10 +326,11 @@ def _against_best(group: Sequence[Row], table: Table, by_row: dict[int, Finding]
     if len(able) < 2:
         return
     top = max(able, key=lambda row: row.value(MEAN))
-    others = [row for row in able if row is not top and row.kind == "method"]
+    others = [row for row in able if row is not top]  # with Source, as for the marks of the tables
     tests = stats.holm(paired.p_values(top, others, table.main))
     for row, p in zip(others, tests, strict=True):
-        by_row[id(row)].p_best = float(p)
+        if row.kind == "method":
+            by_row[id(row)].p_best = float(p)
 
 
 def ranks(group: Sequence[Row], table: Table) -> list[tuple[Row, NDArray[np.float64]]]:

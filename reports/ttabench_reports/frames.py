@@ -114,12 +114,14 @@ def one_per_cell(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 def _one_source(frame: pd.DataFrame) -> pd.DataFrame:
     """`frame` with one Source row per weights: those of online mode before those of offline mode.
 
-    Source does not adapt: mode, epochs and batch size change none of its numbers.
+    Source does not adapt: mode, epochs and batch size change none of its numbers. So a cell with a number
+    stands for one that failed with another mode or batch size.
     """
     how = ["mode", "epochs", "batch_size"]
     row = [*TABLE, "arch", "checkpoint"]
     sources = frame[frame["base"] == "source"].sort_values(how, ascending=[False, True, True], kind="stable")
-    again = sources.duplicated([*row, "corruption", "seed"])
+    by_number = sources.sort_values("accuracy", key=lambda column: column.isna(), kind="stable")
+    again = by_number.duplicated([*row, "corruption", "seed"]).reindex(sources.index)
     kept = frame.drop(index=sources.index[again])
     first = sources.groupby(row)[how].transform("first").reindex(kept.index)
     return kept.assign(**{name: first[name].fillna(kept[name]).astype(kept[name].dtype) for name in how})

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ttabench import stats
 from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.evidence import ALPHA, Finding, groups, which_weights
@@ -142,8 +143,8 @@ def which_method(report: Report) -> str:
 
 def summary(one: Ranking) -> str:
     """What a ranking says, in sentences."""
-    best, *others = one.methods
-    ties = [row for row in others if one.findings[id(row)].p_best >= ALPHA]
+    best = one.methods[0]
+    ties = _ties(best, one)
     sentences = [f"{_named([best])} has the highest mean, {words.number(best.value(MEAN))}."]
     if ties:
         verb = "does" if len(ties) == 1 else "do"
@@ -169,6 +170,13 @@ def summary(one: Ranking) -> str:
     elif collapsed:
         sentences.append(f"Predictions collapse on some corruptions: {_named(collapsed)}.")
     return " ".join(sentences)
+
+
+def _ties(best: Row, one: Ranking) -> list[Row]:
+    """The methods that do not differ significantly from the best method; Source may be above all of them."""
+    others = [row for row in one.rows if row is not best]
+    tests = stats.holm(one.table.paired(best).p_values(best, others, one.table.main))
+    return [row for row, p in zip(others, tests, strict=True) if row.kind == "method" and p >= ALPHA]
 
 
 def _collapses(row: Row, one: Ranking) -> bool:

@@ -15,7 +15,8 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports import csv_files, evidence
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
-from ttabench_reports.which_method import rankings
+from ttabench_reports.sheets import means
+from ttabench_reports.which_method import rankings, summary
 
 IMAGES = 400
 METHODS = ("source", "tent", "eata", "sar", "quantile")
@@ -233,3 +234,68 @@ def test_rows_are_paired_over_the_seeds_that_both_have() -> None:
     assert math.isnan(p_value(held, "tent", "source"))
     assert not math.isnan(p_value(held[held["seed"] == 0], "tent", "source"))
     assert math.isnan(p_value(held[~where(held, base="eata", seed=1)], "tent", "eata"))
+
+
+def test_a_single_corruption_has_intervals_too() -> None:
+    frame = with_correctness(cells(("source", "tent"), ("cct",), corruptions=("fog",)), IMAGES, {"tent": 0.6})
+    table = one(frame)
+    finding = evidence.findings(table)[id(row(table, "tent"))]
+    right = {
+        m: np.unpackbits(
+            np.frombuffer(frame[where(frame, method=m)]["correct"].iloc[0], np.uint8), count=IMAGES
+        )
+        for m in ("source", "tent")
+    }
+    for by_image, interval in (
+        (right["tent"] * 1.0, finding.interval),
+        (right["tent"] * 1.0 - right["source"], finding.rise_interval),
+    ):
+        error = 100 * by_image.std(ddof=1) / math.sqrt(IMAGES)
+        middle = 100 * by_image.mean()
+        expected = (middle - 1.96 * error, middle + 1.96 * error)
+        assert interval == pytest.approx(expected, abs=0.3 * error)
+
+
+def test_an_increase_has_no_interval_where_source_lacks_some_of_its_seeds() -> None:
+    whole = with_correctness(cells(("source", "tent"), ("cct",), seeds=(0, 1, 2)), IMAGES, {"tent": 0.6})
+    for lacking, there in (((), True), ((2,), False), ((1, 2), True)):  # one seed of Source stands for all
+        table = one(whole[~((whole["base"] == "source") & whole["seed"].isin(lacking))])
+        finding = evidence.findings(table)[id(row(table, "tent"))]
+        assert not math.isnan(finding.interval[0])
+        assert math.isnan(finding.rise_interval[0]) is not there
+
+
+def test_what_differs_from_the_best_is_not_marked_as_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = with_correctness(cells(("source", "tent", "eata"), ("cct",)), IMAGES, {"tent": 0.6, "eata": 0.5})
+    table = one(frame)
+    p_values = {"source": 0.04, "eata": 0.03}  # Source is one of the two tests: Holm makes 0.06 of 0.03
+    monkeypatch.setattr(
+        evidence.Paired, "p_values",
+        lambda self, first, others, column: [p_values.get(other.method, 0.5) for other in others],
+    )  # fmt: skip
+    finding = evidence.findings(table)[id(row(table, "eata"))]
+    assert (finding.p_best >= evidence.ALPHA) is ((id(row(table, "eata")), "mean") in table.best())
+
+
+def test_the_caption_says_over_which_tests_p_values_are_corrected() -> None:
+    frame = with_correctness(cells(METHODS), IMAGES, BETTER)
+    footer = means.statistics(Report(frame)).footer
+    assert "All tests are Holm-corrected within a model." not in footer
+    assert "Holm-corrected over the corruptions of a row" in footer
+
+
+def test_methods_are_compared_with_the_best_method_where_source_is_above_all() -> None:
+    frame = with_correctness(cells(("source", "tent", "eata", "sar"), ("cct",)), IMAGES)
+    same = frame[where(frame, method="tent")].set_index("corruption")
+    harm = {"tent": 60, "eata": 60, "sar": 150}  # of the images become wrong; TENT and EATA are the same
+    for index, method, corruption in frame[["method", "corruption"]].itertuples():
+        if method in harm:
+            bits_of = np.unpackbits(np.frombuffer(same["correct"][corruption], np.uint8), count=IMAGES)
+            bits_of[: harm[method]] = 0
+            frame.at[index, "correct"] = np.packbits(bits_of).tobytes()
+            frame.at[index, "accuracy"] = 100 * float(bits_of.mean())
+    (ranking,) = rankings(Report(frame))
+    assert ranking.rows[0].kind == "source"
+    text = summary(ranking)
+    assert text.startswith("EATA has the highest mean")
+    assert "TENT does not differ from it significantly." in text

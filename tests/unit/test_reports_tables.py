@@ -740,3 +740,14 @@ def test_planned_cells_that_are_missing_are_told_in_every_csv_table(tmp_path: Pa
         if path.name != "cost.csv":  # it counts the cells
             noted = result.loc[(result["method"] == "tent") & (result["arch"] == "resnet18"), "notes"]
             assert "1 planned cell is missing" in str(noted.iloc[0]), path.name
+
+
+@pytest.mark.parametrize("other", [{"mode": "offline"}, {"batch_size": 300}])
+def test_a_source_cell_that_failed_does_not_hide_one_with_a_number(other: dict[str, Any]) -> None:
+    frame = cells(("source", "tent"), ("cct",))
+    again = frame[frame["method"] == "source"].assign(cell_id=lambda f: [f"again{n}" for n in range(len(f))])
+    failed = spoil(frame, "failed", "out of memory", method="source", corruption="fog")
+    (table,) = tables.tables(pd.concat([failed, again.assign(**other)], ignore_index=True))
+    (source,) = [row for row in table.rows if row.kind == "source"]
+    assert source.value("mean") == pytest.approx(frame[frame["method"] == "source"]["accuracy"].mean())
+    assert any(row.kind == "increase" for row in table.rows)

@@ -102,9 +102,13 @@ def statistics(report: Report) -> Sheet:
     )
     footer = words.join(
         f"95\u00a0% intervals: paired bootstrap over images{_seeds_too(report.tables)}." if intervals else "",
-        "W/T/L: corruptions won, tied and lost against Source." if won else "",
-        "p: paired tests of the mean against Source and against the best of the same mode." if tested else "",
-        "All tests are Holm-corrected within a model." if won or tested else "",
+        "W/T/L: corruptions won, tied and lost against Source, Holm-corrected over the corruptions of a row."
+        if won
+        else "",
+        "p: paired tests of the mean against Source, Holm-corrected within a model, and against the best of "
+        "the same mode, which may be Source, Holm-corrected within a model and mode."
+        if tested
+        else "",
         "Rank: mean over the corruptions, within a model and mode; descriptive, not tested.",
         words.ranking(report.tables),
         words.GIVEN,
