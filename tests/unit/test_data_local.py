@@ -7,6 +7,7 @@ import multiprocessing
 import os
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -64,6 +65,24 @@ def test_processes_and_chunks_change_nothing(
     for other in (two, three):
         assert sorted(p.name for p in other.iterdir()) == names
         assert all((other / n).read_bytes() == (one / n).read_bytes() for n in names)
+
+
+@pytest.mark.skipif(not cv2.checkHardwareSupport(generating.AVX2), reason="needs a processor with AVX2")
+def test_all_processors_with_avx2_make_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenBLAS has other kernels by processor; of 20 million values of elastic_transform, some differed."""
+    images = np.random.default_rng(0).integers(0, 256, (6500, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(6500) % 10)
+    made, options = [], {"corruptions": ["elastic_transform"], "severities": [5]}
+    for name, kernels in (("a", "Haswell"), ("b", "Nehalem"), ("c", "")):
+        with monkeypatch.context() as patch:
+            patch.setenv("OPENBLAS_CORETYPE", kernels)
+            folder = generate(tmp_path / "noise.npz", root=tmp_path / name, workers=1, **options)
+            assert os.environ["OPENBLAS_CORETYPE"] == kernels  # as it was
+        made.append(np.load(folder / "elastic_transform-5.npy"))
+    assert (made[0] == made[1]).all()
+    assert (made[0] == made[2]).all()
 
 
 def test_an_interrupted_run_goes_on(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

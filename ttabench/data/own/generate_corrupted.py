@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,8 @@ from ttabench.progress import OnProgress, silent
 
 CHUNK = 1024  # images in memory at a time, in each process
 SPLITS = ("test", "val", "valid", "validation", "train")  # folders named after what they hold of a dataset
+KERNELS = "OPENBLAS_CORETYPE"  # the variable by which OpenBLAS is told its kernels
+AVX2, FMA3 = 11, 12  # cv::CpuFeatures, which have no names in Python
 # Started first, so that no process still works on a slow one when all others are done.
 SLOW = ("glass_blur", "frost", "zoom_blur", "snow", "motion_blur")
 
@@ -86,6 +89,10 @@ def generate(
              of CIFAR-10-C, 64 pixels those of Tiny ImageNet-C.
     frost    folder with the published frost pictures; None = the built-in pictures.
     workers  processes; None = one per core, 0 = this process.
+
+    Worker processes make the same bytes on every x86-64 processor with AVX2. Elsewhere, and in this process,
+    a few values of ``elastic_transform`` (about one in two million) may differ by 1, as matrix products are
+    summed in another order.
 
     After an interruption, the same call makes the files that are missing. A folder made from other images,
     another seed or another version of the corruptions is refused. Raises UserError.
@@ -220,11 +227,11 @@ def _processes(workers: int | None, tasks: int) -> int:
 
 def _run(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, str]]:
     """(task, SHA-256 of its file), in the order in which they finish."""
-    if processes <= 1:
+    if processes == 0:
         for task in tasks:
             yield task, _make(task)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn"), _one_thread) as pool:
+    with _same_kernels(), ProcessPoolExecutor(processes, get_context("spawn"), _one_thread) as pool:
         running = {pool.submit(_make, task): task for task in tasks}
         try:
             for future in as_completed(running):
@@ -236,6 +243,25 @@ def _run(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, str]]:
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _same_kernels() -> Iterator[None]:
+    """OpenBLAS in processes that are started now has the kernels of Haswell, on all processors with AVX2.
+
+    By itself, it chooses them by processor, and they sum in different orders.
+    """
+    import cv2
+
+    before = os.environ.get(KERNELS)
+    if cv2.checkHardwareSupport(AVX2) and cv2.checkHardwareSupport(FMA3):
+        os.environ[KERNELS] = "Haswell"
+    try:
+        yield
+    finally:
+        os.environ.pop(KERNELS, None)
+        if before is not None:
+            os.environ[KERNELS] = before
 
 
 def _one_thread() -> None:
