@@ -19,7 +19,7 @@ from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import Store, load_frame
 from ttabench_reports.compare import compare
-from ttabench_reports.compare.fall_tests import cells_fell, holm, mean_fell
+from ttabench_reports.compare.fall_tests import cells_fell, holm, mean_fell, one_of
 
 NAMES = ("fog", "snow", "frost", "contrast", "pixelate")
 
@@ -108,6 +108,11 @@ def test_tests_that_cannot_reject_do_not_weigh_on_the_others() -> None:
     assert holm(p, p < 1) == pytest.approx([0.04, 1.0, 1.0, 0.04])
 
 
+def test_several_families_share_the_level() -> None:
+    assert list(one_of(2, np.array([0.02, 0.6]))) == [0.04, 1.0]
+    assert np.isnan(one_of(2, np.array([np.nan]))).all()
+
+
 # ---- the gate
 
 
@@ -123,7 +128,7 @@ def test_a_run_passes_against_its_own_csv(tmp_path: Path) -> None:
 
 
 def test_a_fall_with_just_the_level_is_a_fall(tmp_path: Path) -> None:
-    whole, less = np.ones(40, bool), np.arange(40) >= 5  # McNemar: p = 2⁻⁵
+    whole, less = np.ones(40, bool), np.arange(40) >= 6  # McNemar: p = 2⁻⁶, and cells are one of two families
     before = folder(tmp_path / "before", {("fog", 0): whole})
     after = folder(tmp_path / "after", {("fog", 0): less})
     assert compare(before, after, alpha=2**-5).count("fell") == 1
@@ -182,7 +187,7 @@ def test_results_with_other_settings_are_paired_too(tmp_path: Path) -> None:
     before = folder(tmp_path / "before", {("fog", 0): np.ones(400, bool)})
     fewer = {("fog", 0): np.arange(400) >= 9}
     after = folder(tmp_path / "after", fewer, config=(("lr", 0.002), ("norms", "batch")))
-    assert list(compare(before, after).cells["p_value"]) == [pytest.approx(2**-9)]
+    assert list(compare(before, after).cells["p_value"]) == [pytest.approx(2 * 2**-9)]
 
 
 def test_cells_with_equal_images_surely_did_not_fall(tmp_path: Path) -> None:
@@ -190,7 +195,7 @@ def test_cells_with_equal_images_surely_did_not_fall(tmp_path: Path) -> None:
     before = folder(tmp_path / "before", right)
     after = folder(tmp_path / "after", right | {("snow", 0): np.arange(400) >= 9})
     p = compare(before, after).cells.set_index("corruption")["p_value"]
-    assert dict(p) == {"fog": 1.0, "snow": pytest.approx(2**-9)}  # McNemar, one test
+    assert dict(p) == {"fog": 1.0, "snow": pytest.approx(2 * 2**-9)}  # McNemar, one test of its family
 
 
 def test_the_level_holds_for_means(tmp_path: Path) -> None:
@@ -199,6 +204,17 @@ def test_the_level_holds_for_means(tmp_path: Path) -> None:
     (p,) = compare(before, after).means["p_value"]
     for alpha, verdict in ((1.01 * p, "fell"), (0.99 * p, "chance")):
         assert list(compare(before, after, alpha=alpha).means["verdict"]) == [verdict]
+
+
+def test_cells_and_means_share_the_level(tmp_path: Path) -> None:
+    """One cell is its own mean. Either test can fail the gate, so each has half the level."""
+    right, seed = np.ones(400, bool), np.array([0])
+    less = np.arange(400) >= 5
+    sides = [folder(tmp_path / name, {("fog", 0): bits}) for name, bits in (("a", right), ("b", less))]
+    packed = np.packbits([right], axis=1), np.packbits([less], axis=1)
+    outcome = compare(*sides)
+    assert outcome.cells["p_value"].item() == pytest.approx(2 * cells_fell(*packed).item())
+    assert outcome.means["p_value"].item() == pytest.approx(2 * mean_fell(*packed, 400, seed))
 
 
 def test_one_image_is_not_lost_in_the_rounding(tmp_path: Path) -> None:

@@ -49,3 +49,11 @@ def holm(p: NDArray[np.float64], counted: NDArray[np.bool_] | None = None) -> ND
     tested = ~np.isnan(p) if counted is None else ~np.isnan(p) & counted
     adjusted[tested] = stats.holm(p[tested])
     return adjusted
+
+
+def one_of(families: int, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p-values of one of several families of tests, adjusted for their number (Bonferroni); NaN stay NaN.
+
+    So the chance of a false alarm in any of them is the level, and not the level times `families`.
+    """
+    return np.minimum(families * p, 1)

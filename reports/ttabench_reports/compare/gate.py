@@ -16,7 +16,7 @@ from ttabench.collector import paused
 from ttabench.errors import UserError, counted
 from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference, differences
-from ttabench_reports.compare.fall_tests import holm
+from ttabench_reports.compare.fall_tests import holm, one_of
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.testing import PairedTests
 from ttabench_reports.frames import PROTOCOL
@@ -27,6 +27,8 @@ MEAN_OVER = ("corruption", "seed", "history")
 # million weighs as much, so no real change is lost.
 SAME = 1e-4
 BAD = ("fell", "lost", "missing")
+FAMILIES = 2
+"""Families of tests: the cells, and the means over them. Either can fail the gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,9 @@ class Bounds:
 
     max_drop       points that a cell may fall.
     max_mean_drop  points that a mean over corruptions and seeds may fall.
-    alpha          a fall beyond its bound fails only if a paired test, Holm-corrected, confirms it at this
-                   level; where a side has no per-image correctness, the bound alone decides. 1: no test.
+    alpha          a fall beyond its bound fails only if a paired test, corrected for the number of tests,
+                   confirms it at this level; where a side has no per-image correctness, the bound alone
+                   decides. 1: no test.
 
     Raises UserError for a bound below 0 or infinite, and for an alpha outside (0, 1].
     """
@@ -58,9 +61,10 @@ class Comparison:
     """Two sets of results, matched cell by cell.
 
     cells     one row per cell of either: :data:`KEY`, accuracy_before, accuracy_after, change (points),
-              p_value (one-sided, Holm-corrected; NaN where there was no test), status_before,
-              status_after, reason_after, verdict: same | moved (within the bound) | chance (beyond it, but
-              the test does not confirm it) | fell | lost (had a number, has none) | gained | missing | new.
+              p_value (one-sided, corrected for the number of tests; NaN where there was no test),
+              status_before, status_after, reason_after, verdict: same | moved (within the bound) |
+              chance (beyond it, but the test does not confirm it) | fell | lost (had a number, has none) |
+              gained | missing | new.
     means     one row per method × arch × dataset × severity × protocol: before, after, change over the
               cells with a number in both, every cell weighing the same; `cells` of `of`; p_value; verdict.
     warnings  why the two may not be comparable at all; sentences.
@@ -104,7 +108,7 @@ def compare(
     after = candidate if isinstance(candidate, Side) else side(candidate, "candidate")
     both, twins = match(before, after)
     tests = PairedTests(both, before, after)
-    both["p_value"] = holm(tests.cells(), tests.differs)
+    both["p_value"] = one_of(FAMILIES, holm(tests.cells(), tests.differs))
     both["verdict"] = _verdicts(both, bounds)
     means = _means(both, tests, bounds)
     changed = both[both["verdict"].isin(["moved", "chance", "fell", "lost"])]
@@ -179,7 +183,7 @@ def _means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataFra
     members = {key: group.index.to_numpy() for key, group in paired.groupby(by, sort=False)}
     p = np.array([tests.mean(members[key]) if key in members else math.nan for key in means.index], float)
     differs = np.array([bool(tests.differs[members.get(key, [])].any()) for key in means.index], bool)
-    means["p_value"] = holm(p, differs)
+    means["p_value"] = one_of(FAMILIES, holm(p, differs))
     means["verdict"] = _moved(means["change"], means["p_value"], bounds.max_mean_drop, bounds.alpha)
     return means.reset_index()
 
