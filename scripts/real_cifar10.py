@@ -8,6 +8,8 @@ corruptions/cifar10c-official (1,000 test images under 19 corruptions at severit
 
 Usage: python scripts/real_cifar10.py SHARED OUT
 Then:  ttabench sweep --datasets OUT/real-cifar10-local …
+
+`clean_from_batches` makes the 10,000 test images and the training images from the published CIFAR-10 instead.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from golden_corruptions import GoldenFolder, read_mosaic
 from ttabench.corruptions import ALL_CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
+from ttabench.data.published.cifar_batches import FILES, read_exactly
+from ttabench.data.published.facts import CIFAR10_C
 
 SEVERITY = 5
 
@@ -54,6 +58,20 @@ def make(shared: Path, out: Path) -> Path:
     save_npz(folder / "train.npz", read_split(shared / "data" / "cifar10", "train"))
     save_npz(out / "cifar10-test.npz", read_split(shared / "data" / "cifar10", "test"))
     return folder
+
+
+def clean_from_batches(batches: Path, out: Path) -> tuple[Path, Path]:
+    """The published CIFAR-10, a folder cifar-10-batches-py, as two files: all test and all training images.
+
+    Raises UserError where a batch is missing, or is none.
+    """
+    made = out / "cifar10-test.npz", out / "cifar10-train.npz"
+    train_files, test_files = FILES[CIFAR10_C.clean_folder]
+    counts = CIFAR10_C.test, CIFAR10_C.train
+    out.mkdir(parents=True, exist_ok=True)
+    for path, files, count in zip(made, (test_files, train_files), counts, strict=True):
+        save_npz(path, read_exactly(batches, files, CIFAR10_C.num_classes, count))
+    return made
 
 
 def main() -> None:

@@ -1,13 +1,16 @@
 """All reference results, from a fresh clone: the sweeps of scripts/reference/*.toml into results/reference/.
 
 `digits-c+slow.toml` adds to the results of `digits-c.toml`: the folder is the part before the plus. CIFAR-10
-needs a folder ../shared with the images, see scripts/real_cifar10.py. A sweep that was stopped goes on where
-it was, and what was made with other code is made again. In the end the shards of each folder are merged into
-one, and what each method cost is printed. What stands after -- goes to `ttabench sweep`.
+needs a folder ../shared with the images, see scripts/real_cifar10.py. All its test images, which the sweeps
+cifar10-test-… use, can be made from published files too, with --cifar10 and --frost. A sweep that was stopped
+goes on where it was, and what was made with other code is made again. In the end the shards of each folder
+are merged into one, and what each method cost is printed. What stands after -- goes to `ttabench sweep`.
 
     python scripts/reference_results.py --list
     python scripts/reference_results.py --only digits-c --workers 2
     python scripts/reference_results.py --only digits-c --out /tmp/rehearsal -- --limit 60 --corruptions fog
+    python scripts/reference_results.py --only cifar10-test-resnet20 --cifar10 cifar-10-batches-py \\
+        --frost frost -- --checkpoint resnet20-12fca82f.th
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.env import machine, processor
@@ -43,6 +46,13 @@ WHOLE = "cifar10-test-c-local"
 TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 
 
+class Published(NamedTuple):
+    """Folders of published files: the batches of CIFAR-10, and the pictures of frost of ImageNet-C."""
+
+    cifar10: Path
+    frost: Path
+
+
 def sweeps(only: Sequence[str] = ()) -> list[Path]:
     """The sweep files, those of the folders or files in `only` if it names any. Raises UserError."""
     files = sorted(SWEEPS.glob("*.toml"), key=lambda file: file.stem)  # the slow ones of a folder last
@@ -63,13 +73,29 @@ def title(file: Path) -> str:
     return file.read_text().partition("\n")[0].lstrip("# ")
 
 
-def prepare(file: Path, data: Path) -> list[str | Path]:
+def prepare(file: Path, data: Path, published: Published | None = None) -> list[str | Path]:
     """Make the dataset of a sweep file in the folder `data`; returns further options of the sweep."""
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     if not any(name.endswith(SUFFIX) for name in grid.datasets):
         return []
+    if published:
+        trains = _from_published(published, file, data, grid.datasets)
+    else:
+        trains = _from_shared(file, data, grid.datasets)
+    (arch,) = grid.archs
+    # Both datasets have the same training images, and so the same classifiers.
+    if grid.checkpoint or (WHOLE not in grid.datasets and arch not in EPOCHS):
+        return []
+    return ["--checkpoint", trained(arch, trains, data)]
+
+
+def _from_shared(file: Path, data: Path, names: Sequence[str]) -> Dataset:
+    """Make the datasets from the folder ../shared; returns the one that trains."""
     if not SHARED.is_dir():
-        raise UserError(f"{file.name} needs the images in {SHARED}; see scripts/real_cifar10.py.")
+        raise UserError(
+            f"{file.name} needs the images in {SHARED}; see scripts/real_cifar10.py. "
+            "The sweeps cifar10-test-… take --cifar10 and --frost instead."
+        )
     real = data / "real-cifar10-local"
     if not ((data / "cifar10-test.npz").exists() and (real / "train.npz").exists()):
         from real_cifar10 import make
@@ -78,15 +104,31 @@ def prepare(file: Path, data: Path) -> list[str | Path]:
     from ttabench.data.catalog import dataset
 
     trains = dataset(str(real))  # from now on by its name too
-    if WHOLE in grid.datasets:
-        run("data", "generate", data / "cifar10-test.npz", "--train", real / "train.npz", "--root", data,
-            "--corruptions", "all", "--severities", "5", "--frost", SHARED / "data" / "frost")  # fmt: skip
-        dataset(str(data / WHOLE))
-    (arch,) = grid.archs
-    # Both datasets have the same training images, and so the same classifiers.
-    if grid.checkpoint or (WHOLE not in grid.datasets and arch not in EPOCHS):
-        return []
-    return ["--checkpoint", trained(arch, trains, data)]
+    if WHOLE in names:
+        _corrupt(data / "cifar10-test.npz", real / "train.npz", SHARED / "data" / "frost", data)
+    return trains
+
+
+def _from_published(published: Published, file: Path, data: Path, names: Sequence[str]) -> Dataset:
+    """Make the dataset from files that everybody can have."""
+    if [*names] != [WHOLE]:
+        raise UserError(
+            f"{file.name} needs images of the official generator in {SHARED}, and they are not published. "
+            "With --cifar10, choose --only cifar10-test-resnet20 or cifar10-test-cct_2."
+        )
+    from real_cifar10 import clean_from_batches
+
+    test, train = clean_from_batches(published.cifar10, data)
+    return _corrupt(test, train, published.frost, data)
+
+
+def _corrupt(test: Path, train: Path, frost: Path, data: Path) -> Dataset:
+    """All test images under the fifteen corruptions."""
+    from ttabench.data.catalog import dataset
+
+    run("data", "generate", test, "--train", train, "--root", data,
+        "--corruptions", "all", "--severities", "5", "--frost", frost)  # fmt: skip
+    return dataset(str(data / WHOLE))
 
 
 def trained(arch: str, known: Dataset, data: Path) -> Path:
@@ -148,8 +190,17 @@ def main() -> int:
     parser.add_argument(
         "--data", type=Path, default=ROOT / "results" / "reference-data", help="where datasets are made"
     )
+    parser.add_argument(
+        "--cifar10", type=Path, metavar="DIR", help="the published batches, cifar-10-batches-py"
+    )
+    parser.add_argument(
+        "--frost", type=Path, metavar="DIR", help="the pictures of frost published with ImageNet-C"
+    )
     parser.add_argument("--list", action="store_true", help="list the sweeps, run nothing")
     args = parser.parse_args(given)
+    if (args.cifar10 is None) != (args.frost is None):
+        parser.error("--cifar10 and --frost belong together; give both or none.")
+    published = Published(args.cifar10.resolve(), args.frost.resolve()) if args.cifar10 else None
     chosen = sweeps([name for name in args.only.split(",") if name])
     if args.list:
         for file in chosen:
@@ -162,7 +213,7 @@ def main() -> int:
         started = time.monotonic()
         results = out / folder(file)
         print(f"\n{file.stem}: {title(file)}", flush=True)
-        more = prepare(file, args.data.resolve())
+        more = prepare(file, args.data.resolve(), published)
         options = ("--out", results, "--workers", args.workers, "--extend", *more, *extra)
         worst |= run("sweep", "--config", file, *options)
         Store.at(results).merge()

@@ -127,6 +127,7 @@ SAVERS: dict[str, Callable[[dict[str, Tensor], Path], object]] = {
     "plain.npz": save_npz,
     "plain.pth": torch.save,
     "parallel.pt": lambda t, p: torch.save({f"module.{k}": v for k, v in t.items()}, p),
+    "parallel.th": lambda t, p: torch.save({"state_dict": {f"module.{k}": v for k, v in t.items()}}, p),
     "training.tar": lambda t, p: torch.save({"epoch": 3, "state_dict": t, "optimizer": {"lr": 0.1}}, p),
     "compiled.ckpt": lambda t, p: torch.save(
         {"model": {f"module._orig_mod.{k}": v for k, v in t.items()}, "best": 91.0}, p

@@ -17,11 +17,16 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
+import real_cifar10
 import reference_results as script
 import tables_of_reference as tables
+from PIL import Image
 
+from tests.unit import data_fakes as fakes
 from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, folder, measured
+from ttabench.corruptions.frost_textures import OFFICIAL_FILES
+from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
 from ttabench.method_settings import make_config
 from ttabench.models.checkpoints.cache import PRETRAINED, read
@@ -136,6 +141,38 @@ def test_the_script_fills_a_folder_merges_it_and_goes_on_where_it_was(
     assert script.main() == 0
     assert "0 to run, 2 done" in capfd.readouterr().err
     assert [*(tmp_path / "digits-c" / "cells").iterdir()] == [shard]
+
+
+RESNET20 = ROOT / "scripts" / "reference" / "cifar10-test-resnet20.toml"
+
+
+def test_all_test_images_are_made_from_published_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no folder ../shared: the batches of CIFAR-10 and the pictures of frost."""
+    few = fakes.FAKE_CIFAR10
+    test, train = fakes.clean_images(few.test), fakes.clean_images(few.train, seed=1)
+    batches, frost = tmp_path / "cifar-10-batches-py", tmp_path / "frost"
+    fakes.write_batch(batches / "test_batch", test, fakes.labels_for(few.test, 10))
+    for i, part in enumerate(np.split(train, 5), 1):
+        fakes.write_batch(batches / f"data_batch_{i}", part, fakes.labels_for(len(part), 10))
+    frost.mkdir()
+    for file in OFFICIAL_FILES:
+        Image.fromarray(fakes.clean_images(1, 300)[0]).save(frost / file)
+    monkeypatch.setattr(script, "SHARED", tmp_path / "absent")
+    monkeypatch.setattr(real_cifar10, "CIFAR10_C", few)
+    published = script.Published(batches, frost)
+
+    assert script.prepare(RESNET20, tmp_path / "data", published) == []  # its sweep file names the weights
+    made = dataset(str(tmp_path / "data" / script.WHOLE))
+    assert len(made.corruptions) == 15
+    assert (made.test().images == test).all()
+    assert (made.train().images == train).all()
+
+    with pytest.raises(UserError, match="not published"):
+        script.prepare(RESNET20.with_name("real-cifar10-resnet20.toml"), tmp_path / "data", published)
+    with pytest.raises(UserError, match="take --cifar10 and --frost instead"):
+        script.prepare(RESNET20, tmp_path / "data")
 
 
 STOPPED = """

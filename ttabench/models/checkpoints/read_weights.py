@@ -18,7 +18,7 @@ from ttabench.errors import UserError
 
 __all__ = ["FORMATS", "read_weights", "rewrapped"]
 
-FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".ckpt", ".tar")
+FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".th", ".bin", ".ckpt", ".tar")
 # Training scripts store the state dict under these keys. Averaged weights are not chosen silently. If a file
 # has the last and the best epoch, the last is read: the best was chosen on the test images.
 STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "last")
