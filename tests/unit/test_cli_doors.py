@@ -102,7 +102,7 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--batch-size", str(10**21)), "2,147,483,647"),
         (
             ("train", "--datasets", "digits-c", "--recipe", "paper"),
-            "Valid: fast. These are the recipes of resnet18",
+            "Valid: fast, fast-portable. These are the recipes of resnet18",
         ),
         (("sweep", "--limit", "1.5"), "--limit 1.5: expected a whole number, 0 or larger."),
         (("sweep", "--limit=-1"), "--limit -1: expected a whole number, 0 or larger."),

@@ -40,7 +40,13 @@ def train(
             min=0,
         ),
     ] = 0,
-    recipe: Annotated[str, Option(metavar="NAME", help="fast or paper.")] = "fast",
+    recipe: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="fast or paper; fast-portable: the same weights on every x86-64 processor with AVX2.",
+        ),
+    ] = "fast",
     force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,
 ) -> None:
     """Train a source classifier per architecture × dataset, and keep it in the cache.
@@ -54,13 +60,18 @@ def train(
     from ttabench.env import pick_device
     from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.models.resolve import resolve_trainable
+    from ttabench.models.training import portable
+    from ttabench.models.training.recipes import PORTABLE
     from ttabench.models.training.train import check_precision
     from ttabench.parse_methods import distinct_list
     from ttabench.sweep.train_sources import TrainJob
 
-    chosen = pick_device(device)
+    everywhere = recipe.endswith(PORTABLE)
+    chosen = "cpu" if everywhere and device == "auto" else pick_device(device)
     pick_workers(workers, chosen, 1)  # mistakes come out before anything is printed
     check_precision(precision)
+    if everywhere:
+        portable.check_options(chosen, precision)
     todo: list[TrainedModel] = []
     for name in distinct_list(datasets, "--datasets"):
         data = dataset(name)
@@ -80,7 +91,8 @@ def train(
             TrainJob(model.name, model.dataset.name, chosen, share, epochs, seed, precision, recipe)
             for model in todo
         ]
-        train_all(jobs, pick_executor(count, chosen), count)
+        kernels = portable.KERNELS if everywhere else {}
+        train_all(jobs, pick_executor(count, chosen, variables=kernels), count)
         for model in todo:
             plot = model.plot_learning_curve()
             print(f"{model}: model card {plot.with_suffix('.md')}, learning curve {plot}")
@@ -88,8 +100,13 @@ def train(
 
 
 def tell_checkpoint(model: TrainedModel) -> None:
-    """How a sweep uses the weights of a network that a function of the user makes."""
-    if ":" in model.name:
+    """How a sweep uses weights that it does not find by itself.
+
+    By itself it finds those of our architectures, trained by the recipe with its own epochs and seed 0.
+    """
+    from ttabench.models.resolve import resolve_trainable
+
+    if ":" in model.name or resolve_trainable(model.name, model.dataset).plan != model.plan:
         print(
             f"To use these weights: --archs {model.name} --datasets {model.dataset.name} "
             f"--checkpoint {model.load().path}"

@@ -12,6 +12,8 @@ from ttabench.errors import UserError
 from ttabench.executors import NO_LIMITS, Engine, Executor, Limits, Setup, inline, local, take_options
 from ttabench.executors.process import resident
 
+NO_VARIABLES: Mapping[str, str] = {}
+
 
 def engine(setup: Setup) -> Engine:
     """``--executor local``: processes on this machine, see :func:`ttabench.executors.local.run`."""
@@ -22,15 +24,18 @@ def engine(setup: Setup) -> Engine:
     return Engine(run, workers, device if workers else own_gpu(device))
 
 
-def pick_executor(workers: int, device: str, limits: Limits = NO_LIMITS) -> Executor:
-    """What runs jobs: this process for 0 workers, else processes, each bound to its GPU.
+def pick_executor(
+    workers: int, device: str, limits: Limits = NO_LIMITS, variables: Mapping[str, str] = NO_VARIABLES
+) -> Executor:
+    """What runs jobs: this process for 0 workers, else processes with these variables, each bound to its GPU.
 
     Raises UserError for limits without worker processes: this process cannot stop one of its own cells.
     """
     if limits.memory and not resident(os.getpid()):
         raise UserError("--cell-memory watches processes through /proc, which this system does not have.")
     if workers:
-        return partial(local.run, environments=bindings(device), limits=limits)
+        environments = [{**variables, **bound} for bound in bindings(device)]
+        return partial(local.run, environments=environments, limits=limits)
     if limits != NO_LIMITS:
         raise UserError("--cell-timeout and --cell-memory need a worker process; set --workers to 1 or more.")
     return inline.run

@@ -11,6 +11,7 @@ from ttabench.models.architectures.names import Member
 
 FAST = "fast"
 PAPER = "paper"
+PORTABLE = "-portable"  # after the name of a recipe: the same weights on other processors too
 SMALLEST_BATCH = 16  # batch norm needs some images
 LEAST_STEPS = 600
 PYTHON = "python"  # the family of networks that a function of the user makes
@@ -37,6 +38,8 @@ class Recipe:
                      see :func:`fitted`; 0 = as many as the epochs make.
     threads          CPU threads; 0 = as the process has them. Sums, and with them the last bits of
                      the weights, depend on it.
+    portable         on the CPU alone, with kernels that sum in the same order on every processor, see
+                     :mod:`ttabench.models.training.portable`.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Recipe:
     precision: str = "auto"
     threads: int = 0
     least_steps: int = 0
+    portable: bool = False
 
     def identity(self) -> dict[str, Any]:
         """What differs from the defaults, so that a field added later leaves old checkpoints valid.
@@ -136,7 +140,7 @@ _general = Recipe(
 
 
 def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
-    """The recipe called `name` ("" = fast). Raises UserError for an unknown name."""
+    """The recipe called `name` ("" = fast), or its portable form. Raises UserError for an unknown name."""
     if member.family == PYTHON:
         choices = {FAST: replace(_general, flip=dataset != "digits-c")}
     elif dataset == "digits-c":
@@ -154,8 +158,18 @@ def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
             paper = replace(paper, mix_until=175 / 300)
         small = member.options["dim"] <= 128
         choices = {FAST: _small_transformer_fast if small else _transformer_fast, PAPER: paper}
+    # Torch computes the sines of RandAugment's rotations with kernels that cannot be fixed.
+    fixed = [portable(recipe) for recipe in choices.values() if not recipe.randaugment]
+    choices |= {recipe.name: recipe for recipe in fixed}
     if (name or FAST) not in choices:
         raise UserError(
             f"{unknown('recipe', name, choices)} These are the recipes of {member.name} on {dataset}."
         )
     return choices[name or FAST]
+
+
+def portable(recipe: Recipe) -> Recipe:
+    """The same recipe for the same weights on every x86-64 processor with AVX2."""
+    return replace(
+        recipe, name=f"{recipe.name}{PORTABLE}", portable=True, precision="float32", threads=1, compile=False
+    )

@@ -1,8 +1,9 @@
 """Training of source classifiers.
 
-Training is deterministic for a seed, on one machine and with one number of threads. All generators are seeded
-again at the start of each epoch, so a killed training run continues bitwise from its last saved epoch.
-torch's global generators do not change.
+Training is deterministic for a seed, on one kind of processor and with one number of threads. A portable
+recipe makes the same weights on all processors with AVX2. All generators are seeded again at the start of
+each epoch, so a killed training run continues bitwise from its last saved epoch. torch's global generators
+do not change.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.training.augment import Sampler, mix
 from ttabench.models.training.plans import TrainingPlan
+from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
 
@@ -72,6 +74,9 @@ def train(
     Raises UserError on bad names, an unwritable cache, or a loss that is not finite.
     """
     place = torch.device(pick_device(device))
+    if plan.recipe.portable:
+        check_options(place.type, precision)
+        check_kernels()
     with _isolated(plan.recipe.threads, place):
         run = _Run(plan, dataset, place, precision)
         run.resume()

@@ -1,0 +1,117 @@
+"""A portable recipe makes the same weights on every x86-64 processor with AVX2."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.conftest import Output
+from tests.unit.models_by_name import train
+from tests.unit.test_training import TINY, Bars
+from ttabench.errors import UserError
+from ttabench.models.architectures.names import resolve
+from ttabench.models.training import recipes
+from ttabench.models.training.portable import KERNELS, check_kernels
+from ttabench.models.training.recipes import portable, recipe_for
+
+ROOT = Path(__file__).resolve().parents[2]
+AVX2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+needs_avx2 = pytest.mark.skipif(not AVX2, reason="a portable recipe needs a processor with AVX2")
+
+TORCH = "2.13.0"
+WEIGHTS = {
+    "resnet18_w8": "77ebf9faaaa062778eae3a09a3439e3b4588c11eedc2412782bc1b6a0d0e4a47",
+    "cct_2_3x2_32": "d2b110ecdc2acde3598c421f966dd4aa540800ccbd63eefee9770a7cfdc3c952",
+    "vit_2_4_32": "6b9d0c2cf9d1337ffa1b41404f1f527e35c7c604f2019bb22fa83158d35cd984",
+}
+"""Hashes with this version of torch: the same on an AMD processor with AVX-512 and on emulated ones that
+have AVX2 alone, Intel Haswell and Skylake and the first AMD EPYC (`qemu-x86_64 -cpu Haswell python …`)."""
+
+
+def weights(arch: str, cache: Path, **variables: str) -> str:
+    """The hash of weights that a process with the fixed kernels trains on a few images."""
+    code = f"from {__name__} import show; show({arch!r})"
+    environment = {**os.environ, **variables, **KERNELS, "TTABENCH_CACHE": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def show(arch: str) -> None:
+    """Print the hash; in a process of its own, so the recipe is replaced for good."""
+    from ttabench.models.training import plans
+
+    plans.recipe_for = lambda *_: portable(replace(TINY, randaugment=0))
+    print(train(arch, Bars()).sha256)
+
+
+@needs_avx2
+@pytest.mark.skipif(torch.__version__.partition("+")[0] != TORCH, reason=f"the hashes are those of {TORCH}")
+@pytest.mark.parametrize("arch", WEIGHTS)
+def test_the_weights_are_the_same_on_all_processors(arch: str, tmp_path: Path) -> None:
+    assert weights(arch, tmp_path, OMP_NUM_THREADS="2") == WEIGHTS[arch]
+
+
+@needs_avx2
+def test_train_gives_its_workers_the_kernels(
+    ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    options = ("--archs", "resnet18_w8", "--recipe", "fast-portable", "--epochs", "1", "--workers", "1")
+    out = ttabench("train", *options)
+    assert out.code == 0
+    assert "To use these weights: --archs resnet18_w8 --datasets digits-c --checkpoint " in out.out
+    (file,) = (tmp_path / "models/digits-c").glob("resnet18_w8-fast-portable-*.json")
+    note = json.loads(file.read_text())
+    assert note["recipe"]["portable"] is True
+    assert note["processor"].endswith("AVX2")
+    assert note["threads"] == 1
+    assert set(KERNELS.items()).isdisjoint(os.environ.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--precision", "bfloat16"), "a portable recipe is trained in float32, not in bfloat16"),
+        (("--workers", "0"), "a portable recipe needs a worker process; train with --workers 1 or more."),
+        (("--recipe", "fast-portabel"), "did you mean 'fast-portable'?"),
+    ],
+)
+def test_what_a_portable_recipe_cannot_do_is_refused(
+    options: tuple[str, ...], message: str, ttabench: Callable[..., Output],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    out = ttabench("train", "--archs", "resnet18_w8", "--recipe", "fast-portable", *options)
+    assert out.code == 2
+    assert message in out.err
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_process_without_the_kernels_or_without_avx2_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="needs a worker process"):
+        check_kernels({**KERNELS, "MKL_CBWR": "AUTO"})
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "DEFAULT")
+    with pytest.raises(UserError, match="needs an x86-64 processor with AVX2; torch has kernels for DEFAULT"):
+        check_kernels(KERNELS)
+
+
+def test_the_portable_form_of_a_recipe_differs_in_nothing_but_how_it_is_computed() -> None:
+    member = resolve("resnet18", dataset="x-local", image_size=32, num_classes=10)
+    plain, ours = recipe_for(member, "x-local", "paper"), recipe_for(member, "x-local", "paper-portable")
+    assert {**plain.identity(), **ours.identity()} == ours.identity()
+    assert ours.identity().items() - plain.identity().items() == {
+        ("name", "paper-portable"), ("portable", True), ("precision", "float32"), ("threads", 1),
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"Valid: fast, fast-portable, paper\."):  # its paper has RandAugment
+        recipe_for(resolve("cct_2", dataset="x-local", image_size=32, num_classes=10), "x-local", "portable")
+    assert recipe_for(member, "x-local").name == recipes.FAST
