@@ -33,7 +33,7 @@ WEIGHTS = {
     "vit_2_4_32": "6b9d0c2cf9d1337ffa1b41404f1f527e35c7c604f2019bb22fa83158d35cd984",
 }
 """Hashes with this version of torch: the same on an AMD processor with AVX-512 and on emulated ones that
-have AVX2 alone, Intel Haswell and Skylake and the first AMD EPYC (`qemu-x86_64 -cpu Haswell python …`)."""
+have AVX2 alone, Intel Haswell and the first AMD EPYC (`qemu-x86_64 -cpu Haswell python …`)."""
 
 
 def weights(arch: str, cache: Path, **variables: str) -> str:
