@@ -12,6 +12,7 @@ from ttabench.models.architectures.names import Member
 FAST = "fast"
 PAPER = "paper"
 PORTABLE = "-portable"  # after the name of a recipe: the same weights on other processors too
+COMPUTATION = 2  # of portable recipes; increase it when a change of the code changes their weights alone
 SMALLEST_BATCH = 16  # batch norm needs some images
 LEAST_STEPS = 600
 PYTHON = "python"  # the family of networks that a function of the user makes
@@ -38,8 +39,8 @@ class Recipe:
                      see :func:`fitted`; 0 = as many as the epochs make.
     threads          CPU threads; 0 = as the process has them. Sums, and with them the last bits of
                      the weights, depend on it.
-    portable         on the CPU alone, with kernels that sum in the same order on every processor, see
-                     :mod:`ttabench.models.training.portable`.
+    portable         not 0: on the CPU alone, with kernels that sum in the same order on every processor, see
+                     :mod:`ttabench.models.training.portable`. The number is that of the computation.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Recipe:
     precision: str = "auto"
     threads: int = 0
     least_steps: int = 0
-    portable: bool = False
+    portable: int = 0
 
     def identity(self) -> dict[str, Any]:
         """What differs from the defaults, so that a field added later leaves old checkpoints valid.
@@ -171,5 +172,6 @@ def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
 def portable(recipe: Recipe) -> Recipe:
     """The same recipe for the same weights on every x86-64 processor with AVX2."""
     return replace(
-        recipe, name=f"{recipe.name}{PORTABLE}", portable=True, precision="float32", threads=1, compile=False
-    )
+        recipe, name=f"{recipe.name}{PORTABLE}", portable=COMPUTATION, precision="float32", threads=1,
+        compile=False,
+    )  # fmt: skip

@@ -30,6 +30,7 @@ from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.training.augment import Sampler, mix
 from ttabench.models.training.plans import TrainingPlan
+from ttabench.models.training.linear_as_convolution import LinearAsConvolution
 from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
@@ -152,7 +153,10 @@ class _Run:
         if self.epoch < recipe.mix_until * recipe.epochs:
             x, targets = mix(x, targets, draw, recipe.mixup, recipe.cutmix)
         half = self.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext():
+        with (
+            LinearAsConvolution() if recipe.portable else nullcontext(),
+            torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext(),
+        ):
             logits = self.forward(x)
         loss = F.cross_entropy(logits.float(), targets, label_smoothing=recipe.label_smoothing)
         for group in self.optimizer.param_groups:
