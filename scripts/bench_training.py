@@ -3,7 +3,7 @@
 Each network trains on random images of 32 pixels with its fast recipe, on one thread, in fresh processes of
 either kind, in turns. The first steps are not counted. Ratios are medians over the pairs.
 
-Usage: python scripts/bench_training.py [--archs resnet18,cct_2] [--steps 12] [--repeats 3]
+Usage: python scripts/bench_training.py [--archs resnet20,cct_2] [--steps 12] [--repeats 3]
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--archs", default="resnet18,cct_2,cvt_2,vit_lite_2")
+    parser.add_argument("--archs", default="resnet20,cct_2,cvt_2,vit_lite_2")
     parser.add_argument("--steps", type=int, default=12, help="that are counted")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--once", help=argparse.SUPPRESS)

@@ -169,8 +169,7 @@ def _place(held: dict[str, Row]) -> tuple[object, ...]:
 
 
 def _number(row: Row) -> str:
-    value = words.number(row.value(MEAN))
-    return f"{value}*" if value and MEAN in row.partial else value or escape(row.words.get(MEAN, ""))
+    return words.number(row.value(MEAN)) or escape(row.words.get(MEAN, ""))
 
 
 def networks(report: Report) -> str:

@@ -322,7 +322,7 @@ def _record(row: Row, base: Row, tests: Mapping[str, float], finding: Finding) -
 
 def _against_best(group: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
     paired = table.paired(group[0])
-    able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
+    able = [row for row in group if not math.isnan(row.value(MEAN))]
     if len(able) < 2:
         return
     top = max(able, key=lambda row: row.value(MEAN))

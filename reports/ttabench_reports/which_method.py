@@ -95,7 +95,7 @@ def rankings(report: Report) -> Iterator[Ranking]:
         for arch, rows in table.archs().items():
             every = list(groups(rows))
             for group in every:
-                able = [row for row in group if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
+                able = [row for row in group if not math.isnan(row.value(MEAN))]
                 able.sort(key=lambda row: (-row.value(MEAN), row.name.lower()))
                 if any(row.kind == "method" for row in able):
                     yield Ranking(table, arch, which_weights(group, every), able, findings, over)

@@ -33,7 +33,7 @@ WEIGHTS = {
     "vit_2_4_32": "b024eff6ac04b45d7387ba3dc8fda90ca1febae778ea530ee3d34b988178089f",
 }
 """Hashes with this version of torch: the same on an AMD processor with AVX-512 and on emulated ones that
-have AVX2 alone, Intel Haswell and the first AMD EPYC (`qemu-x86_64 -cpu Haswell python …`)."""
+have AVX2 alone: Intel Haswell, Intel Skylake and the first AMD EPYC (`qemu-x86_64 -cpu Haswell python …`)."""
 
 
 def weights(arch: str, cache: Path, **variables: str) -> str:

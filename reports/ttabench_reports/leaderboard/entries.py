@@ -132,7 +132,7 @@ def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
     :func:`evidence.places`). The next rank is found in the same way among the rest, and so on. A row without
     a complete mean has no rank.
     """
-    rest = [row for row in rows if not math.isnan(row.value(MEAN)) and MEAN not in row.partial]
+    rest = [row for row in rows if not math.isnan(row.value(MEAN))]
     ranks: dict[int, int] = {}
     while rest:
         best = [row for row, place in evidence.places(rest, table, MEAN) if place == "best"] or rest

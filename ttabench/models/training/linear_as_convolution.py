@@ -1,8 +1,8 @@
 """Linear layers computed as 1×1 convolutions, for kernels that are fixed and fast at once.
 
-A linear layer is a matrix product of MKL. The only kernels of MKL that are the same on processors of all makers
-are those for SSE2, about four times as slow as those for AVX2. Convolutions are oneDNN's, whose kernels for
-AVX2 can be chosen everywhere, see :mod:`ttabench.models.training.portable`.
+A linear layer is a matrix product of MKL. The only kernels of MKL that are the same on processors of all
+makers are those for SSE2, and they are slow. Convolutions are oneDNN's, whose kernels for AVX2 can be chosen
+everywhere, see :mod:`ttabench.models.training.portable`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["LinearAsConvolution"]
 class LinearAsConvolution(TorchFunctionMode):
     """Inside this context, `linear` is a 1×1 convolution: the same sums in another order.
 
-    Inputs of (images, features) and of (images, tokens, features) become images of 1 or `tokens` pixels with a
-    channel per feature. In memory they are channels-last images already, so nothing is copied. torch.nn's
+    Inputs of (images, features) and of (images, tokens, features) become images of 1 or `tokens` pixels with
+    a channel per feature. In memory they are channels-last images already, so nothing is copied. torch.nn's
     MultiheadAttention, which calls `linear` within a function of torch, keeps MKL's products.
     """
 

@@ -29,8 +29,8 @@ from ttabench.errors import UserError
 from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.training.augment import Sampler, mix
-from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.linear_as_convolution import LinearAsConvolution
+from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
