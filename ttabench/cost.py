@@ -286,12 +286,15 @@ def source_forward(
 ) -> float:
     """Seconds per image, by :func:`clock`, in which Source classifies images (n, H, W, 3) uint8.
 
-    The first batch is classified again and again; the median counts.
+    The first batch is classified again and again; the median counts. On a GPU the first pass of a process
+    loads libraries and kernels; it is not timed.
     """
     x = np.ascontiguousarray(images[np.arange(min(batch_size, len(images)))])
     half = precision == "bfloat16"
     times: list[float] = []
     with torch.no_grad(), torch.autocast(torch.device(device).type, torch.bfloat16, half):
+        if device.startswith("cuda"):
+            classifier(to_tensor(x, device))
         while len(times) < 2 or sum(times) < SOURCE_SECONDS:
             started = clock(device)
             classifier(to_tensor(x, device)).argmax(dim=1).cpu()

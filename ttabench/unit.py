@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ttabench.cell import Cell, Result
 from ttabench.events import Done, Elsewhere, Emit
+from ttabench.gpu import check_gpu, use_gpu
 from ttabench.provenance import current_modules
 from ttabench.reach import refused_imports
 from ttabench.registry import METHODS, entry_points
@@ -54,10 +55,11 @@ class Unit:
 
         share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
         worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores)
-        limit_device_memory(self.device, self.device_memory)
+        use_gpu(self.device, self.device_memory)
         known = entry_points(METHODS)
         with refused_imports({known[c.method].module for c in self.cells if c.method in known}):
             for chain in self.chains:
+                check_gpu(self.device)
                 if not share.take(chain):
                     emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
                     continue
@@ -80,12 +82,3 @@ class Unit:
             return None
         share = sum(map(len, chains)) / len(self.cells)
         return replace(self, chains=tuple(chains), seconds=self.seconds * share)
-
-
-def limit_device_memory(device: str, size: int) -> None:
-    """Let this process use at most `size` bytes of its GPU, 0 = all. More is an out-of-memory error."""
-    if size and device.startswith("cuda"):
-        import torch
-
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, size / total), device)

@@ -3,6 +3,7 @@
 On the same kind of machine (processor, device, threads, versions of the libraries) results must be bitwise
 equal. On another kind, sums have another order. Rounding then changes the predictions of a few images, and
 learning passes these changes on from batch to batch. There, at most a share `BOUND` of the images may differ.
+The same holds on a GPU, where some sums have another order in each run.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ttabench.env import pick_device
 from ttabench.errors import UserError
 from ttabench.events import CellProgress, Emit
 from ttabench.executors import Died, Executor
+from ttabench.gpu import check_gpu, use_gpu
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import libraries
@@ -35,10 +37,10 @@ from ttabench.streams.cell import FOLDER
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
 
-__all__ = ["BOUND", "Check", "choose", "compare", "find_weights", "joined", "run"]
+__all__ = ["BOUND", "Check", "choose", "compare", "device_of", "find_weights", "joined", "run"]
 
 BOUND = 0.01
-"""Share of a cell's images whose correctness may differ on another kind of machine.
+"""Share of a cell's images whose correctness may differ on another kind of machine, or on a GPU.
 
 Six times the largest share of 48 cells made with AVX-512 and again with AVX2, see docs/verify.md.
 """
@@ -50,9 +52,9 @@ Verdict = Literal["same", "within", "differs", "failed", "other weights"]
 class Check:
     """A stored cell, and its new result.
 
-    verdict    same: bitwise equal. within: on another kind of machine and within `BOUND`. differs, failed:
-               the result is not reproduced. other weights: not comparable, because the recipe trains other
-               weights on this kind of machine.
+    verdict    same: bitwise equal. within: on another kind of machine or a GPU, and within `BOUND`. differs,
+               failed: the result is not reproduced. other weights: not comparable, because the recipe trains
+               other weights on this kind of machine.
     stored, now   accuracies in percent; `now` is None without a new result.
     differing  images whose correctness differs; None if they cannot be compared.
     exact      whether the result must be bitwise equal.
@@ -88,6 +90,8 @@ class Rerun:
     folder: Path
 
     def __call__(self, emit: Emit, state: WorkerState) -> tuple[Result, ...]:
+        use_gpu(self.device)
+        check_gpu(self.device)
         worker = Worker(state, self.folder, self.device, emit)
         results: list[Result] = []
         try:
@@ -141,6 +145,11 @@ def joined(checks: Iterable[Check], contradictory: Iterable[Check]) -> list[Chec
             check = replace(check, verdict=verdict, notes=(*other.notes, *check.notes))
         both.append(check)
     return [*both, *wrong.values()]
+
+
+def device_of(records: Iterable[Record]) -> str:
+    """The device of workers that can run all of these cells again where they ran: a GPU if one needs it."""
+    return "cuda" if "cuda" in map(_stored, records) else "cpu"
 
 
 def find_weights(records: Iterable[Record], sweep: Mapping[str, Any]) -> dict[str, str]:
@@ -250,7 +259,7 @@ def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
     stored = record.result
     notes, other_kind = [*_code(record)], differences(record.environment, now)
     notes += other_kind
-    exact = not other_kind
+    exact = not other_kind and not _on_gpu(now)
     if result.status != "ok":
         return _check(stored, "failed", None, None, exact, (f"it fails now: {result.reason}", *notes))
     if result.n_images != stored.n_images:
@@ -282,11 +291,13 @@ def here(device: str, cell: Cell) -> dict[str, Any]:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """How two environments differ, e.g. ``torch 2.5.0 then, 2.6.0 now``; [] for the same kind of machine.
 
-    The version of ttabench is left out: the code itself is compared.
+    The version of ttabench and the number of a GPU are left out: the code itself is compared.
     """
     texts = []
     for name in ("device", "threads", "machine", "processor"):
         old, new = then.get(name, "unknown"), now.get(name, "unknown")
+        if name == "device":  # which GPU it is does not matter, only what GPU
+            old, new = _kind(str(old)), _kind(str(new))
         if old != new:
             texts.append(f"{name} {old} then, {new} now")
     old, new = dict(then.get("versions", {})), dict(now.get("versions", {}))
@@ -300,13 +311,15 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _other_weights(record: Record, other: str, device: str) -> Check:
     """A cell whose weights the recipe does not give here: a failure on the same kind of machine only."""
     stored = record.result
-    other_kind = differences(record.environment, here(device, stored.cell))
+    now = here(device, stored.cell)
+    other_kind = differences(record.environment, now)
+    exact = not other_kind and not _on_gpu(now)
     was = stored.cell.checkpoint[:12]
     note = (
         f"the recipe trains other weights here: {other[:12]} instead of {was}, so no number can be compared"
     )
-    verdict: Verdict = "other weights" if other_kind else "differs"
-    return _check(stored, verdict, None, None, not other_kind, (note, *_code(record), *other_kind))
+    verdict: Verdict = "differs" if exact else "other weights"
+    return _check(stored, verdict, None, None, exact, (note, *_code(record), *other_kind))
 
 
 def _check(
@@ -331,11 +344,20 @@ def _right(result: Result) -> NDArray[np.bool_]:
 
 
 def _stored(record: Record) -> str:
-    """The device that a record was made on; the CPU where this machine has no such device."""
+    """The kind of device that a record was made on; the CPU where this machine has none of this kind."""
     try:
-        return pick_device(str(record.environment.get("device", "cpu")))
+        return pick_device(_kind(str(record.environment.get("device", "cpu"))))
     except UserError:
         return "cpu"
+
+
+def _kind(device: str) -> str:
+    """``cuda`` for ``cuda:1``."""
+    return device.partition(":")[0]
+
+
+def _on_gpu(environment: Mapping[str, Any]) -> bool:
+    return _kind(str(environment.get("device", ""))) == "cuda"
 
 
 def _place(cell: Cell) -> tuple[str, str, str]:

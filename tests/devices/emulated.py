@@ -8,6 +8,8 @@ so is all that is computed from them. Their memory is the CPU's. As on a GPU:
 * ``torch.zeros(3)`` and other factories without a device make host tensors;
 * a device tensor has no ``numpy()``.
 
+Autocast on the device is that of the CPU, and random numbers come from the generator of the CPU.
+
 What makes the host wait for the device is recorded in :attr:`Emulated.waits`: ``item()``, ``bool(tensor)``,
 ``tolist()``, copies to the host, and operations whose output has a size that depends on the data.
 
@@ -76,6 +78,7 @@ class Emulated:
         stack.enter_context(patch.object(torch.cuda, "is_bf16_supported", lambda *_: False))
         stack.enter_context(patch.object(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state()))
         stack.enter_context(patch.object(torch.cuda, "set_rng_state", lambda *_: None))
+        stack.enter_context(patch.object(torch, "autocast", _Autocast))
         stack.enter_context(_Operations(self))
         stack.enter_context(_Functions(self))
         return self
@@ -226,6 +229,13 @@ class _Generator(torch.Generator):
 
     def __new__(cls, device: Any = "cpu") -> Any:
         return torch._C.Generator()
+
+
+class _Autocast(torch.autocast):
+    """On the device as on the host: which operations run in bfloat16 is what torch does on a CPU."""
+
+    def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__("cpu" if _is_device(device_type) else device_type, *args, **kwargs)
 
 
 class _Functions(TorchFunctionMode):

@@ -14,10 +14,13 @@ from torch import nn
 from tests.devices.emulated import Emulated
 from tests.unit.models_by_name import train
 from tests.unit.test_training import TINY, Bars
+from ttabench import cost
+from ttabench.api.adapting import adapt
 from ttabench.classifier import Classifier
 from ttabench.classifier.probe import probe
 from ttabench.conformance.nets import SIZE, ConvNet, Transformer, images, nets
 from ttabench.data.dataset import Labelled
+from ttabench.errors import UserError
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate
@@ -47,6 +50,7 @@ PROTOCOLS = {
     "held out": Protocol(batch_size=BATCH, held_out=0.5),
     "contaminated": Protocol(batch_size=BATCH, contamination="noise(0.25)"),
     "dirichlet": Protocol(batch_size=BATCH, order="dirichlet(0.1)"),
+    "bfloat16": Protocol(batch_size=BATCH, precision="bfloat16"),
 }
 
 
@@ -71,6 +75,50 @@ def test_accuracies_are_those_of_the_host() -> None:
     with Emulated():
         there = accuracies("cuda")
     assert accuracies("cpu") == there
+
+
+def test_half_precision_is_that_of_the_host() -> None:
+    def logits(device: str) -> list[torch.Tensor]:
+        method = Tent(nets()["BN CNN"].to(device))
+        method.prepare()
+        scored: list[torch.Tensor] = []
+        protocol = Protocol(batch_size=BATCH, precision="bfloat16")
+        evaluate(method, labelled(), protocol, 0, device, on_logits=lambda x: scored.append(x.to("cpu")))
+        return scored
+
+    with Emulated():
+        there = logits("cuda")
+    for here, moved in zip(logits("cpu"), there, strict=True):
+        assert here.dtype == moved.dtype == torch.bfloat16
+        torch.testing.assert_close(here, moved)
+
+
+def test_source_is_timed_after_a_first_pass_that_loads_kernels(
+    gpu: Emulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first pass of a process on a GPU takes seconds, and would be stored as the time of every pass."""
+    seconds = iter([3.0, *[0.04] * 9])
+    now = 0.0
+    net = nets()["BN CNN"].to("cuda")
+
+    def classify(x: torch.Tensor) -> torch.Tensor:
+        nonlocal now
+        now += next(seconds)
+        return net(x)
+
+    monkeypatch.setattr(cost, "clock", lambda device: now)
+    images = labelled().images[:4]
+    assert cost.source_forward(classify, images, 4, "cuda") == pytest.approx(0.01)  # type: ignore[arg-type]
+
+
+def test_images_that_were_left_on_the_host_are_one_sentence(gpu: Emulated) -> None:
+    adapted = adapt(nets()["BN CNN"].to("cuda"), "tent", image_size=SIZE)
+    x = torch.rand(4, 3, SIZE, SIZE)
+    with pytest.raises(
+        UserError, match=r"^images are on cpu, the network is on cuda:0; move one to the other\.$"
+    ):
+        adapted(x)
+    assert adapted(x.to("cuda")).is_cuda
 
 
 @pytest.mark.parametrize("arch", ["resnet18_w8", "cct_2"])

@@ -87,7 +87,7 @@ LAYERS = (
         "code_hash",
         "torch_defaults",
     ),
-    ("cell", "env", "files", "registry", "worker_state", "parse_methods"),
+    ("cell", "env", "files", "gpu", "registry", "worker_state", "parse_methods"),
     ("records",),
     ("module_facts",),
     ("provenance", "stats", "corruptions", "claims", "events"),

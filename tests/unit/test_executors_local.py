@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -96,6 +97,24 @@ def test_each_worker_is_bound_to_its_own_gpu_and_gpus_are_shared_evenly(
     assert sorted(seen.values()) == ["0", "0", "1", "1"]
     assert all(seen[pid] == gpu for _, pid, gpu in output)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_a_worker_has_its_gpu_before_the_script_of_the_user_asks_for_one(tmp_path: Path) -> None:
+    """Python runs the top of the script in every worker, and CUDA keeps what it reads there."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "AT_THE_TOP = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+        "def job(emit, state):\n"
+        "    return AT_THE_TOP\n"
+        "if __name__ == '__main__':\n"
+        "    from ttabench.executors import local\n"
+        "    os.environ['CUDA_VISIBLE_DEVICES'] = '4,7'\n"
+        "    print(list(local.run([job], 1, environments=({'CUDA_VISIBLE_DEVICES': '7'},))))\n"
+        "    print(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout == "['7']\n4,7\n"
 
 
 def test_bindings_keep_to_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -359,3 +359,34 @@ def test_digits_are_learnt_to_95_percent(arch: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("ttabench.models.training.plans.recipe_for", recipe_for)
     assert train(arch, Digits()).clean_accuracy >= 95.0
+
+
+def test_where_torch_cannot_compile_training_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[torch.Tensor] = []
+
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        tried.append(x)
+        raise RuntimeError("Failed to find C compiler.\nmore")
+
+    monkeypatch.setattr(torch, "compile", lambda net: compiled)
+    net = torch.nn.Linear(2, 2)
+    forward, x = training.Compiled(net), torch.ones(1, 2)
+    with pytest.warns(
+        UserWarning, match=r"torch\.compile does not work here \(Failed to find C compiler\.\);"
+    ):
+        assert torch.equal(forward(x), net(x))
+    assert torch.equal(forward(x), net(x))
+    assert len(tried) == 1
+
+
+def test_what_a_compiled_network_raises_later_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 5:
+            raise RuntimeError("out of memory")
+        return 2 * x
+
+    monkeypatch.setattr(torch, "compile", lambda net: compiled)
+    forward = training.Compiled(torch.nn.Identity())
+    assert forward(torch.ones(1)).item() == 2
+    with pytest.raises(RuntimeError, match="out of memory"):
+        forward(torch.full((1,), 6.0))

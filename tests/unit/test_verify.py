@@ -17,6 +17,7 @@ from tests.unit.conftest import SMALL, Output
 from tests.unit.stored_results import CELL
 from ttabench import verify
 from ttabench.cell import Result
+from ttabench.errors import UserError
 from ttabench.records import decode, encode
 from ttabench.store import Record, Store
 from ttabench.store.staleness import Modules
@@ -299,6 +300,35 @@ def test_the_bound_holds_on_another_kind_of_machine_only(
     assert check.verdict == verdict
     assert check.differing == wrong
     assert check.exact == (environment.get("versions", {}).get("ttabench") == "0" or not environment)
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(0, "same"), (4, "within"), (5, "differs")])
+@pytest.mark.parametrize("stored_on", ["cuda", "cuda:1"])
+def test_a_gpu_may_sum_in_another_order_in_each_run(
+    cell: Any, stored_on: str, wrong: int, verdict: str
+) -> None:
+    stored = record(measured(cell, 0), device=stored_on)
+    check = verify.compare(stored, measured(cell, wrong), {**NOW, "device": "cuda"})
+    assert (check.verdict, check.exact) == (verdict, False)
+    assert not any("device" in note for note in check.notes)
+
+
+def test_cells_of_a_gpu_are_run_by_the_workers_of_gpus(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker for each GPU, and not one for each core, all on the first GPU."""
+
+    def pick(name: str) -> str:
+        if name not in here:
+            raise UserError("no such device")
+        return name
+
+    monkeypatch.setattr(verify, "pick_device", pick)
+    on_cpu, on_gpu = (record(measured(cell, 0), device=device) for device in ("cpu", "cuda:1"))
+    here = ("cpu", "cuda")
+    assert verify.device_of([on_cpu, on_gpu]) == "cuda"
+    assert verify.device_of([on_cpu]) == "cpu"
+    assert [job.device for job in verify._jobs([on_gpu], "", Path())] == ["cuda"]
+    here = ("cpu",)
+    assert verify.device_of([on_cpu, on_gpu]) == "cpu"
 
 
 @pytest.mark.parametrize(("verdict", "stays"), [("within", "differs"), ("failed", "failed")])

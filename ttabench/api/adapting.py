@@ -50,7 +50,8 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        Raises UserError for another shape or type, and if the first batch has pixels outside [0, 1] or NaN.
+        Raises UserError for another shape, type or device, and if the first batch has pixels outside [0, 1]
+        or NaN.
         """
         self._check(x)
         with self._generator.used():
@@ -68,9 +69,13 @@ class Adapted:
             raise UserError(
                 f"a batch of images is {what}; expected a tensor of floats (B, 3, H, W) in [0, 1]."
             )
-        ours = next((p.dtype for p in self.method.model.parameters()), x.dtype)
-        if x.dtype != ours and not torch.is_autocast_enabled(x.device.type):
-            raise UserError(f"images are {x.dtype}, the network is {ours}; convert one to the other.")
+        ours = next(self.method.model.parameters(), x)
+        if x.device != ours.device:
+            raise UserError(
+                f"images are on {x.device}, the network is on {ours.device}; move one to the other."
+            )
+        if x.dtype != ours.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise UserError(f"images are {x.dtype}, the network is {ours.dtype}; convert one to the other.")
         if self._checked or not len(x):  # one look: on a GPU, the host waits for it
             return
         if not (x.min() >= 0 and x.max() <= 1):  # NaN is not either

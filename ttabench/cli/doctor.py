@@ -28,7 +28,7 @@ def doctor() -> None:
         print(f"{name.removesuffix('-python-headless'):<14} {version}")
         if version == "not installed":
             problems.append(f"{name} is missing: pip install {name}")
-    print(f"{'devices':<14} {_devices()}")
+    problems += _devices()
     for package, extra in {"timm": "timm", "transformers": "hf", "robustbench": "robustbench"}.items():
         there = importlib.util.find_spec(package) is not None
         print(f"{package:<14} {'installed' if there else f'optional, not installed: ttabench[{extra}]'}")
@@ -59,14 +59,29 @@ def _cache(folder: Path) -> list[str]:
     return []
 
 
-def _devices() -> str:
-    """The GPUs that torch sees. Without a driver of a GPU, torch is not imported."""
+def _devices() -> list[str]:
+    """Prints the GPUs that torch sees; returns those that cannot compute.
+
+    Without a driver of a GPU, torch is not imported.
+    """
     if sys.platform.startswith("linux") and not any(map(Path.exists, map(Path, GPU_DRIVERS))):
-        return "cpu only (no driver of a GPU is loaded)"
+        print(f"{'devices':<14} cpu only (no driver of a GPU is loaded)")
+        return []
     import torch
 
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return ", ".join(gpus) or "cpu only"
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        print(f"{'devices':<14} cpu only (torch {torch.__version__} is a build without CUDA)")
+        return []
+    gpus, problems = [], []
+    for i in range(torch.cuda.device_count()):
+        try:
+            gpus.append(torch.cuda.get_device_name(i))
+            torch.ones(1, device=f"cuda:{i}").add_(1).item()
+        except RuntimeError as problem:
+            first = str(problem).strip().splitlines()[0]
+            problems.append(f"GPU {i} cannot compute ({first}): look at its driver, or give --device cpu")
+    print(f"{'devices':<14} {', '.join(gpus) or 'cpu only'}")
+    return problems
 
 
 def _plugins() -> list[str]:

@@ -38,12 +38,13 @@ def verify(
 ) -> None:
     """Draw stored cells, run them again with what is installed now, and compare.
 
-    On the same kind of machine and versions every number has to be the same bit for bit. Elsewhere, the
-    correctness of up to 1 % of a cell's images, at least of one, may differ. Below a cell is printed what
-    changed since it was stored.
+    On the same kind of machine and versions every number has to be the same bit for bit. Elsewhere and on a
+    GPU, the correctness of up to 1 % of a cell's images, at least of one, may differ. Below a cell is printed
+    what changed since it was stored.
 
     Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
-    could not be compared, because on this other kind of machine the recipe trains other weights.
+    could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other
+    weights.
     """
     from json import dumps
 
@@ -59,8 +60,9 @@ def verify(
     wrong = verifying.contradictions(store)
     others = verifying.find_weights(records, store.sweep())
     on = pick_device(device) if device else ""
-    count = pick_workers(workers, on or "cpu", len(records))
-    executor = pick_executor(count, on or "cpu")
+    place = on or verifying.device_of(records)
+    count = pick_workers(workers, place, len(records))
+    executor = pick_executor(count, place)
     checks: list[Check] = []
     kinds = [(str(cell), f"{cell.label} {cell.arch}") for cell in (r.result.cell for r in records)]
     with Display(len(records), "cells", kinds=kinds, workers=count) as display:
@@ -113,7 +115,7 @@ def _print(checks: list[Check], seed: int) -> None:
 
 _WORDS = {
     "same": "the same bit for bit",
-    "within": "within the bound for another kind of machine",
+    "within": "within the bound for another kind of machine or a GPU",
     "differs": "not made again",
     "failed": "failed",
     "other weights": "not comparable, with other weights here",

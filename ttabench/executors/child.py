@@ -43,8 +43,8 @@ class Link:
 def main(pipe: Connection, environment: Mapping[str, str]) -> None:
     """Work until the parent closes the pipe.
 
-    environment   variables of this worker alone, such as CUDA_VISIBLE_DEVICES. CUDA reads it when it is
-                  first used, which is after this.
+    environment   variables of this worker alone, such as CUDA_VISIBLE_DEVICES. The process was started with
+                  them; here, those that it cannot have are an error.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ class WorkerProcess:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=child.main, args=(theirs, self._environment), daemon=True)
         self._oom_kills = oom_kills()
-        self._process.start()
+        with _variables(self._environment):
+            self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self.ready = False
 
@@ -117,6 +119,26 @@ class WorkerProcess:
             self._pipe.close()
         self._process = self._pipe = self.job = None
         self.finished, self.ready = set(), False
+
+
+@contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for a process that is started inside the block.
+
+    Python runs the top of the user's script in it before :func:`child.main`, and CUDA reads
+    CUDA_VISIBLE_DEVICES when it is first asked for a GPU.
+    """
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        with suppress(ValueError):  # what no environment can hold; `child.main` reports it
+            os.environ.update(variables)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def describe(code: int | None, memory_ran_out: bool | None = None) -> str:

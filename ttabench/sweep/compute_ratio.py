@@ -24,6 +24,7 @@ from ttabench.cost import compute_ratio
 from ttabench.env import processor
 from ttabench.errors import UserError
 from ttabench.files import replace_file
+from ttabench.gpu import free_gpu_memory
 from ttabench.provenance import combined, current_modules
 from ttabench.sweep.grid import Grid
 from ttabench.worker_state import WorkerState
@@ -86,6 +87,7 @@ class Ratios:
             self.say("Measuring compute ratios for --pace; this takes seconds to minutes per method.")
             self._announced = True
         ratio = float(f"{measured(cell, self.device):.3g}")
+        free_gpu_memory()  # for the workers
         known[key] = {
             "method": cell.label, "arch": cell.arch, "dataset": cell.dataset,
             "batch_size": cell.protocol.batch_size, "ratio": ratio, "code": code,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -104,9 +105,7 @@ class _Run:
         self.classifier = plan.build().to(device)
         self.optimizer = make_optimizer(self.recipe, self.classifier.net, device)
         compiled = self.recipe.compile and device.type == "cuda" and find_spec("triton")
-        self.forward: Callable[[Tensor], Tensor] = (
-            torch.compile(self.classifier) if compiled else self.classifier
-        )
+        self.forward: Callable[[Tensor], Tensor] = Compiled(self.classifier) if compiled else self.classifier
         self.epoch = 0
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
@@ -236,6 +235,31 @@ class _Run:
         }  # fmt: skip
         save_trained(self.plan, self.classifier, described)
         self.state_file.unlink(missing_ok=True)
+
+
+class Compiled:
+    """A network by torch.compile; as it is, with a warning, where that fails, as without a C compiler."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self._net = net
+        self._forward: Callable[[Tensor], Tensor] = torch.compile(net)
+        self._worked = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._worked:
+            return self._forward(x)
+        try:
+            logits = self._forward(x)
+        except Exception as problem:  # torch has many exceptions for this
+            first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+            warnings.warn(
+                f"torch.compile does not work here ({first}); training goes on without it, more slowly.",
+                stacklevel=2,
+            )
+            self._forward = self._net
+            logits = self._net(x)
+        self._worked = True
+        return logits
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

@@ -1,0 +1,211 @@
+"""The GPU of a process: its number, its memory, and the end of a process whose GPU refuses all work."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.conftest import Output
+from ttabench import unit
+from ttabench.cell import Cell, Result
+from ttabench.cli import doctor
+from ttabench.errors import UserError
+from ttabench.gpu import check_gpu, free_gpu_memory, use_gpu
+from ttabench.store import Store
+from ttabench.sweep import compute_ratio
+from ttabench.unit import Unit
+from ttabench.worker import Worker
+from ttabench.worker_state import WorkerState
+
+POISONED = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What is asked of CUDA on a machine with two GPUs of 80 GB, of which the first is current."""
+    made: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: made.append(("device", index)))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: made[0][1] if made else 0)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=80_000_000_000)
+    )
+    # This function is torch's own: it refuses a device without an index.
+    monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
+    limit = lambda share, index: made.append(("memory", share, index))  # noqa: E731
+    monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", limit, raising=False)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("device", "memory", "expected"),
+    [
+        ("cpu", 8_000_000_000, []),
+        ("cuda", 0, []),
+        ("cuda", 8_000_000_000, [("memory", 0.1, 0)]),
+        ("cuda:1", 0, [("device", 1)]),
+        ("cuda:1", 160_000_000_000, [("device", 1), ("memory", 1.0, 1)]),
+    ],
+)
+def test_a_process_uses_its_gpu_and_its_share_of_the_memory(
+    calls: list[tuple[Any, ...]], device: str, memory: int, expected: list[tuple[Any, ...]]
+) -> None:
+    use_gpu(device, memory)
+    assert calls == expected
+
+
+class Ended(BaseException):
+    pass
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA refuses all work, and a worker process that ends raises Ended."""
+
+    def synchronize(device: str) -> None:
+        raise RuntimeError(POISONED)
+
+    def leave(code: int) -> None:
+        raise Ended(code)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(os, "_exit", leave)
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_worker_process_with_a_lost_gpu_ends_and_another_process_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_gpu("cpu")
+    with pytest.raises(
+        UserError, match=r"device-side assert triggered\); run the same command in a new one\.$"
+    ):
+        check_gpu("cuda")
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    with pytest.raises(Ended, match="1"):
+        check_gpu("cuda")
+
+
+def test_a_gpu_that_was_not_used_yet_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: pytest.fail("CUDA was started"))
+    check_gpu("cuda")
+
+
+def test_after_a_cell_that_loses_the_gpu_no_other_cell_fails_in_this_process(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first cell is recorded as failed. The executor then gives the other ones to a new process."""
+    ran: list[tuple[Cell, ...]] = []
+
+    def run(worker: Worker, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
+        ran.append(cells)
+        stored(Result(cell=cells[0], status="failed", reason="AcceleratorError: CUDA error"))
+
+    def check(device: str) -> None:
+        if ran:
+            raise Ended
+
+    monkeypatch.setattr(Worker, "run", run)
+    monkeypatch.setattr(unit, "check_gpu", check)
+    monkeypatch.setattr(unit, "use_gpu", lambda device, memory: None)
+    results = Store.create(tmp_path / "results", {}).root
+    events: list[Any] = []
+    first, second = cell, replace(cell, seed=cell.seed + 1)
+    with pytest.raises(Ended):
+        Unit(((first,), (second,)), results, "cuda")(events.append, WorkerState())
+    assert ran == [(first,)]
+    (done,) = [event for event in events if getattr(event, "results", ())]
+    running, rest = Unit(((first,), (second,)), results, "cuda").split(done.finished)
+    assert running is not None
+    assert (running.cells, rest) == ((second,), None)
+
+
+class Loop:
+    """An object that only the garbage collector frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_memory_is_given_back_after_what_held_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = weakref.ref(Loop())
+    alive: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held() is not None))
+    free_gpu_memory()
+    assert alive == [False]
+
+
+def test_a_measured_compute_ratio_leaves_the_memory_of_the_gpu_to_the_workers(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[weakref.ref[Loop]] = []
+    alive: list[bool] = []
+
+    def measured(cell: Cell, device: str) -> float:
+        used = Loop()
+        held.append(weakref.ref(used))
+        return 2.0
+
+    monkeypatch.setattr(compute_ratio, "measured", measured)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[0]() is not None))
+    grid = SimpleNamespace(pace_ratio=())
+    ratios = compute_ratio.Ratios(grid, tmp_path, "cuda", say=lambda text: None)  # type: ignore[arg-type]
+    assert ratios(replace(cell, checkpoint="c" * 64)) == 2.0
+    assert alive == [False]
+
+
+# ---- what ttabench doctor says
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "GPU_DRIVERS", (str(tmp_path),))
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_doctor_tries_every_gpu(ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+    def name(index: int) -> str:
+        if index:
+            raise RuntimeError("The NVIDIA driver on your system is too old\nmore")
+        return "H100"
+
+    ones = torch.ones
+
+    def refused(*size: int, device: Any = None, **how: Any) -> Any:
+        if device == "cuda:0":
+            raise RuntimeError("CUDA error: no kernel image is available\nmore")
+        return ones(*size, device=device, **how)
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", name)
+    monkeypatch.setattr(torch, "ones", refused)
+    output = ttabench("doctor")
+    assert output.code == 1
+    assert "devices        H100\n" in output.out
+    assert (
+        "problem: GPU 0 cannot compute (CUDA error: no kernel image is available): "
+        "look at its driver, or give --device cpu\n"
+        "problem: GPU 1 cannot compute (The NVIDIA driver on your system is too old): "
+        "look at its driver, or give --device cpu\n"
+    ) in output.out
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_doctor_says_that_torch_has_no_cuda(
+    ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    output = ttabench("doctor")
+    assert output.code == 0
+    assert f"cpu only (torch {torch.__version__} is a build without CUDA)" in output.out
