@@ -114,6 +114,17 @@ def test_what_can_change_a_number_changes_the_hash(what: str) -> None:
             "def f():\n    a = 1\n    class A:\n        a = 2\n        def g(self): return a",
             "def f():\n    b = 1\n    class A:\n        a = 2\n        def g(self): return a",
         ),
+        # A parameter is another variable than the one around it, and it has its own value.
+        ("def f():\n    a = 1\n    return lambda a: a", "def f():\n    b = 1\n    return lambda a: b"),
+        ("def f(a, b):\n    a += 1\n    return a", "def f(a, b):\n    b += 1\n    return b"),
+        # What a comprehension binds ends with it.
+        *(
+            (
+                f"def f(x):\n    {made} for a in x{end}\n    return a",
+                f"def f(x):\n    {made.replace('a', 'b')} for b in x{end}\n    return b",
+            )
+            for made, end in (("[a", "]"), ("{a", "}"), ("{a: 1", "}"), ("(a", ")"))
+        ),
         # Who reads the names of variables depends on them.
         ("def f():\n    a = 1\n    return locals()", "def f():\n    b = 1\n    return locals()"),
         # Who reads the declared statistics depends on them.
@@ -130,7 +141,10 @@ def test_what_can_change_a_number_changes_the_hash(what: str) -> None:
         ("f(*a)", "f(**a)"),
         ("x[:1]", "x[1:]"),
         ("class A: scores = 'loss'", "class A: scores = 'margin'"),
+        ("class A: scores = value = 'of the loss'", "class A: scores = value = 'of the margin'"),
         ("async def f(): pass", "def f(): pass"),
+        ("from .a import b", "from ..a import b"),
+        ("from .a import b", "from a import b"),
     ],
 )
 def test_these_two_differ(one: str, other: str) -> None:

@@ -12,7 +12,14 @@ import pytest
 
 from ttabench import provenance
 from ttabench.cell import Cell, Result
-from ttabench.provenance import changes, combined, current_modules, libraries
+from ttabench.provenance import (
+    changes,
+    combined,
+    current_modules,
+    libraries,
+    network_code,
+    shared_code,
+)
 from ttabench.store import Store, staleness
 from ttabench.unit import Unit
 from ttabench.worker import Worker
@@ -156,6 +163,7 @@ def test_a_network_of_another_package_counts_with_its_version(
     modules = current_modules("tent", "digits-c", "fog", arch)
     external = {name for name in modules if name.startswith("ttabench.models.external.")}
     assert external == ({f"ttabench.models.external.{module}"} if module else set())
+    assert "ttabench.worker" in modules
     assert libraries("tent", arch) == needed
 
 
@@ -167,10 +175,32 @@ def test_the_libraries_of_a_strangers_code_count(project: Project) -> None:
     assert libraries("mine", "nets:build") == ("pytest", "rich")
 
 
+def test_the_version_of_a_strangers_own_distribution_does_not_count(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code counts by its hash: a new version with the same code makes the same numbers."""
+    project.write("some_methods/helper.py", "import pytest")
+    known = {"some_methods": ["strangers-methods"], "pytest": ["pytest"]}
+    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: known)
+    assert libraries("mine", "resnet18") == ("pytest",)
+
+
+def test_the_code_of_a_network_is_that_of_all_that_it_imports_from_its_folder(project: Project) -> None:
+    project.write("nets.py", "from layers import A\n\ndef build(): ...")
+    project.write("layers.py", "A = 1")
+    before = network_code("nets:build")
+    project.write("layers.py", "A = 1  # the same")
+    assert network_code("nets:build") == before != ""
+    project.write("layers.py", "A = 2")
+    assert network_code("nets:build") != before
+    assert network_code("resnet18") == network_code("timm/resnet50") == ""
+
+
 def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> None:
     modules = current_modules("tent", "digits-c")
-    for name in ("nn.batch_norm", "scoring", "stream", "source", "method", "worker", "data.digits",
-                 "corruptions.noise", "models.architectures.resnet"):  # fmt: skip
+    for name in ("nn.batch_norm", "scoring", "stream", "source", "source_cache", "summaries", "method",
+                 "saved", "worker", "protocol", "contamination", "classifier.probe", "data.dataset",
+                 "data.digits", "corruptions.noise", "models.architectures.resnet"):  # fmt: skip
         assert modules[f"ttabench.{name}"], name
     assert modules["ttabench_methods.tent"]
     for name in modules:
@@ -179,10 +209,42 @@ def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> Non
         )
 
 
+@pytest.mark.parametrize(
+    ("dataset", "reader"),
+    [
+        ("digits-c", "data.digits"),
+        ("cifar10-c", "data.published.cifar"),
+        ("cifar100-c", "data.published.cifar"),
+        ("cifar10-c-bar", "data.published.cifar_bar"),
+        ("cifar10.1", "data.published.natural_shifts"),
+        ("imagenet-c", "data.published.imagenet"),
+        ("imagenet-r", "data.published.natural_shifts"),
+        ("imagenet-c-local", "data.own.own_image_folders"),
+        ("cifar10.1-local", "data.own.own_arrays"),
+    ],
+)
+def test_what_reads_the_images_of_a_dataset_counts(dataset: str, reader: str) -> None:
+    assert f"ttabench.{reader}" in current_modules("tent", dataset)
+
+
+def test_what_is_kept_of_the_source_depends_on_what_reads_its_images() -> None:
+    assert shared_code("cifar10-c") == shared_code("cifar100-c")
+    assert len({shared_code(name) for name in ("cifar10-c", "digits-c", "imagenet-c")}) == 3
+
+
+@pytest.mark.parametrize("stream", ["recurring", "gradual", "ccc"])
+def test_the_code_of_a_long_stream_counts(stream: str) -> None:
+    modules = current_modules("tent", "digits-c", stream)
+    for name in ("cell", "images", "path", "score", "checkpoint", "method_state"):
+        assert f"ttabench.streams.{name}" in modules
+    assert "ttabench.corruptions.fractional" in modules
+
+
 def test_corruptions_count_only_where_they_are_applied() -> None:
     assert "ttabench.corruptions.noise" not in current_modules("tent", "cifar10-c")
     assert "ttabench.data.published.cifar" in current_modules("tent", "cifar10-c")
     assert "ttabench.data.published.imagenet" in current_modules("tent", "imagenet-c")
+    assert "ttabench.data.published.natural_shifts" not in current_modules("tent", "imagenet-c")
     for name in ("own_dataset", "own_arrays", "own_image_folders"):
         assert f"ttabench.data.own.{name}" in current_modules("tent", "cifar10-c-local")
     assert "ttabench.data.mixed" in current_modules("tent", "digits-c", "mixed")
@@ -193,6 +255,13 @@ def test_methods_have_code_of_their_own_and_nobody_has_none() -> None:
     hashes = {combined(current_modules(name, "digits-c")) for name in ("source", "tent", "quantile")}
     assert len(hashes) == 3
     assert combined(current_modules("nobody", "digits-c")) == ""
+
+
+def test_all_code_together_has_one_hash_over_names_and_hashes_in_any_order() -> None:
+    one = combined({"a": "1", "b": "2"})
+    assert combined({"b": "2", "a": "1"}) == one
+    others = ({"a": "1", "c": "2"}, {"a": "2", "b": "1"}, {"a": "1", "b": "3"}, {"a": "1"})
+    assert len({one, *map(combined, others)}) == 5
 
 
 def test_changes_are_named() -> None:

@@ -117,6 +117,7 @@ def test_several_changes_of_the_code_are_listed(
     [
         ({"corruption": "mixed"}, "ttabench.data.mixed"),
         ({"corruption": "gradual"}, "ttabench.streams.cell"),
+        ({"dataset": "cifar10-c"}, "ttabench.data.published.cifar"),
         ({"arch": "timm/resnet10t"}, "ttabench.models.external.timm"),
     ],
 )
@@ -127,6 +128,16 @@ def test_a_result_depends_on_what_mixes_its_images_and_makes_its_network(
     (record,) = store.latest().values()
     assert module in record.modules
     assert record.changes == ()
+
+
+def test_a_failure_with_other_code_is_stale(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("ttabench.provenance.current_modules", lambda *_: {"ttabench.nn": "1"})
+        fill(store, Result(cell=result.cell, status="failed", reason="it was too hard"))
+    (record,) = store.records()
+    assert "ttabench/nn/__init__.py changed" in record.changes
 
 
 def test_the_bitmap_has_a_place_for_each_image(store: Store, result: Result) -> None:
