@@ -15,6 +15,7 @@ from scipy import stats
 from tests.unit.stored_results import CELL, Right, folder, losing, measured
 from ttabench import stats as own_stats
 from ttabench.errors import UserError
+from ttabench.protocol import Protocol
 from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import Store, load_frame
@@ -280,3 +281,34 @@ def test_a_damaged_bitmap_is_named(tmp_path: Path) -> None:
         f"{other}: a cell of 80 images stores the correctness of 48; "
         "the folder is damaged: restore it, or run the sweep again."
     )
+
+
+def test_a_mean_with_a_cell_that_cannot_be_tested_is_not_tested(tmp_path: Path) -> None:
+    """What fell there counts: the bound alone decides."""
+    before = {(name, 0): np.ones(200, bool) for name in ("fog", "snow")}
+    after = {("fog", 0): np.arange(200) >= 50, ("snow", 0): np.arange(200) >= 1}
+    folders = []
+    for name, right in (("before", before), ("after", after)):
+        writer = Store.create(tmp_path / name, {"methods": ["tent"]}).writer()
+        for (corruption, seed), bits in right.items():
+            result = measured(replace(CELL, corruption=corruption, seed=seed), bits)
+            writer.append(replace(result, correct=b"") if corruption == "fog" else result)
+        writer.close()
+        folders.append(tmp_path / name)
+    (mean,) = compare(*folders).means.to_dict("records")
+    assert np.isnan(mean["p_value"])
+    assert mean["verdict"] == "fell"
+
+
+def test_the_images_of_a_long_stream_are_no_sample(tmp_path: Path) -> None:
+    """The same images come again and again, and what a method learned on one changes the next ones."""
+    right = np.arange(400) >= 10
+    stream = {"protocol": Protocol(stream="recurring(2)", reset="continual")}
+    one = folder(tmp_path / "one", {("recurring", 0): right}, **stream)
+    other = folder(
+        tmp_path / "other", {("recurring", 0): losing(right, 9, np.random.default_rng(0))}, **stream
+    )
+    result = compare(one, other)
+    assert result.cells["p_value"].isna().all()
+    assert result.means["p_value"].isna().all()
+    assert result.cells["verdict"].tolist() == ["fell"]

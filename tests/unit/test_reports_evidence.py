@@ -65,6 +65,64 @@ def test_tests_and_intervals_are_those_of_the_images(frame: pd.DataFrame) -> Non
         assert finding.interval[0] < row(table, method).value("mean") < finding.interval[1]
 
 
+def test_tests_against_source_are_corrected_for_their_number() -> None:
+    methods = ("source", "tent", "eata", "sar", "bn_stats")
+    better = {"tent": 0.015, "eata": 0.02, "sar": 0.025, "bn_stats": 0.03}
+    frame = with_correctness(cells(methods, ("cct",)), IMAGES, better)
+    table = one(frame)
+    raw = [
+        ttest_1samp(bits(frame, m).mean(axis=0) - bits(frame, "source").mean(axis=0), 0).pvalue
+        for m in methods[1:]
+    ]
+    expected = stats.holm(raw)
+    assert (expected > 1.5 * np.array(raw)).sum() >= 2
+    result = evidence.findings(table)
+    assert [result[id(row(table, m))].p_source for m in methods[1:]] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_interval_of_an_accuracy_ends_at_100_percent() -> None:
+    frame = cells(("source", "tent"), ("cct",), corruptions=("fog",))
+    right = np.arange(IMAGES) >= 2
+    frame = frame.assign(
+        correct=[np.packbits(right).tobytes()] * 2, accuracy=100 * float(right.mean()), n_images=IMAGES
+    )
+    table = one(frame)
+    assert evidence.findings(table)[id(row(table, "tent"))].interval[1] == 100.0
+
+
+@pytest.mark.parametrize("p_value", [0.0, math.nan])
+def test_what_prints_as_the_best_is_best_and_what_prints_as_source_is_not_second(
+    p_value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each test finds a difference, and where none can be made."""
+
+    def places(**accuracy: float) -> dict[str, str | None]:
+        table = one(cells(tuple(accuracy), ("cct",), accuracy=lambda cell: accuracy[cell["method"]]))
+        return {name: table.places.get((id(row(table, name)), "mean")) for name in accuracy}
+
+    monkeypatch.setattr(
+        evidence.Paired, "p_values", lambda self, first, others, column: [p_value] * len(others)
+    )
+    assert places(source=70.0, tent=78.26, eata=78.34, sar=78.24) == {
+        "source": None, "tent": "best", "eata": "best", "sar": "second"
+    }  # fmt: skip
+    assert places(source=70.06, tent=70.14, eata=78.0) == {"source": None, "tent": None, "eata": "best"}
+
+
+def test_one_corruption_is_tested_over_all_seeds() -> None:
+    frame = with_correctness(cells(("source", "tent"), ("cct",), seeds=(0, 1, 2)), IMAGES, {"tent": 0.2})
+    right = {
+        m: np.stack([
+            np.unpackbits(np.frombuffer(packed, np.uint8), count=IMAGES).astype(float)
+            for packed in frame[where(frame, method=m, corruption="fog")].sort_values("seed")["correct"]
+        ])
+        for m in ("source", "tent")
+    }  # fmt: skip
+    table = one(frame)
+    actual = table.paired(row(table, "tent")).p_value(row(table, "tent"), row(table, "source"), ("fog",))
+    assert actual == pytest.approx(stats.two_levels(right["tent"] - right["source"]).p_value, rel=1e-6)
+
+
 def test_won_tied_and_lost_corruptions_are_counted_by_mcnemars_test(frame: pd.DataFrame) -> None:
     table = one(frame)
     result = evidence.findings(table)
@@ -230,6 +288,9 @@ def test_rows_are_paired_over_the_seeds_that_both_have() -> None:
     assert not math.isnan(p_value(fewer, "eata", "source"))  # Source has that seed among its own
     assert p_value(fewer, "tent", "source") == p_value(whole, "tent", "source")  # both seeds, as before
     assert math.isnan(p_value(whole[~where(whole, base="tent", corruption="fog")], "tent", "source"))
+    unknown = whole.copy()  # the number is over two seeds, and of one it is not known which images were right
+    unknown.loc[where(whole, base="tent", corruption="fog", seed=1), "correct"] = b""
+    assert math.isnan(p_value(unknown[~where(whole, base="eata", seed=1)], "tent", "eata"))
     held = whole.assign(held_out=0.5)  # each seed scores other images
     assert math.isnan(p_value(held, "tent", "source"))
     assert not math.isnan(p_value(held[held["seed"] == 0], "tent", "source"))

@@ -17,7 +17,7 @@ from ttabench.store.columns import MISSING
 from ttabench.sweep.agenda import plan_rows
 from ttabench.sweep.plan import Planned
 from ttabench_reports import csv_files, load, naming
-from ttabench_reports.frames import CORRECT
+from ttabench_reports.frames import CORRECT, checked
 from ttabench_reports.tables import tables
 
 
@@ -94,6 +94,12 @@ def test_planned_cells_without_a_record_are_missing(tmp_path: Path, result: Resu
         other.cell.arch, (other.cell.corruption,), 1,
     )  # fmt: skip
     assert load.read([folder, stored(tmp_path / "b", other)]).attrs[MISSING] == ()
+
+
+def test_only_a_cell_that_is_ok_has_a_number() -> None:
+    table = cells(("source", "tent"), ("cct",), corruptions=("fog",), accuracy=lambda row: 50.0)
+    table["status"] = ["ok", "failed"]
+    assert checked(table)["accuracy"].isna().tolist() == [False, True]
 
 
 def test_what_is_neither_is_refused(tmp_path: Path, result: Result) -> None:

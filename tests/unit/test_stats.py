@@ -118,6 +118,40 @@ def test_bootstrap_is_paired_and_agrees_with_scipys() -> None:
     assert ours.p_value == pytest.approx(ttest_1samp(values[0], 0).pvalue, abs=1e-12)
 
 
+def test_resamples_draw_every_image_equally_often_and_are_the_same_in_every_process() -> None:
+    n, times = 50, 1000
+    counts = resamples(n).copy()
+    assert counts.shape == (times, n)
+    assert (counts.sum(axis=1) == n).all()
+    drawn = counts.sum(axis=0, dtype=int)
+    error = math.sqrt(times * (1 - 1 / n))
+    assert np.abs(drawn - times).max() < 5 * error
+    resamples.cache_clear()  # as in a new process
+    assert np.array_equal(resamples(n), counts)
+
+
+def test_the_interval_of_few_images_has_the_standard_error_of_a_sample() -> None:
+    """Bootstrap samples vary around the mean of n images with the variance over n, not over n − 1."""
+    values = np.array([[0.1, 0.4, 0.5, 0.6, 0.9]])
+    spread = Spread.of(values)
+    draws = norm.ppf((np.arange(20_000) + 0.5) / 20_000) * values.std() / math.sqrt(5) + 0.5
+    half = norm.ppf(0.975) * values.std(ddof=1) / math.sqrt(5)
+    assert spread.interval(draws) == pytest.approx((0.5 - half, 0.5 + half), rel=1e-3)
+
+
+def test_an_interval_is_long_on_the_side_where_the_bootstrap_is() -> None:
+    values = np.array([[0.0, 0.9, 0.9, 0.9, 1.0]])
+    mean = values.mean()
+    low, high = Spread.of(values).interval(np.linspace(mean - 0.3, mean + 0.1, 1001))
+    assert mean - low > 2 * (high - mean) > 0
+
+
+def test_a_difference_that_all_images_share_is_sure() -> None:
+    for seeds in (1, 3):
+        moments = Moments(np.stack([np.zeros((seeds, 20)), np.ones((seeds, 20))]))
+        assert moments.p_values(1, [0]).tolist() == [0.0]
+
+
 def test_a_bootstrap_mean_is_over_every_image() -> None:
     """4,200 images are more than are summed at once."""
     values = np.random.default_rng(7).random((2, 4200))
