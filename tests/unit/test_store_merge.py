@@ -50,6 +50,16 @@ def test_merging_again_changes_nothing_and_its_order_is_stable(store: Store) -> 
     assert again.read_bytes().splitlines()[1:] == lines  # the first line has the generation
 
 
+def test_one_shard_that_has_a_cell_twice_is_merged_too(tmp_path: Path, result: Result) -> None:
+    store = Store.create(tmp_path / "one", {"methods": ["tent"]})
+    writer = store.writer()
+    writer.extend([result, replace(result, accuracy=75.0)])
+    writer.close()
+    store.merge()
+    (record,) = store.records()
+    assert record.result.accuracy == 75.0
+
+
 def test_a_result_after_a_merge_is_the_last_one(store: Store, result: Result) -> None:
     store.merge()
     writer = store.writer()

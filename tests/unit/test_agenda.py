@@ -1,0 +1,98 @@
+"""Which cells of a sweep are computed again, by what is stored of them and by --overwrite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stored_results import CELL
+from ttabench.cell import Cell, Result
+from ttabench.store import Store
+from ttabench.sweep.agenda import make_agenda, record_not_applicable
+from ttabench.sweep.option_table import OVERWRITE
+from ttabench.sweep.plan import Planned
+
+KINDS = ("ok", "stale", "failed", "failed and stale", "n/a", "nothing")
+CELLS = {kind: replace(CELL, seed=seed) for seed, kind in enumerate(KINDS)}
+
+
+def planned(*cells: Cell, unmet: str = "") -> list[Planned]:
+    return [Planned(cell, unmet) for cell in cells]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """One cell of each of `KINDS`; what is stale was made with another `ttabench.nn`."""
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+
+    def fill(*results: Result) -> None:
+        writer = store.writer()
+        writer.extend(results)
+        writer.close()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ttabench.provenance.current_modules", lambda *_: {"ttabench.nn": "0" * 16})
+        fill(
+            Result(cell=CELLS["stale"], status="ok", accuracy=50.0),
+            Result(cell=CELLS["failed and stale"], status="failed", reason="too hard"),
+        )
+    fill(
+        Result(cell=CELLS["ok"], status="ok", accuracy=50.0),
+        Result(cell=CELLS["failed"], status="failed", reason="too hard"),
+        Result(cell=CELLS["n/a"], status="n/a", reason="no batch norm"),
+    )
+    return store
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "again", "failed"),
+    [
+        ("never", {"n/a", "nothing"}, {"failed", "failed and stale"}),
+        ("failed", {"n/a", "nothing", "failed", "failed and stale"}, set()),
+        ("stale", {"n/a", "nothing", "failed", "failed and stale", "stale"}, set()),
+        ("always", set(KINDS), set()),
+    ],
+)
+def test_overwrite_says_which_stored_cells_are_computed_again(
+    store: Store, overwrite: str, again: set[str], failed: set[str]
+) -> None:
+    agenda = make_agenda(planned(*CELLS.values()), store, overwrite)
+    assert agenda.todo == [CELLS[kind] for kind in KINDS if kind in again]
+    assert agenda.failed == [CELLS[kind] for kind in KINDS if kind in failed]
+    assert agenda.done == [CELLS[kind] for kind in KINDS if kind not in again | failed]
+    assert agenda.total == len(KINDS)
+    changes = {text for texts in agenda.stale.values() for text in texts}
+    assert ("ttabench/nn/__init__.py changed" in changes) is (overwrite == "stale")
+    assert set(agenda.stale) <= {"tent"}
+
+
+def test_every_word_of_overwrite_is_tested() -> None:
+    (marked,) = test_overwrite_says_which_stored_cells_are_computed_again.pytestmark
+    assert [case[0] for case in marked.args[1]] == [*OVERWRITE]
+
+
+def test_what_cannot_be_run_is_not_computed_whatever_is_stored(store: Store) -> None:
+    for overwrite in OVERWRITE:
+        agenda = make_agenda(planned(*CELLS.values(), unmet="no batch norm"), store, overwrite)
+        assert [item.cell for item in agenda.not_applicable] == [*CELLS.values()]
+        assert agenda.total == len(KINDS)
+        assert not agenda.todo + agenda.done + agenda.failed
+
+
+def test_without_a_folder_or_weights_all_is_to_do(store: Store) -> None:
+    every = [*CELLS.values()]
+    assert make_agenda(planned(*every), None).todo == every
+    untrained = [replace(cell, checkpoint="") for cell in every]
+    assert make_agenda(planned(*untrained), store, "never").todo == untrained
+
+
+def test_a_cell_that_cannot_be_run_is_recorded_once(store: Store) -> None:
+    cell = replace(CELL, seed=99)
+    before = len([*store.records()])
+    for _ in range(2):
+        record_not_applicable(planned(cell, unmet="needs attention"), store)
+    assert len([*store.records()]) == before + 1
+    result = store.latest()[cell.cell_id].result
+    assert (result.status, result.reason) == ("n/a", "needs attention")
