@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ttabench.claims import Running, running
+from ttabench.cli._where import reason_and_place
 from ttabench.errors import UserError
 from ttabench.records import Damaged, decode
 from ttabench.store import Record, Store
@@ -188,9 +189,10 @@ def of_data(data: Any) -> State:
     """The state of a cell that was stored just now."""
     cell = data["cell"]
     state = {"ok": "done"}.get(data["status"], data["status"])
+    reason = reason_and_place(data.get("reason", ""), data.get("details", {}))
     return State(
         (cell["label"], cell["arch"], cell["dataset"]), cell["method"], cell["corruption"],
-        cell["severity"], cell["seed"], state, float(data.get("seconds", 0.0)), data.get("reason", ""),
+        cell["severity"], cell["seed"], state, float(data.get("seconds", 0.0)), reason,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from ttabench.cell import Cell, Result
 from ttabench.claims import Claims
 from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
+from ttabench.cli._where import reason_and_place
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
@@ -38,6 +39,7 @@ from ttabench.sweep.agenda import (
 )
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.few_batches import notes_on_few_batches
+from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import device_memory, executor_setup
 from ttabench.sweep.plan import Planned, RatioOf, find_sources, plan
@@ -244,7 +246,11 @@ def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
         limit = cell.protocol.limit
         return limit or (own_datasets[cell.dataset].shifted_count() if cell.dataset in own_datasets else 0)
 
-    return list(notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient))
+    datasets = {model.dataset.name: model.dataset for model in sweep.models}
+    return [
+        *notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient),
+        *notes_on_few_classes(agenda.todo, lambda name: labels_in_order(datasets[name])),
+    ]
 
 
 def _plan(sweep: Sweep, device: str, ratio_of: RatioOf) -> list[Planned]:
@@ -297,7 +303,8 @@ def _print_result(display: Display, result: Result) -> None:
         alarm = str(result.details.get("alarm", ""))
         display.finished(name, f"{note}, {alarm}" if alarm else note, seconds=result.seconds)
     else:
-        display.finished(name, f"failed: {result.reason}", keep=True)
+        reason = reason_and_place(result.reason, result.details).rstrip(".")
+        display.finished(name, f"failed: {reason}", keep=True)
 
 
 def _summary(frame: pd.DataFrame) -> None:
