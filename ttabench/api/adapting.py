@@ -21,6 +21,7 @@ from ttabench.errors import UserError, unknown
 from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
+from ttabench.models.returned_logits import as_classifier
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate as score_cell
 from ttabench.torch_defaults import default_modes
@@ -134,7 +135,7 @@ def adapt(
     if isinstance(model, Classifier):
         classifier = model
     else:
-        classifier = Classifier.wrap(model, image_size, mean, std)
+        classifier = as_classifier(model, image_size, mean, std, name=type(model).__name__)
     config = _config(cls, classifier, dataset, settings)
     needs = cls.needs_of(config)
     if unmet := needs.unmet(classifier.architecture()):

@@ -84,8 +84,8 @@ class Classifier(nn.Module):
             tags = probed.tags if tags is None else tags
             return cls(net, last=probed.last, mean=mean, std=std, tags=tags, norm_order=probed.norm_order)
         raise UserError(
-            f"{type(net).__name__} does not end in a linear layer, so its features cannot be found; "
-            "wrap it yourself: Classifier(net, last='name.of.the.linear.layer')."
+            f"{type(net).__name__} does not end in a linear layer, so its features cannot be found. If it "
+            "has one that makes the logits: Classifier(net, last='NAME.OF.THE.LAYER') of ttabench.classifier."
         )
 
     @property

@@ -24,6 +24,7 @@ from ttabench.models.checkpoints.weights import check_finite, content_hash
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy, normalisation
 from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.model import Model
+from ttabench.models.returned_logits import as_classifier
 from ttabench.models.training.plans import data_hash
 from ttabench.progress import OnProgress, silent
 from ttabench.provenance import network_code
@@ -133,10 +134,13 @@ class ExternalModel(Model):
         mean: tuple[float, ...] = (0.0, 0.0, 0.0),
         std: tuple[float, ...] = (1.0, 1.0, 1.0),
     ) -> Classifier:
-        """`net` as a classifier of the dataset. Raises UserError if it cannot take images of that size."""
+        """`net` as a classifier of the dataset.
+
+        Raises UserError if it cannot take images of that size, or does not return logits.
+        """
         try:
             check_finite(net, self.name)
-            return self.checked(Classifier.wrap(net, self.dataset.image_size, mean, std))
+            return self.checked(as_classifier(net, self.dataset.image_size, mean, std, name=self.name))
         except UserError:
             raise
         except Exception as problem:  # a network may raise anything on images of this size

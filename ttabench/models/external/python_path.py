@@ -40,8 +40,7 @@ class PythonModel(ExternalModel):
         super().__init__(name, dataset, normalize=normalize, claimed=claimed)
 
     def build(self) -> Classifier:
-        net = make(self.name, self.dataset)
-        return self.checked(net) if isinstance(net, Classifier) else self.wrap(net)
+        return self.wrap(make(self.name, self.dataset))
 
 
 def make(arch: str, dataset: Dataset) -> nn.Module:

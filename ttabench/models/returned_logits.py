@@ -1,0 +1,62 @@
+"""What a network of the user must return: logits, a row for each image."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ttabench.classifier import Classifier
+from ttabench.errors import UserError
+
+__all__ = ["as_classifier"]
+
+IMAGES = 2  # images of noise that a network is tried on
+ROUNDING = 1e-2  # by how much probabilities may miss a sum of 1, also in half precision
+
+
+def as_classifier(
+    net: nn.Module,
+    image_size: int,
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0),
+    std: tuple[float, ...] = (1.0, 1.0, 1.0),
+    *,
+    name: str,
+) -> Classifier:
+    """`net` as a classifier; one that is a :class:`Classifier` already is tried and returned.
+
+    Raises UserError, with the `name` of the network, where it does not end in a linear layer or does not
+    return logits. An exception of the network is passed on.
+    """
+    if isinstance(net, Classifier):
+        if wrong := _wrong(net, image_size):
+            raise UserError(f"{name} {wrong}.")
+        return net
+    try:
+        return Classifier.wrap(net, image_size, mean, std)
+    except UserError as problem:
+        if wrong := _wrong(net, image_size):
+            raise UserError(f"{name} {wrong}.") from None
+        raise problem
+
+
+@torch.no_grad()
+def _wrong(net: nn.Module, image_size: int) -> str:
+    """What is wrong with the output of `net` in eval mode; "" if it may be logits. `net` does not change."""
+    noise = torch.rand(IMAGES, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
+    modes = [(module, module.training) for module in net.modules()]
+    try:
+        net.eval()
+        out: object = net(noise.to(next(net.parameters(), noise)))
+    finally:
+        for module, training in modes:
+            module.training = training
+    if not isinstance(out, Tensor):
+        return (
+            f"returns a value of type {type(out).__name__}; expected logits, a tensor (B, C): "
+            "let its forward return the logits alone"
+        )
+    if out.ndim != 2 or len(out) != IMAGES:
+        return f"returns a tensor of shape {tuple(out.shape)} for {IMAGES} images; expected logits (B, C)"
+    if (out >= 0).all() and ((out.float().sum(dim=1) - 1).abs() <= ROUNDING).all():
+        return "returns probabilities; expected logits: leave out the softmax at its end"
+    return ""
