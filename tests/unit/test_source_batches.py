@@ -40,6 +40,14 @@ def test_a_request_gets_the_images_that_a_sweep_serves(
     assert given.served == in_sweep.served
 
 
+@pytest.mark.parametrize("batches", [lambda: TENSORS.contiguous().split(7), loader])
+@pytest.mark.parametrize("limit", [0, 20])
+def test_the_images_have_the_layout_of_a_sweep(batches: Callable[[], Iterable[object]], limit: int) -> None:
+    """In another one, convolutions round differently, and so do accuracies after many updates."""
+    in_sweep = next(SourceImages(lambda: IMAGES, NEEDS).batches(8, limit))
+    assert next(SourceBatches(batches(), NEEDS).batches(8, limit)).stride() == in_sweep.stride()
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_loader_leaves_the_random_numbers_of_the_method_as_they_are(shuffle: bool) -> None:
     torch.manual_seed(0)

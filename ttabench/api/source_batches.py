@@ -34,4 +34,6 @@ class SourceBatches(SourceTensors):
         if shuffle:
             chosen = chosen[torch.randperm(len(chosen))]
         for start in range(0, len(chosen), batch_size):
-            yield self._images[chosen[start : start + batch_size]].to(self._device)
+            images = self._images[chosen[start : start + batch_size]].to(self._device)
+            # The layout of a sweep's images: convolutions round differently in another one.
+            yield images.contiguous(memory_format=torch.channels_last)
