@@ -197,7 +197,9 @@ def predictions(
     """
     if not isinstance(logits, Tensor) or logits.shape != (batch, num_classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise UnusableModel(f"batch {number}: logits have shape {shape}; expected ({batch}, {num_classes})")
+        raise UnusableModel(
+            f"batch {number}: adapt() or predict() returned {shape}; expected logits ({batch}, {num_classes})"
+        )
     if not bool(torch.isfinite(logits).all()):
         kind = "NaN" if bool(torch.isnan(logits).any()) else "infinite"
         raise UnusableModel(f"batch {number}: the model returned {kind} logits")

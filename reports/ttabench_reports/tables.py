@@ -226,7 +226,7 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
     row.words = {column: DASH for column in gaps if math.isnan(row.value(column))}
     for cell in numbers.troubles.get(number, ()):
         column, status = cell.corruption, "n/a" if cell.status == "n/a" else "failed"
-        reason = f"{status}: {cell.reason or 'no reason stored'}"
+        reason = f"{status}: {cell.reason.rstrip('.') or 'no reason stored'}"
         if cell.ok:
             row.remark(column, f"alarm: {cell.alarm}")
         elif column in row.words:

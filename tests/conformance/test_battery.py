@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
+from ttabench.classifier.norm_layers import norm_kind
 from ttabench.conformance import conform
 from ttabench.conformance.checks import CHECKS
 from ttabench.conformance.nets import CLASSES, DropPath, _made, images, nets, settle
+from ttabench.conformance.run import NORMS
 from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Batches, Method, Needs, NoConfig, SourceData
@@ -504,6 +506,18 @@ def test_statistics_that_are_not_declared_are_named_with_the_cure() -> None:
     assert "set Needs(source_statistics=('quantiles', 'entropies'))" in detail
     (detail,) = failed(NamesNoStatistics).values()
     assert "source_statistics names 'medians'; expected a tuple of names from channels, " in detail
+
+
+class NamesNoNormLayer(Sound):
+    needs = Needs(gradient=True, norm_layers=("batchnorm",))
+
+
+def test_norm_layers_that_do_not_exist_are_named_with_the_kinds_that_do() -> None:
+    (check,) = conform(NamesNoNormLayer)
+    assert not check.ok
+    assert "names 'batchnorm'; expected some of batch, group, layer, instance" in check.detail
+    layers = nn.BatchNorm2d(2), nn.GroupNorm(1, 2), nn.LayerNorm(2), nn.InstanceNorm2d(2)
+    assert tuple(map(norm_kind, layers)) == NORMS
 
 
 class OnlyForSwins(Sound):

@@ -57,6 +57,14 @@ def test_a_gap_in_the_labels_is_told(tmp_path: Path) -> None:
     assert "error" not in levels
 
 
+def test_a_single_class_is_told(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="all images are of one class, so every prediction is right"):
+        generate(npz(tmp_path / "x.npz", [0, 0, 0]), root=tmp_path, **SMALL)
+    levels = {finding.level: finding.text for finding in verify("x-c-local", tmp_path)}
+    assert "all images are of one class" in levels["warning"]
+    assert "3 test images, 1 corruption." in levels["ok"]
+
+
 def test_complete_labels_warn_of_nothing(tmp_path: Path) -> None:
     path = npz(tmp_path / "x.npz", [1, 0, 2, 1])
     with warnings.catch_warnings():

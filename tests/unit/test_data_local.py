@@ -177,7 +177,7 @@ def test_image_folders_and_a_training_set(tmp_path: Path) -> None:
 
 def test_without_a_training_set_it_says_how_to_add_one(clean: Path, tmp_path: Path) -> None:
     data = catalog.dataset(str(generate(clean, root=tmp_path, **SMALL)))
-    with pytest.raises(UserError, match=r"no training images; put train\.npz"):
+    with pytest.raises(UserError, match=r"again, with --train\. Else: put train\.npz"):
         data.train()
     generate(clean, train=clean, root=tmp_path, **SMALL)
     assert len(catalog.dataset(data.name, tmp_path).train()) == 40

@@ -22,6 +22,7 @@ from ttabench_reports import csv_files, page
 from ttabench_reports.missing import Missing
 from ttabench_reports.naming import MEAN
 from ttabench_reports.page import cards
+from ttabench_reports.page.selected import Selected
 from ttabench_reports.report import Report
 
 CORRUPTIONS = ("snow", "frost", "fog")
@@ -250,3 +251,11 @@ def test_a_method_that_could_not_run_is_found_by_the_source_data_it_needs() -> N
     (means,) = (t for t in Rows(page.html(Report(held))).tables if t["about"].get("data-detail") == "mean")
     found = {about["data-text"].split()[-1]: about["data-source"] for about, _ in means["rows"][1:]}
     assert found == {"source": "none", "tent": "none", "quantile": "features"}
+
+
+def test_a_method_that_does_not_say_what_it_adapts_shows_its_parameters() -> None:
+    held = cells(("source", "mine", "tent"), ("cct",)).assign(adapted="nothing", adapted_parameters=0.0)
+    held.loc[held["method"] == "mine", "adapted_parameters"] = 1224.0
+    held.loc[held["method"] == "tent", ["adapted", "adapted_parameters"]] = ["2 LayerNorm", 8.0]
+    found = {card.name: dict(card.facts)["Adapted"] for card in cards.cards(Selected(Report(held)))}
+    assert found == {"Source": ("nothing",), "mine": ("1,224 parameters",), "TENT": ("2 LayerNorm",)}

@@ -24,3 +24,10 @@ def test_every_row_has_every_column_and_every_sheet_is_there(tmp_path: Path) -> 
     assert r"no \| &lt;b&gt;batch&lt;/b&gt; \*norm\*" in text
     assert re.search(r"TENT \|.*\*\*\d\d\.\d\*\*", text)
     assert "Quantile<sup>†a</sup>" in text or "Quantile<sup>a</sup>" in text
+
+
+def test_a_reason_that_is_a_sentence_has_one_full_stop(tmp_path: Path) -> None:
+    frame = spoil(cells(("source", "eata")), "failed", "no training images.", method="eata")
+    (path,) = markdown.write(frame, tmp_path)
+    assert "failed: no training images." in path.read_text()
+    assert "images.." not in path.read_text()

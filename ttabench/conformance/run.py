@@ -29,6 +29,8 @@ class Check:
     detail: str
 
 
+NORMS = ("batch", "group", "layer", "instance")
+"""The kinds of norm layers that a network can have, see `ttabench.classifier.norm_layers.norm_kind`."""
 FROZEN = (
     "Every parameter of self.model is frozen: setup() has to switch on what is learned, with norm_affine() "
     "or parameter.requires_grad_(True); and adapt() needs @torch.enable_grad()."
@@ -52,6 +54,9 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
         else:
             cases.append(Case(method, config, name, classifier, first=not cases))
     tried = "; ".join([", ".join(case.name for case in cases) or "no net", *skipped])
+    strange = [kind for kind in method.needs_of(config).norm_layers if kind not in NORMS]
+    if strange and not cases:
+        tried = f"norm_layers of its Needs names {strange[0]!r}; expected some of {', '.join(NORMS)}"
     checks = [Check("applies to at least one net", bool(cases), tried)]
     with _generators_kept():
         if cases:

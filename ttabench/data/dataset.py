@@ -22,7 +22,7 @@ class Labelled:
         if self.images.ndim != 4 or self.images.shape[-1] != 3 or self.images.dtype != np.uint8:
             raise UserError(
                 f"images have shape {self.images.shape} and type {self.images.dtype}; "
-                "expected (N, H, W, 3) and uint8."
+                "expected (N, H, W, 3) and uint8. Gray images: numpy.stack([images] * 3, axis=-1)."
             )
         if self.labels.shape != self.images.shape[:1]:
             raise UserError(

@@ -83,7 +83,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         ],
         "Code (SHA-256)": used["code"],
         "Measured on": machines(used),
-        "Adapted": used["adapted"],
+        "Adapted": adapted(used),
         "Scored": used["scores"],
         "Predictions among": used["scored_classes"],
         "Between batches": ["" if text == "nothing" else f"restores {text}" for text in used["restores"]],
@@ -105,6 +105,17 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         len(ok),
         int(ok["stale"].sum()),
     )
+
+
+def adapted(cells: pd.DataFrame) -> list[str]:
+    """What each cell adapts: in the method's own words, or else how many parameters its optimisers hold.
+
+    A method that says nothing of it is stored with the word "nothing".
+    """
+    return [
+        f"{count:,.0f} parameter{'s' * (count != 1)}" if text in ("", "nothing") and count > 0 else text
+        for text, count in zip(cells["adapted"], cells["adapted_parameters"], strict=True)
+    ]
 
 
 def machines(cells: pd.DataFrame) -> list[str]:

@@ -34,9 +34,14 @@ def check_test_classes(test: Labelled, train: Labelled) -> None:
 
 
 def class_warnings(test: Labelled, train: Labelled | None) -> list[str]:
-    """One sentence per set that has no image of some class 0 … C−1, C − 1 being the largest label of both."""
+    """One sentence per set that has no image of some class 0 … C−1, C − 1 being the largest label of both.
+
+    And one where there is a single class.
+    """
     sets = {"test set": test} if train is None else {"test set": test, "training set": train}
     num_classes = max(int(data.labels.max()) for data in sets.values()) + 1
+    if num_classes == 1:
+        return ["all images are of one class, so every prediction is right; expected two classes or more."]
     return [
         f"the {name} has no image of {_classes(missing)}; a classifier gets {num_classes:,} outputs, one for "
         f"each label from 0 to {num_classes - 1:,}."

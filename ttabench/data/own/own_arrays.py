@@ -75,8 +75,8 @@ class OwnArrays(OwnDataset):
     def train(self) -> Labelled:
         if not (self.folder / "train.npz").is_file():
             raise UserError(
-                f"{self.name} has no training images; put train.npz with 'images' and 'labels' into "
-                f"{self.folder}."
+                f"{self.name} has no training images. If ttabench generated it: run `ttabench data generate` "
+                f"again, with --train. Else: put train.npz with 'images' and 'labels' into {self.folder}."
             )
         return self._open_npz("train.npz")
 

@@ -18,7 +18,7 @@ from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
-from ttabench.errors import UnknownName, UserError
+from ttabench.errors import UnknownName, UserError, counted
 from ttabench.progress import OnProgress, silent
 
 AUDITS: dict[str, type[Audit]] = {
@@ -89,7 +89,8 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
                 findings.append(error(str(problem)))
     findings = list(dict.fromkeys(findings))  # a file of all severities has one problem, not five
     if is_usable(findings):
-        yield Finding("ok", f"{data.name}: {len(test)} test images, {len(data.corruptions)} corruptions.")
+        there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"
+        yield Finding("ok", f"{data.name}: {there}.")
     yield from findings
 
 
