@@ -165,11 +165,11 @@ def test_interleaving_keeps_the_order_and_loses_nothing(n: int, foreign: int, se
     [
         (torch.full((10, 4), float("nan")), "NaN"),
         (torch.full((10, 4), float("inf")), "infinite"),
-        (torch.zeros(3, 4), r"shape \(3, 4\)"),
-        (torch.zeros(10, 5), r"shape \(10, 5\); expected \(10, 4\)"),
-        (torch.zeros(10), r"shape \(10,\)"),
-        (None, "shape NoneType"),
-        ([[0.0] * 4] * 10, "shape list"),
+        (torch.zeros(3, 4), r"returned \(3, 4\)"),
+        (torch.zeros(10, 5), r"returned \(10, 5\); expected logits \(10, 4\)"),
+        (torch.zeros(10), r"returned \(10,\)"),
+        (None, "returned NoneType"),
+        ([[0.0] * 4] * 10, "returned list"),
     ],
 )
 def test_unusable_logits_are_named(logits: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
