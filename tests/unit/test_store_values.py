@@ -307,7 +307,7 @@ def test_a_shard_begins_with_its_environment(store: Store, result: Result) -> No
         os.umask(old)
     assert re.fullmatch(rf"{re.escape(socket.gethostname())}-{os.getpid()}-[0-9a-f]{{8}}\.jsonl", first.name)
     assert first.stat().st_mode & 0o777 == 0o644
-    for path, device, generation in ((first, "cpu", 1), (second, "cuda:1", 2)):
+    for path, device, generation in ((first, "cpu", 1), (second, "cuda", 2)):
         head = lines(path)[0]
         head.pop("sum")
         assert head == {
@@ -349,6 +349,11 @@ def test_a_process_without_torch_has_no_threads_of_torch(monkeypatch: pytest.Mon
     assert environment("cpu")["threads"] == torch.get_num_threads() > 0
     monkeypatch.delitem(sys.modules, "torch")
     assert environment("cpu")["threads"] == 0
+
+
+def test_the_number_of_a_gpu_is_no_part_of_the_environment() -> None:
+    assert environment("cuda:1") == environment("cuda:0") == environment("cuda")
+    assert environment("cuda")["device"] == "cuda"
 
 
 def test_code_is_written_once_for_each_set_of_modules(store: Store, result: Result) -> None:

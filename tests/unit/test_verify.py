@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.unit.conftest import SMALL, Output
 from tests.unit.stored_results import CELL
 from ttabench import verify
 from ttabench.cell import Result
 from ttabench.errors import UserError
+from ttabench.executors import inline, workers
 from ttabench.records import decode, encode
 from ttabench.store import Record, Store
 from ttabench.store.staleness import Modules
@@ -329,6 +331,22 @@ def test_cells_of_a_gpu_are_run_by_the_workers_of_gpus(cell: Any, monkeypatch: p
     assert [job.device for job in verify._jobs([on_gpu], "", Path())] == ["cuda"]
     here = ("cpu",)
     assert verify.device_of([on_cpu, on_gpu]) == "cpu"
+
+
+def test_workers_are_counted_in_gpus_where_cells_need_one(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, str]] = []
+
+    def pick_executor(count: int, device: str) -> Any:
+        asked.append((count, device))
+        return inline.run
+
+    monkeypatch.setattr(verify, "device_of", lambda records: "cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(workers, "pick_executor", pick_executor)
+    assert ttabench("verify", out, "--sample", "1").code == 0
+    assert asked == [(2, "cuda")]
 
 
 @pytest.mark.parametrize(("verdict", "stays"), [("within", "differs"), ("failed", "failed")])

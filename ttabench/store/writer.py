@@ -95,10 +95,12 @@ def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:
     """The environment of results of this process: device, threads, versions, machine, processor.
 
     further   libraries whose versions count too, see `provenance.libraries`.
+
+    The device is ``cuda`` for ``cuda:1`` too: the processor says what GPU it is, its number does not matter.
     """
     return {
-        "device": device, "threads": _threads(), "versions": versions(further), "machine": machine(),
-        "processor": processor(device),
+        "device": device.partition(":")[0], "threads": _threads(), "versions": versions(further),
+        "machine": machine(), "processor": processor(device),
     }  # fmt: skip
 
 
