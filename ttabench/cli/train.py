@@ -44,7 +44,7 @@ def train(
         str,
         Option(
             metavar="NAME",
-            help="fast or paper; fast-portable: the same weights on every x86-64 processor with AVX2.",
+            help="fast or paper. With -portable behind it: the same weights on x86-64 processors with AVX2.",
         ),
     ] = "fast",
     force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,
