@@ -56,8 +56,10 @@ def check_gpu(device: str) -> None:
         ) from None
 
 
-def free_gpu_memory() -> None:
-    """Give memory of the GPU that no tensor uses back to it, for other processes."""
+def free_gpu_memory(device: str) -> None:
+    """Give memory of a GPU that no tensor uses any more back to it, for other processes."""
+    if not device.startswith("cuda"):
+        return
     import torch
 
     gc.collect()

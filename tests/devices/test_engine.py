@@ -15,6 +15,7 @@ from tests.devices.emulated import Emulated
 from tests.unit.models_by_name import train
 from tests.unit.test_training import TINY, Bars
 from ttabench import cost
+from ttabench.api import adapting as api
 from ttabench.api.adapting import adapt
 from ttabench.classifier import Classifier
 from ttabench.classifier.probe import probe
@@ -119,6 +120,15 @@ def test_images_that_were_left_on_the_host_are_one_sentence(gpu: Emulated) -> No
     ):
         adapted(x)
     assert adapted(x.to("cuda")).is_cuda
+
+
+def test_labels_on_the_device_are_one_sentence(gpu: Emulated) -> None:
+    adapted = adapt(nets()["BN CNN"].to("cuda"), "tent", image_size=SIZE)
+    images = labelled().images
+    labels = torch.arange(len(images)) % 5
+    with pytest.raises(UserError, match=r"^labels are on cuda:0; pass labels\.cpu\(\)\.$"):
+        api.evaluate(adapted, images, labels.to("cuda"))  # type: ignore[arg-type]
+    assert api.evaluate(adapted, images, labels, batch_size=BATCH).correct.shape == (len(images),)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arch", ["resnet18_w8", "cct_2"])

@@ -22,6 +22,7 @@ from ttabench.errors import UserError
 from ttabench.gpu import check_gpu, free_gpu_memory, use_gpu
 from ttabench.store import Store
 from ttabench.sweep import compute_ratio
+from ttabench.sweep.plan import find_sources
 from ttabench.unit import Unit
 from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
@@ -141,7 +142,9 @@ def test_memory_is_given_back_after_what_held_it_is_gone(monkeypatch: pytest.Mon
     held = weakref.ref(Loop())
     alive: list[bool] = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held() is not None))
-    free_gpu_memory()
+    free_gpu_memory("cpu")
+    assert alive == []
+    free_gpu_memory("cuda:1")
     assert alive == [False]
 
 
@@ -161,6 +164,25 @@ def test_a_measured_compute_ratio_leaves_the_memory_of_the_gpu_to_the_workers(
     grid = SimpleNamespace(pace_ratio=())
     ratios = compute_ratio.Ratios(grid, tmp_path, "cuda", say=lambda text: None)  # type: ignore[arg-type]
     assert ratios(replace(cell, checkpoint="c" * 64)) == 2.0
+    assert alive == [False]
+
+
+def test_a_classifier_measured_before_the_sweep_leaves_the_memory_to_the_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: list[weakref.ref[Loop]] = []
+    alive: list[bool] = []
+
+    def load(device: str, progress: Any) -> Any:
+        used = Loop()
+        held.append(weakref.ref(used))
+        return SimpleNamespace(classifier=classifier, sha256="w" * 64, note={})
+
+    classifier = SimpleNamespace(architecture=lambda: "facts")
+    data = SimpleNamespace(name="digits", num_classes=10, fingerprint=lambda: "f")
+    model: Any = SimpleNamespace(name="timm/a", dataset=data, ready=True, load=load)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[0]() is not None))
+    assert [source.name for source in find_sources([model], "cuda")] == ["timm/a"]
     assert alive == [False]
 
 

@@ -271,6 +271,8 @@ def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settin
 
 
 def _array(what: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
+    if isinstance(values, Tensor) and values.device.type != "cpu":
+        raise UserError(f"{what} are on {values.device}; pass {what}.cpu().")
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths

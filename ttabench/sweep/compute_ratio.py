@@ -87,7 +87,7 @@ class Ratios:
             self.say("Measuring compute ratios for --pace; this takes seconds to minutes per method.")
             self._announced = True
         ratio = float(f"{measured(cell, self.device):.3g}")
-        free_gpu_memory()  # for the workers
+        free_gpu_memory(self.device)  # for the workers
         known[key] = {
             "method": cell.label, "arch": cell.arch, "dataset": cell.dataset,
             "batch_size": cell.protocol.batch_size, "ratio": ratio, "code": code,

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
 from ttabench.errors import UserError
+from ttabench.gpu import free_gpu_memory
 from ttabench.method_settings import configured, label
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
@@ -50,7 +51,7 @@ class Planned:
 
 
 def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[Source]:
-    """The source classifier of every model. Those trained elsewhere are downloaded and measured.
+    """The source classifier of every model. Those trained elsewhere are downloaded, and measured on `device`.
 
     Warns if a clean accuracy is too low or differs from the claimed one. Raises UserError without weights.
     """
@@ -74,6 +75,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
                 checkpoint=checkpoint,
             )
         )  # fmt: skip
+    free_gpu_memory(device)  # for the workers
     return sources
 
 
