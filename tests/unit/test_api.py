@@ -229,6 +229,20 @@ def test_a_network_without_finite_weights_is_refused(net: nn.Sequential, value: 
         ttabench.adapt(net, "tent")
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"archs": [nn.Linear(2, 2)]}, "archs holds a Linear; .* package.module:callable"),
+        ({"archs": nn.Sequential()}, "archs holds a Sequential"),
+        ({"methods": [nn.Module]}, "methods holds the class Module; .* name of its entry point"),
+        ({"datasets": [np.zeros(3)]}, "datasets holds a ndarray; .* -C folder"),
+    ],
+)
+def test_objects_in_place_of_names_are_answered_with_the_names(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.run_sweep(**{"methods": ["source"], "corruptions": "fog", **options})
+
+
 def test_a_sweep_file_and_arguments_that_win_over_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

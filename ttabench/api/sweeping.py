@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["load_results", "run_sweep"]
+
+NAMED = {
+    "archs": "a network of your own has the name package.module:callable",
+    "methods": "a method of your own has the name of its entry point",
+    "datasets": "images of your own have the path of their -C folder, or the name from data generate",
+}
 
 
 def load_results(folder: Path | str) -> pd.DataFrame:
@@ -63,7 +70,7 @@ def run_sweep(
         if name == "set":
             given[name] = [value] if isinstance(value, str) else list(value)
         else:
-            given[name] = _text(value)
+            given[name] = _text(name, value)
     in_file = {} if config is None else read_sweep_file(Path(config))
     for sentence in overridden(in_file, given):
         print(f"ttabench: {sentence}", file=sys.stderr)
@@ -74,7 +81,14 @@ def run_sweep(
     return cells[cells["cell_id"].isin(finished.cells)].reset_index(drop=True)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return str(value)
-    return ",".join(map(str, value))
+def _text(name: str, value: Any) -> str:
+    """The value of an option as the command line has it.
+
+    Raises UserError for objects in place of the names of methods, architectures and datasets.
+    """
+    values = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+    for one in values if name in NAMED else ():
+        if not isinstance(one, str | PathLike):
+            what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
+            raise UserError(f"{name} holds {what}; expected names; {NAMED[name]}.")
+    return ",".join(map(str, values))
