@@ -103,6 +103,28 @@ def test_a_state_of_all_kinds_goes_on_bit_for_bit() -> None:
     assert difference(snapshot(old), snapshot(new)) == ""
 
 
+def test_gradients_come_back_and_what_has_none() -> None:
+    old, new = nn.Linear(2, 2), nn.Linear(2, 2)
+    old.weight.requires_grad_(False)
+    old(torch.ones(1, 2)).sum().backward()
+    new(torch.ones(1, 2)).square().sum().backward()
+    method_state.restore(new, *stored(old))
+    assert (new.weight.requires_grad, new.weight.grad) == (False, None)
+    assert new.bias.requires_grad
+    assert torch.equal(new.bias.grad, old.bias.grad)  # type: ignore[arg-type]
+
+
+def test_what_became_two_objects_stays_two() -> None:
+    class Memory:
+        def __init__(self) -> None:
+            self.first = self.second = [0]
+
+    old, new = Memory(), Memory()
+    old.second = [2]
+    method_state.restore(new, *stored(old))
+    assert (new.first, new.second) == ([0], [2])
+
+
 def test_storing_changes_nothing_and_takes_copies() -> None:
     holder = Holder()
     holder.step()

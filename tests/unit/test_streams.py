@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,23 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UnusableModel
 from ttabench.protocol import RAMP, Protocol
 from ttabench.scoring import evaluate, step
-from ttabench.streams.cell import _path
-from ttabench.streams.checkpoint import Checkpoint
-from ttabench.streams.images import FOREIGN, PathStream, Point, corrupted_parts, part_seed, shifts
+from ttabench.streams import score
+from ttabench.streams.cell import _path, checkpoint_of, path_key
+from ttabench.streams.checkpoint import Checkpoint, Progress
+from ttabench.streams.images import (
+    FOREIGN,
+    PathStream,
+    Point,
+    corrupt_at,
+    corrupted_parts,
+    part_seed,
+    shifts,
+)
 from ttabench.streams.path import BOUND, LAST
 from ttabench.streams.path import Path as StreamPath
-from ttabench.streams.score import evaluate_stream
+from ttabench.streams.score import SourceAccuracy, evaluate_stream
 from ttabench.streams.windows import MOST, window_length, windows
+from ttabench.unlabelled import Collected
 
 SIZE = 12
 
@@ -294,6 +304,33 @@ def test_a_ccc_stream_changes_at_its_speed_and_goes_through_all_images() -> None
     assert np.bincount(batch.labels[:80]).tolist() == [20] * 4  # two passes over ten images of each
 
 
+def test_noise_along_a_path_does_not_depend_on_the_batches() -> None:
+    made = PathStream(
+        Labelled(PIXELS, np.arange(40) % 4), protocol("ccc(40,length=80,speed=30)"), 0,
+        lambda step: Point("gaussian_noise", 2.0, "shot_noise", 1.25),
+    )  # fmt: skip
+    whole = made.read(0, 80).images
+    pieces = [made.read(a, min(a + 11, 80)).images for a in range(0, 80, 11)]
+    assert (np.concatenate(pieces) == whole).all()
+
+
+def test_at_a_point_the_first_corruption_comes_before_the_second() -> None:
+    at = Point("contrast", 2.0, "gaussian_noise", 3.0)
+    by_hand = corrupt_between(corrupt_between(PIXELS, "contrast", 2.0, 5, 7), "gaussian_noise", 3.0, 5, 7)
+    assert (corrupt_at(PIXELS, at, seed=5, start=7) == by_hand).all()
+
+
+def test_the_accuracy_of_the_source_is_that_of_its_images_and_of_the_scored_classes() -> None:
+    n = 40
+    images, labels = np.zeros((n, 32, 32, 3), np.uint8), np.arange(n) * 7 % n % CLASSES
+    images[:, 0, 0, 0] = labels * 10
+    clean, clear = Labelled(images, labels), Point("fog", 0.0, "snow", 0.0)
+    assert SourceAccuracy(toy().model, clean, "cpu")(clear) == 100.0
+    share = 100 * float(np.isin(labels, (1, 3)).mean())
+    assert SourceAccuracy(toy().model, clean, "cpu", (1, 3))(clear) == share
+    assert SourceAccuracy(toy().model, Labelled(images, labels * 0), "cpu", (0, 1))(clear) > share
+
+
 # ---- windows
 
 
@@ -342,6 +379,28 @@ def test_one_part_without_a_change_is_scored_as_a_cell_is() -> None:
     along = evaluate_stream(toy(), stream, asked, 0)
     assert along.accuracy == plain.accuracy
     assert along.calibration == plain.calibration
+
+
+@pytest.mark.parametrize("scored", [(), (1, 3), (2, 0)])
+def test_classes_that_are_not_scored_are_left_out_of_a_stream_as_of_a_cell(scored: tuple[int, ...]) -> None:
+    asked = protocol("recurring(1)")
+    stream = corrupted_parts(Coded(), ("fog",), 5, asked, 0)
+    of_cell, of_stream = Collected(), Collected()
+    shifted = Coded().corrupted("fog", 5)
+    plain = evaluate(
+        toy(), shifted, Protocol(batch_size=5), part_seed(0, 0), scored_classes=scored, on_logits=of_cell.add
+    )
+    along = evaluate_stream(toy(), stream, asked, 0, scored_classes=scored, collected=of_stream)
+    assert along.accuracy == plain.accuracy
+    assert of_stream.scores() == of_cell.scores()
+
+
+def test_counts_of_a_cell_before_are_not_those_of_a_stream() -> None:
+    method = random()
+    for _ in range(2):
+        method.reset()
+        follow(method)
+        assert method.counts["batches"] == -(-6 * SIZE // 5)
 
 
 class Spoils(Toy):
@@ -505,3 +564,134 @@ def test_a_path_whose_file_was_changed_is_computed_again(cell: Cell, tmp_path: P
     file.write_bytes(re.sub(rb"\d+\.\d", b"59.9", file.read_bytes(), count=1))
     assert points() == first
     assert measured
+
+
+CCC = Protocol(stream="ccc(60)", reset="continual")
+
+
+def test_each_seed_has_a_path_of_its_own_over_the_same_accuracies(cell: Cell, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+
+    def points(seed: int) -> list[Point]:
+        one = replace(cell, protocol=CCC, seed=seed)
+        path = _path(one, tuple(SLOPES), Sloped(**SLOPES), tmp_path)
+        return [path(step) for step in range(60)]
+
+    assert len({tuple(points(seed)) for seed in range(4)}) > 1
+    assert points(0) == points(0)
+
+
+def test_accuracies_of_a_path_are_kept_for_what_they_depend_on(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = replace(cell, protocol=CCC)
+    named = replace(one, baseline="cct@c1")
+    assert path_key(replace(one, method="cotta", config=(), label="cotta", seed=3)) == path_key(one)
+    assert path_key(replace(named, arch="cct", checkpoint="d" * 64)) == path_key(named)
+    keys = {
+        path_key(each)
+        for each in (
+            one, named, replace(named, baseline="cct@c2"), replace(one, checkpoint="d" * 64),
+            replace(one, fingerprint="0" * 64), replace(one, protocol=replace(CCC, stream="ccc(50)")),
+        )
+    }  # fmt: skip
+    monkeypatch.setattr("ttabench.streams.cell.current_modules", lambda *_: {"ttabench.streams.path": "2"})
+    assert len(keys | {path_key(one)}) == 7
+
+
+def test_a_saved_state_is_of_one_cell_code_and_machine(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state of another one would give other numbers."""
+    (tmp_path / "sweep.json").write_text("{}")
+
+    def kept(cell: Cell = cell, device: str = "cpu") -> Checkpoint:
+        made = checkpoint_of(cell, tmp_path, device)
+        assert made is not None
+        return made
+
+    first = kept()
+    assert (kept().file, kept().identity) == (first.file, first.identity)
+    assert kept(replace(cell, seed=1)).file != first.file
+    others = [kept(replace(cell, seed=1)), kept(device="cuda")]
+    for name, value in (
+        ("ttabench.streams.cell.current_modules", {"ttabench.streams.path": "2"}),
+        ("ttabench.streams.cell.versions", {"torch": "1.0"}),
+        ("torch.get_num_threads", 77),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, lambda *_, value=value: value)
+            others.append(kept())
+    for other in others:
+        assert other.identity != first.identity
+    assert checkpoint_of(cell, tmp_path / "no results folder", "cpu") is None
+
+
+def test_all_that_was_scored_and_measured_comes_back(tmp_path: Path) -> None:
+    before = Progress.start(10, CLASSES)
+    classes, labels = np.array([0, 1, 1]), np.array([0, 1, 2])
+    before.add(classes, np.array([0.5, 0.75, 1.0], np.float32), labels)
+    before.number, before.position, before.seconds, before.worked = 3, 15, 12.5, 7.25
+    Checkpoint(tmp_path / "s.npz", {}).save(random(), before, "cpu")
+    after = Progress.start(10, CLASSES)
+    assert Checkpoint(tmp_path / "s.npz", {}).load(random(), after, "cpu")
+    for name, value in vars(before).items():
+        assert np.array_equal(getattr(after, name), value), name
+
+
+def test_a_state_that_fits_in_part_leaves_a_method_that_has_seen_nothing(tmp_path: Path) -> None:
+    adapted, fresh = random(), random()
+    adapted.adapt(torch.zeros(2, 3, 8, 8))
+    Checkpoint(tmp_path / "s.npz", {}, beside={"more": Collected()}).save(
+        adapted, Progress.start(10, CLASSES), "cpu"
+    )
+    kept = Checkpoint(tmp_path / "s.npz", {}, beside={"more": toy()})
+    with pytest.warns(UserWarning, match="this stream starts from its first image"):
+        assert not kept.load(fresh, Progress.start(10, CLASSES), "cpu")
+    assert (fresh.bias, hasattr(fresh, "memory")) == (0, False)
+
+
+def test_the_time_of_a_stopped_stream_and_what_was_right_in_it_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at a clock is a second later."""
+    asked = protocol("recurring(3)")
+    stream = corrupted_parts(Coded(), ("fog", "snow"), 5, asked, 0)
+    kept = {"file": tmp_path / "s.npz", "identity": {}, "seconds": 0.0}
+    ticks, told = count(), list[tuple[int, int]]()
+
+    def report(seen: int, scored: int, right: int) -> None:
+        told.append((scored, right))
+        if len(told) == 9:
+            raise Stopped
+
+    def saved() -> Progress:
+        progress = Progress.start(stream.scored, CLASSES)
+        assert Checkpoint(**kept).load(toy(), progress, "cpu")  # type: ignore[arg-type]
+        return progress
+
+    with monkeypatch.context() as patch:
+        patch.setattr(score.time, "perf_counter", lambda: float(next(ticks)))
+        patch.setattr(score, "clock", lambda device: float(next(ticks)))
+        with pytest.raises(Stopped):
+            evaluate_stream(
+                toy(),
+                stream,
+                asked,
+                0,
+                on_batch=report,
+                checkpoint=Checkpoint(**kept),  # type: ignore[arg-type]
+            )
+        first = saved()
+        done = evaluate_stream(
+            toy(),
+            stream,
+            asked,
+            0,
+            on_batch=report,
+            checkpoint=Checkpoint(**kept),  # type: ignore[arg-type]
+        )
+    last = saved()
+    assert done.seconds > last.seconds > first.seconds > 0
+    assert last.worked > first.worked > 0
+    assert told[-1] == (len(done.correct), int(done.correct.sum()))

@@ -248,6 +248,14 @@ def test_networks_share_the_stream_of_the_baseline(
     assert len({tuple(points) for points in seen.values()}) == 1
     assert len(list(out.glob("streams/ccc-*.json"))) == 1
     assert "at the accuracy of CCT" in " ".join(output.out.split())
+    shared = {tuple(points) for points in seen.values()}
+    seen.clear()
+    alone = ttabench(
+        "sweep", "--methods", "source", "--archs", "cct", "--corruptions", "fog,contrast",
+        "--stream", "ccc(60,length=40,speed=10)", "--workers", "0", "--out", out.parent / "alone",
+    )  # fmt: skip
+    assert alone.code == 0, alone.err
+    assert {tuple(points) for points in seen.values()} == shared  # the path of CCT alone
     frame = load_frame(out)
     assert set(frame["baseline"].str.partition("@")[0]) == {"cct"}
     assert "0 to run, 3 done" in ttabench("sweep", "--config", out / "sweep.toml", "--out", out).err
