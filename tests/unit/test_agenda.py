@@ -9,7 +9,9 @@ import pytest
 
 from tests.unit.stored_results import CELL
 from ttabench.cell import Cell, Result
+from ttabench.protocol import Protocol
 from ttabench.store import Store
+from ttabench.store.columns import DEAR_SCORES
 from ttabench.sweep.agenda import make_agenda, record_not_applicable
 from ttabench.sweep.option_table import OVERWRITE
 from ttabench.sweep.plan import Planned
@@ -73,6 +75,23 @@ def test_every_word_of_overwrite_is_tested() -> None:
     assert [case[0] for case in marked.args[1]] == [*OVERWRITE]
 
 
+def test_cells_without_the_dear_scores_are_computed_again_where_all_are_asked_for(store: Store) -> None:
+    """Of a long stream there are none."""
+    cells = [replace(CELL, seed=seed) for seed in range(10, 13)]
+    cells[2] = replace(cells[2], protocol=Protocol(stream="recurring(2)", reset="continual"))
+    writer = store.writer()
+    for cell, scores in zip(cells, (("entropy",), ("entropy", *DEAR_SCORES), ("entropy",)), strict=True):
+        details = {"unlabelled": dict.fromkeys(scores, 0.5)}
+        writer.append(Result(cell=cell, status="ok", accuracy=50.0, details=details))
+    writer.close()
+    for overwrite, scores, again in (
+        ("stale", "all", cells[:1]),
+        ("never", "all", []),
+        ("stale", "cheap", []),
+    ):
+        assert make_agenda(planned(*cells), store, overwrite, scores).todo == again
+
+
 def test_what_cannot_be_run_is_not_computed_whatever_is_stored(store: Store) -> None:
     for overwrite in OVERWRITE:
         agenda = make_agenda(planned(*CELLS.values(), unmet="no batch norm"), store, overwrite)
@@ -85,6 +104,9 @@ def test_without_a_folder_or_weights_all_is_to_do(store: Store) -> None:
     every = [*CELLS.values()]
     assert make_agenda(planned(*every), None).todo == every
     untrained = [replace(cell, checkpoint="") for cell in every]
+    writer = store.writer()
+    writer.append(Result(cell=untrained[0], status="failed", reason="without weights"))
+    writer.close()
     assert make_agenda(planned(*untrained), store, "never").todo == untrained
 
 

@@ -24,7 +24,7 @@ from ttabench.errors import UnusableModel, UserError
 from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.protocol import Protocol
-from ttabench.scoring import Order, evaluate, score
+from ttabench.scoring import Order, evaluate, predictions, score
 from ttabench.source_access import SourceImages
 from ttabench.stream import Stream, arrange, to_tensor
 
@@ -398,6 +398,33 @@ def test_predictions_are_chosen_from_the_scored_classes(monkeypatch: pytest.Monk
     whole = evaluate(toy(), there, Protocol(), 0)
     assert whole.accuracy == 0
     assert "1.0 effective classes and labels have 2.0" in whole.alarm
+
+
+def test_confidence_is_among_the_scored_classes() -> None:
+    logits = torch.tensor([[9.0, 1.0, 5.0, 2.0], [0.0, 3.0, 7.0, 1.0]])
+    classes, probability = predictions(logits, 2, CLASSES, 1, (1, 3))
+    assert classes.tolist() == [3, 1]
+    assert probability == pytest.approx(logits[:, [1, 3]].softmax(dim=1).amax(dim=1).numpy())
+
+
+def test_what_a_method_draws_depends_on_the_seed_alone() -> None:
+    class Draws(Toy):
+        name = "draws"
+
+        def adapt(self, x: Tensor) -> Tensor:
+            self.drawn = float(torch.rand(()))
+            return super().adapt(x)
+
+    def drawn(seed: int) -> float:
+        method = Draws(toy().model, _Config())
+        method.prepare()
+        evaluate(method, data(), Protocol(), seed)
+        return method.drawn
+
+    torch.manual_seed(3)
+    first = drawn(0)
+    assert drawn(1) != first
+    assert drawn(0) == first
 
 
 def test_a_collapse_within_the_scored_classes_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,3 +95,11 @@ def test_every_cell_is_in_one_slice_and_a_continual_run_stays_whole(cell: Cell) 
     for seed in range(3):
         (whole,) = [part for part in slices if any(one.cell.seed == seed for one in part)]
         assert sum(one.cell.seed == seed for one in whole) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_slices_of_a_large_sweep_hold_equally_many_cells_and_leave_none_out(cell: Cell, count: int) -> None:
+    planned = [Planned(replace(cell, seed=seed), "") for seed in range(100)]
+    slices = [take_shard(planned, (index, count)) for index in range(count)]
+    assert sorted(one.cell.seed for part in slices for one in part) == [*range(100)]
+    assert max(map(len, slices)) - min(map(len, slices)) <= 1

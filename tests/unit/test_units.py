@@ -76,6 +76,9 @@ def test_needs_and_absolute_paths_travel_with_a_unit(
     (unit,) = units([cell, replace(cell, seed=1)], Store.at(Path("results")), 0, cell_seconds=5.0)[:1]
     assert unit.results == tmp_path / "results"
     assert unit.seconds == 5.0 * len(unit.cells)
+    large = units(cells(cell, 50), Store.at(Path("results")), 1, cell_seconds=5.0)
+    assert max(len(each.cells) for each in large) > 1
+    assert all(each.seconds == 5.0 * len(each.cells) for each in large)
 
 
 def test_a_unit_splits_at_the_cell_that_ran(cell: Cell, tmp_path: Path) -> None:
