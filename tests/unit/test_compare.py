@@ -193,6 +193,22 @@ def test_another_protocol_matches_nothing_and_is_named() -> None:
     assert "not the same protocol: tent: batch_size 200 → 64." in outcome.warnings
 
 
+def test_other_settings_in_the_names_of_rows_match_nothing_and_are_named() -> None:
+    before, after = (
+        pd.concat([cells(("tent",)), cells((name,))]) for name in ("tent[lr=0.1]", "tent[lr=0.2]")
+    )
+    outcome = compare(before, after)
+    assert outcome.count("missing") == outcome.count("new") == 30
+    assert outcome.warnings == (
+        "not the same settings: tent[lr=0.1] in the baseline; tent[lr=0.2] in the candidate.",
+    )
+    several = pd.concat([after, cells(("tent[lr=0.3]",))])
+    assert compare(before, several).warnings == (
+        "not the same settings: tent[lr=0.1] in the baseline; tent[lr=0.2], tent[lr=0.3] in the candidate.",
+    )
+    assert compare(cells(("tent[lr=0.1]",)), cells(("eata[lr=0.1]",))).warnings == ()
+
+
 def test_another_reset_changes_the_history_of_cells_too() -> None:
     continual = cells(("tent",), reset="continual", history="snow")
     assert (

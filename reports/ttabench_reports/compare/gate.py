@@ -231,7 +231,7 @@ def _unlike(both: pd.DataFrame) -> list[str]:
         for row in changed.itertuples()
         if (settings := _settings(row.config_before, row.config_after))
     ]
-    return list(dict.fromkeys([*warnings, *_other_protocol(both)]))
+    return list(dict.fromkeys([*warnings, *_other_protocol(both), *_other_settings(both)]))
 
 
 def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
@@ -244,6 +244,17 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
         changed = pairs[pairs[before] != pairs[after]].drop_duplicates(["method", before, after])
         for row in changed.to_dict("records"):
             yield f"not the same protocol: {row['method']}: {name} {row[before]} → {row[after]}."
+
+
+def _other_settings(both: pd.DataFrame) -> Iterator[str]:
+    """Whether missing cells are there with other settings, which are in the name of a row: tent[lr=0.01]."""
+    by = [name for name in KEY if name != "method"] + ["base"]
+    named = both.assign(base=both["method"].str.partition("[")[0])
+    missing, new = (named[named["_merge"] == one] for one in ("left_only", "right_only"))
+    pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
+    for _, pair in pairs.groupby("base"):
+        before, after = (", ".join(pair[f"method_{side}"].unique()) for side in ("before", "after"))
+        yield f"not the same settings: {before} in the baseline; {after} in the candidate."
 
 
 def _settings(before: Any, after: Any) -> str:
