@@ -24,6 +24,7 @@ from ttabench.records import decode, encode
 from ttabench.store import Record, Store
 from ttabench.store.staleness import Modules
 from ttabench.streams import score
+from ttabench.worker_state import WorkerState
 
 Run = Callable[..., Output]
 HERE = ("--workers", "0")
@@ -71,6 +72,44 @@ def test_the_draw_is_seeded_and_a_sample_larger_than_the_store_takes_all(out: Pa
     assert len(set(drawn(2, 5))) == 2
     assert len({tuple(sorted(drawn(2, seed))) for seed in range(30)}) == 6  # every pair of four comes up
     assert set(drawn(99, 0)) == set(store.latest())
+
+
+def test_the_draw_does_not_depend_on_the_order_in_which_results_were_stored(
+    cell: Any, tmp_path: Path
+) -> None:
+    results = [measured(replace(cell, seed=seed), 3) for seed in range(8)]
+
+    def drawn(name: str, results: list[Result]) -> list[str]:
+        store = filled(tmp_path / name, results)
+        return [r.cell_id for seed in range(5) for r in verify.choose(store, 3, seed)]
+
+    assert drawn("one", results) == drawn("other", results[::-1])
+
+
+def test_cells_that_took_longer_than_the_limit_are_not_drawn(cell: Any, tmp_path: Path) -> None:
+    cells = [replace(cell, seed=seed) for seed in range(4)]
+    times = (1.0, 2.0, 2.5, 60.0)
+    store = filled(
+        tmp_path / "r", [replace(measured(c, 3), seconds=t) for c, t in zip(cells, times, strict=True)]
+    )
+    assert {r.result.seconds for r in verify.choose(store, 9, 0, at_most=2.0)} == {1.0, 2.0}
+    assert len(verify.choose(store, 9, 0)) == 4
+
+
+def filled(root: Path, results: list[Result]) -> Store:
+    store = Store.create(root, {"methods": ["tent"]})
+    writer = store.writer()
+    writer.extend(results)
+    writer.close()
+    return store
+
+
+def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
+    records = list(Store.at(out).latest().values())
+    assert verify.find_weights(records, {}) == {}
+    cell = replace(records[0].result.cell, arch="cct", fingerprint="0" * 64)
+    with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
+        verify.find_weights([*records, record(measured(cell, 0))], {})
 
 
 def altered(data: dict[str, Any]) -> None:
@@ -349,6 +388,36 @@ def test_workers_are_counted_in_gpus_where_cells_need_one(
     assert asked == [(2, "cuda")]
 
 
+def test_other_images_with_the_same_accuracy_are_not_the_same(cell: Any) -> None:
+    first, second = np.arange(400) != 0, np.arange(400) != 1
+    results = [replace(measured(cell, 1), correct=np.packbits(right).tobytes()) for right in (first, second)]
+    assert results[0].accuracy == results[1].accuracy
+    check = verify.compare(record(results[0]), results[1], NOW)
+    assert (check.verdict, check.differing) == ("differs", 2)
+    assert verify.compare(record(results[0], processor="q"), results[1], NOW).verdict == "within"
+
+
+@pytest.mark.parametrize("environment", [{}, {"processor": "q"}])
+def test_another_accuracy_of_the_same_images_differs_on_every_machine(
+    cell: Any, environment: dict[str, Any]
+) -> None:
+    right = measured(cell, 3)
+    check = verify.compare(record(replace(right, accuracy=90.0), **environment), right, NOW)
+    assert (check.verdict, check.differing) == ("differs", 0)
+
+
+def test_the_bound_is_a_whole_number_of_images_and_at_least_one() -> None:
+    assert [verify.allowed(n) for n in (1, 50, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 100]
+
+
+def test_every_cell_of_a_run_that_fails_has_a_result(cell: Any, tmp_path: Path) -> None:
+    """Its weights are nowhere. Of a continual run, the last cell is the one that was drawn."""
+    cells = tuple(replace(cell, corruption=name) for name in ("fog", "snow", "frost"))
+    results = verify.Rerun(cells, "cpu", tmp_path)(lambda event: None, WorkerState())
+    assert [result.cell for result in results] == [*cells]
+    assert {result.status for result in results} == {"failed"}
+
+
 @pytest.mark.parametrize(("verdict", "stays"), [("within", "differs"), ("failed", "failed")])
 def test_a_cell_that_contradicts_itself_does_not_agree_and_keeps_all_notes(
     cell: Any, verdict: Any, stays: str
@@ -368,6 +437,10 @@ def test_what_differs_between_two_machines_is_said() -> None:
         "processor q then, p now", "numpy 2 then, unknown now", "torch 1 then, 2 now",
     ]  # fmt: skip
     assert verify.differences(NOW, NOW) == []
+    newer = {**NOW, "versions": {"torch": "2", "ttabench": "2", "scipy": "1"}}
+    assert verify.differences(NOW, newer) == ["scipy unknown then, 1 now"]
+    for name in ("device", "threads", "machine", "processor"):
+        assert verify.differences({**NOW, name: "x"}, NOW) == [f"{name} x then, {NOW[name]} now"]
 
 
 def test_another_number_of_images_is_never_the_same(cell: Any) -> None:
