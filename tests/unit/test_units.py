@@ -6,18 +6,22 @@ import itertools
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ttabench.cell import Cell
+from ttabench.cell import Cell, Result
+from ttabench.claims import Claims
 from ttabench.errors import UnusableModel
+from ttabench.events import Done
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.agenda import LARGEST, make_units
 from ttabench.sweep.plan import Planned
+from ttabench.sweep.run import run
 from ttabench.unit import Unit
 from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
@@ -154,3 +158,18 @@ def test_no_method_of_a_unit_imports_what_knows_the_labels(
     monkeypatch.setattr(Worker, "run", lambda *_: exec(setup, {"__name__": "ttabench_methods.tent"}))
     with pytest.raises(UnusableModel, match=r"tent imports ttabench\.scoring"):
         Unit(((cell,),), store.root)(lambda event: None, WorkerState())
+
+
+def test_a_result_that_is_reported_twice_counts_once(result: Result, store: Store) -> None:
+    """A continual run that starts again after its worker died reports its first cells again."""
+    other = replace(result, cell=replace(result.cell, seed=1), status="failed", reason="too hard")
+
+    def executor(jobs: Any, workers: int) -> Iterator[Done]:
+        yield Done((result,))
+        yield Done((result, other))
+        yield Done((other,))
+
+    todo = [Unit(((result.cell, other.cell),), store.root)]
+    with Claims(store.root) as claims:
+        events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
+    assert events == [result, other]
