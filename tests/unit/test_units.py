@@ -17,6 +17,7 @@ from ttabench.cell import Cell, Result
 from ttabench.claims import Claims
 from ttabench.errors import UnusableModel
 from ttabench.events import Done
+from ttabench.executors import Died
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.agenda import LARGEST, make_units
@@ -173,3 +174,29 @@ def test_a_result_that_is_reported_twice_counts_once(result: Result, store: Stor
     with Claims(store.root) as claims:
         events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
     assert events == [result, other]
+
+
+def test_a_result_that_was_stored_before_its_worker_died_stays_and_what_goes_on_from_it_fails(
+    result: Result, store: Store
+) -> None:
+    """Of a continual run: stored, running when the worker died, and after that."""
+    later = [replace(result.cell, corruption=name, history=("fog-5",)) for name in ("snow", "frost")]
+
+    def executor(jobs: list[Unit], workers: int) -> Iterator[Died]:
+        writer = store.writer()
+        writer.append(result)
+        writer.close()
+        yield Died(jobs[0], "the worker was killed")
+
+    todo = [Unit(((result.cell, *later),), store.root)]
+    with Claims(store.root) as claims:
+        events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
+    expected = [
+        result,
+        Result(cell=later[0], status="failed", reason="the worker was killed"),
+        Result(cell=later[1], status="failed", reason="snow-5, earlier in this continual run, failed"),
+    ]
+    assert events == expected
+    assert {key: record.result for key, record in store.latest().items()} == {
+        each.cell.cell_id: each for each in expected
+    }
