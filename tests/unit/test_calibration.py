@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pytest
 import torch
 
 from tests.unit.test_scoring import CLASSES, Reads, data
@@ -11,6 +13,8 @@ from ttabench.classifier import Classifier
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate
 from ttabench_methods.source import Source
+from ttabench_reports.calibration import reliabilities
+from ttabench_reports.frames import DETAILS
 
 
 def test_every_image_is_counted_once_and_the_sums_are_kept() -> None:
@@ -51,3 +55,19 @@ def test_with_scored_classes_the_probability_is_among_them() -> None:
     method = Source(Classifier.wrap(Reads()), Source.Config())
     result = evaluate(method, data(8), Protocol(batch_size=4), 0, scored_classes=[2])
     assert result.calibration["count"][-1] == 8
+
+
+def test_the_calibration_error_is_by_bin_and_a_mean_over_cells() -> None:
+    """Too little confidence in one bin does not make up for too much in another."""
+
+    def cell(confidence: list[float], correct: list[int]) -> dict[str, object]:
+        return {"calibration": {"count": [10, 10], "confidence": confidence, "correct": correct}}
+
+    frame = pd.DataFrame({
+        "row": [0, 0], "corruption": ["fog", "fog"], "accuracy": [65.0, 65.0],
+        DETAILS: [cell([4.0, 9.0], [6, 7]), cell([6.0, 9.0], [6, 7])],
+    })  # fmt: skip
+    reliability = reliabilities(frame)[0]["fog"]
+    assert reliability.error == pytest.approx((20 + 10) / 2)
+    assert reliability.confidence.tolist() == [0.5, 0.9]
+    assert reliability.accuracy.tolist() == [0.6, 0.7]

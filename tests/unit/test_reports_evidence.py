@@ -251,6 +251,24 @@ def test_without_correctness_nothing_is_claimed() -> None:
     assert lines[["low", "high", "wins", "p_source_holm"]].isna().all().all()
 
 
+def test_the_csv_file_has_each_number_in_its_column(frame: pd.DataFrame) -> None:
+    report = Report(frame)
+    (table,) = report.tables
+    lines = csv_files.statistics(report).set_index(["arch", "method"])
+    for ours in (r for r in table.rows if r.measured):
+        finding, line = report.findings(table)[id(ours)], lines.loc[(ours.arch, ours.method)]
+        expected = {
+            "accuracy": ours.value("mean"), "low": finding.interval[0], "high": finding.interval[1],
+            "increase": ours.value("mean") - ours.baseline.value("mean") if ours.baseline else math.nan,
+            "increase_low": finding.rise_interval[0], "increase_high": finding.rise_interval[1],
+            "p_source_holm": finding.p_source, "p_best_holm": finding.p_best,
+            "mean_rank_descriptive": finding.rank,
+        }  # fmt: skip
+        for name, value in expected.items():
+            assert line[name] == pytest.approx(value, nan_ok=True), name
+        assert finding.record in ("", f"{line['wins']}/{line['ties']}/{line['losses']}")
+
+
 def test_seeds_widen_the_interval() -> None:
     narrow = with_correctness(cells(METHODS), IMAGES, BETTER)
     several = cells(METHODS, seeds=(0, 1, 2))

@@ -44,6 +44,17 @@ def test_it_fits_and_cuts_nothing(troubled: pd.DataFrame, width: int) -> None:
                 assert naming.number(row.value("mean")) in text
 
 
+def test_the_best_number_is_bold_and_the_second_underlined() -> None:
+    accuracy = {"source": 70.1, "tent": 78.3, "eata": 76.5, "sar": 74.2}
+    frame = cells(tuple(accuracy), ("cct",), accuracy=lambda cell: accuracy[cell["method"]])
+    console = Console(width=200, force_terminal=True, file=io.StringIO(), color_system="standard")
+    segments = [s for s in console.render(terminal.render(frame)) if s.style is not None]
+    bold = {s.text.strip() for s in segments if s.style.bold}  # type: ignore[union-attr]
+    underlined = {s.text.strip() for s in segments if s.style.underline}  # type: ignore[union-attr]
+    assert {text for text in bold if text in ("70.1", "78.3", "76.5", "74.2")} == {"78.3"}
+    assert underlined - {""} == {"76.5"}
+
+
 def test_accuracies_keep_their_decimal_at_120_columns() -> None:
     frame = cells()
     text = shown(frame, 120)
