@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pickle
 import re
 import sys
@@ -23,6 +24,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models import clean_accuracy
 from ttabench.models.architectures.build import build
+from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
 from ttabench.models.clean_accuracy import accuracy_warning
@@ -206,6 +208,22 @@ def test_a_checkpoint_is_measured_kept_and_recalled_when_its_file_is_gone(tmp_pa
     assert torch.equal(again.classifier(x), net((x - 0.5) / 0.5))
     assert recall("cvt_2_4", squares, "0" * 64) is None
     assert recall("cct", squares, brought.sha256) is None
+
+
+def test_weights_that_were_trained_here_and_brought_too_are_described_as_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    folder = cache.folder("squares-c")
+    folder.mkdir(parents=True)
+    (folder / "w.safetensors").touch()
+    known = {"arch": "resnet18", "weights": "w.safetensors", "sha256": "c" * 64, "clean_accuracy": 90.0}
+    for name, recipe in (("a", "brought"), ("b", "fast"), ("c", "brought")):
+        (folder / f"{name}.json").write_text(json.dumps({**known, "recipe": {"name": recipe}}))
+    found = cache.with_hash("squares-c", ["resnet18"], "c" * 64)
+    assert found is not None
+    assert found.path.name == "b.json"
+    assert cache.with_hash("squares-c", ["cct"], "c" * 64) is None
 
 
 def test_normalisation_is_part_of_the_identity(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
+from ttabench.data.files.fingerprint import folder_sha256
 from ttabench.data.files.read_image import read_image
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.cifar_bar import CifarBar
@@ -332,6 +333,20 @@ def _datasets(root: Path) -> list[Dataset]:
         TinyImageNetC(fakes.FAKE_TINY, root),
         ImageNetC(fakes.FAKE_IMAGENET, root),
     ]
+
+
+def test_names_and_bytes_are_in_the_hash_of_a_folder_and_hidden_files_are_not(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.png").write_bytes(b"one")
+    before = folder_sha256(tmp_path)
+    (tmp_path / "cat" / ".DS_Store").write_bytes(b"left by a file browser")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "2.png").write_bytes(b"two")
+    assert folder_sha256(tmp_path) == before
+    (tmp_path / "cat" / "1.png").rename(tmp_path / "cat" / "2.png")
+    renamed = folder_sha256(tmp_path)
+    (tmp_path / "cat" / "2.png").write_bytes(b"two")
+    assert len({before, renamed, folder_sha256(tmp_path)}) == 3
 
 
 def test_fingerprints_do_not_depend_on_the_place(tmp_path: Path) -> None:

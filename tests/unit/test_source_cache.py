@@ -125,6 +125,24 @@ def test_another_classifier_gets_its_own(what: str, tmp_path: Path, computed: li
     assert leaves(value) == leaves(provider(None).entropies(model))
 
 
+class Times(nn.Module):
+    """A layer whose factor stands neither among its weights nor in its text."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+def test_two_networks_that_differ_only_in_what_they_compute_get_their_own(tmp_path: Path) -> None:
+    for factor in (1.0, 2.0):
+        model = network()
+        model.net[2] = Times(factor)
+        assert leaves(provider(tmp_path).features(model)) == leaves(provider(None).features(model))
+
+
 @pytest.mark.parametrize("what", ["identity", "versions", "processor", "threads", "mkldnn", "code"])
 def test_other_data_libraries_devices_and_code_get_their_own(
     what: str, tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
@@ -186,6 +204,22 @@ def test_the_least_recently_used_files_are_deleted_first(
     left = set(tmp_path.glob("*.summary"))
     assert sum(file.stat().st_size for file in left) <= 4 * size
     assert other not in left
+
+
+def test_a_summary_that_was_read_lately_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
+) -> None:
+    files: list[Path] = []
+    for seed in range(5):
+        provider(tmp_path).features(network(seed))
+        (new,) = set(tmp_path.glob("*.summary")) - set(files)
+        os.utime(new, (1 + seed, 1 + seed))
+        files.append(new)
+    provider(tmp_path).features(network(0))  # the oldest
+    monkeypatch.setenv("TTABENCH_SOURCE_GB", str(sum(file.stat().st_size for file in files) / 1e9))
+    provider(tmp_path).features(network(5))
+    assert len(computed) == 6
+    assert [file.exists() for file in files] == [True, False, True, True, True]
 
 
 def test_no_room_at_all_turns_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
