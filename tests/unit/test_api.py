@@ -12,7 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from ttabench import scoring
 from ttabench.corruptions.names import BAR_CORRUPTIONS
+from ttabench.data.dataset import Labelled
+from ttabench.stream import to_tensor
+from ttabench_methods.tent import Tent
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 
@@ -74,6 +78,12 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
     assert ttabench.adapt(net, "cotta").method.config.threshold == 0.92
     wide = nn.Sequential(*list(net)[:-1], nn.Linear(8, 100))
     assert ttabench.adapt(wide, "cotta", dataset="cifar100-c").method.config.threshold == 0.72
+    source = [torch.rand(8, 3, 32, 32)]
+    rates = [
+        ttabench.adapt(net, "actmad", dataset=name, source=source).method.config.lr
+        for name in ("cifar10-c", "digits-c")
+    ]
+    assert rates == [1e-2, 1e-4]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +143,46 @@ def test_only_the_scored_classes_are_chosen(net: nn.Module) -> None:
     for wrong, says in (((10,), "10 classes"), ((3,), "labels"), ((7, 7), "more than once")):
         with pytest.raises(ttabench.UserError, match=says):
             ttabench.evaluate(adapted, images, labels, scored_classes=wrong)
+
+
+def test_a_score_depends_on_its_seed_and_not_on_what_was_adapted_to_before(net: nn.Module, x: Tensor) -> None:
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (60, 32, 32, 3), dtype=np.uint8)
+    images = (images * draw.random((60, 1, 1, 3))).astype(np.uint8)  # of many colours
+    labels = ttabench.adapt(net, "tent").predict(to_tensor(images)).argmax(1).numpy()
+
+    def right(seed: int, before: int = 0) -> list[bool]:
+        adapted = ttabench.adapt(net, "tent", lr=0.5)
+        for _ in range(before):
+            adapted(x)
+        return ttabench.evaluate(adapted, images, labels, seed=seed, batch_size=10).correct.tolist()
+
+    as_in_a_sweep = ttabench.adapt(net, "tent", lr=0.5).method
+    scored = scoring.evaluate(as_in_a_sweep, Labelled(images, labels), ttabench.Protocol(batch_size=10), 3)
+    assert right(3) == right(3, before=4) == scored.correct.tolist() != right(0)
+
+
+def test_what_a_method_draws_depends_on_the_seed_of_adapt(net: nn.Module, x: Tensor) -> None:
+    def logits(seed: int) -> Tensor:
+        adapted = ttabench.adapt(net, "cotta", restore=0.5, lr=0.5, seed=seed)
+        adapted(x)
+        return adapted(x)
+
+    assert torch.equal(logits(1), logits(1))
+    assert not torch.equal(logits(1), logits(0))
+
+
+def test_the_batch_size_is_that_of_the_mode_that_is_asked_for(
+    net: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    adapt = Tent.adapt
+    monkeypatch.setattr(Tent, "adapt", lambda self, x: (sizes.append(len(x)), adapt(self, x))[1])
+    monkeypatch.setattr(Tent, "mode", "offline")
+    monkeypatch.setattr(Tent, "online_batch_size", 16)
+    images, labels = np.zeros((40, 32, 32, 3), np.uint8), np.zeros(40, int)
+    ttabench.evaluate(ttabench.adapt(net, "tent"), images, labels, mode="online")
+    assert sizes == [16, 16, 8]
 
 
 def test_a_score_is_printed_in_one_line(net: nn.Module) -> None:

@@ -68,6 +68,26 @@ def test_a_claim_holds_until_it_is_released(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "running") == []
 
 
+def test_of_two_that_claim_at_the_same_moment_none_computes_beside_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each finds the cell free, and makes its claim before it looks again."""
+    with Claims(tmp_path) as one, Claims(tmp_path) as two:
+        touch = Path.touch
+
+        def both(path: Path) -> None:
+            touch(path)
+            touch(tmp_path / "running" / f"a@{two.name}")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "touch", both)
+            assert not one.take("a")
+        assert one.where("a") == two.where("a")
+        assert not (tmp_path / "running" / f"a@{one.name}").exists()
+        two.release("a")
+        assert one.take("a")
+
+
 def test_what_a_killed_process_had_is_free_at_once_on_its_machine(tmp_path: Path) -> None:
     holder = start(HOLDER, tmp_path, "a", "b")
     assert holder.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from tests.unit.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
 from ttabench.calibration import BINS, calibration_bins
 from ttabench.classifier import Classifier
 from ttabench.contamination import foreign_images, interleave
+from ttabench.data.dataset import Labelled
 from ttabench.method import Batches
 from ttabench.protocol import Protocol
 from ttabench.scoring import autocast, evaluate, put_in_order
@@ -203,3 +206,14 @@ def test_precision_is_that_of_the_device_that_computes(device: str, kind: str) -
     made = autocast(Protocol(precision="bfloat16"), device)
     assert isinstance(made, torch.autocast)
     assert (made.device, made.fast_dtype) == (kind, torch.bfloat16)
+
+
+def test_foreign_images_of_a_dataset_are_different_ones_while_there_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = np.arange(10, dtype=np.uint8).repeat(8 * 8 * 3).reshape(10, 8, 8, 3)
+    opened = SimpleNamespace(test=lambda: Labelled(others, np.zeros(10, np.int64)))
+    monkeypatch.setattr("ttabench.data.catalog.dataset", lambda name: opened)
+    few = foreign_images("others(0.4)", np.zeros((15, 8, 8, 3), np.uint8), 3)
+    assert sorted(few[:, 0, 0, 0]) == [*range(10)]
+    assert len(foreign_images("others(0.4)", np.zeros((30, 8, 8, 3), np.uint8), 3)) == 20
