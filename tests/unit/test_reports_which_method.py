@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.made_cells import cells
+from tests.unit.made_cells import cells, with_correctness
 from tests.unit.stored_results import CELL, measured
 from ttabench.cell import Result
 from ttabench.store import Store
 from ttabench_reports.frames import DETAILS
 from ttabench_reports.load import read
 from ttabench_reports.report import Report
-from ttabench_reports.which_method import overview, which_method
+from ttabench_reports.which_method import overview, rankings, which_method
 
 IMAGES = 400
 SHARES = {"source": 0.5, "tent": 0.9, "bn_stats": 0.895, "eata": 0.95, "lame": 0.3}
@@ -79,6 +79,16 @@ def test_the_overview_has_the_best_methods_of_a_ranking_and_counts_those_that_do
     assert heads.count("|") == line.count("|")
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[1:] == ["Online", "50.0", "EATA 95.0", "TENT 90.0", "EATA 95.0", "1 of 4", "1 of 4"]
+
+
+def test_what_is_below_source_by_chance_does_no_harm() -> None:
+    better = {"tent": -0.015, "eata": -1.0}
+    frame = with_correctness(cells(("source", "tent", "eata"), ("cct",)), IMAGES, better)
+    (ranking,) = rankings(Report(frame))
+    (tent,) = (row for row in ranking.methods if row.method == "tent")
+    assert tent.baseline is not None
+    assert tent.value("mean") < tent.baseline.value("mean")
+    assert [row.method for row in ranking.worse] == ["eata"]
 
 
 def test_a_collapse_is_named_with_its_corruption(text: str) -> None:

@@ -595,6 +595,23 @@ def test_the_figures_of_a_method_that_collapses() -> None:
     assert (one.below, one.tail, one.collapse) == (50.0, -40.0, 1500.0)
 
 
+def test_a_method_with_the_accuracy_of_source_is_not_below_it() -> None:
+    (one,) = stabilities(Report(streamed({"source": [[60.0] * 20], "tent": [[60.0] * 20]})).tables[0])
+    assert (one.below, one.tail) == (0.0, 0.0)
+
+
+def test_windows_of_another_length_are_not_averaged() -> None:
+    frame = streamed({"source": [[60.0] * 20] * 2, "tent": [[70.0] * 20] * 2})
+    other = {"windows": {"length": 200, "accuracy": [70.0] * 20}}
+    last = frame.index[made_cells.where(frame, method="tent", seed=1)][0]
+    frame.at[last, DETAILS] = other
+    table = Report(frame).tables[0]
+    windows = {row.method: row.windows for row in table.rows if row.measured}
+    assert windows["tent"] == {}
+    assert windows["source"]["recurring"].length == 100
+    assert not [*stabilities(table)]
+
+
 def test_a_method_that_never_collapses_has_no_first_collapse() -> None:
     (one,) = stabilities(Report(streamed({"source": [[60.0] * 20], "tent": [[31.0] * 20]})).tables[0])
     assert (one.below, one.tail) == (100.0, -29.0)
