@@ -466,6 +466,22 @@ def test_footnotes_never_run_out() -> None:
     assert "cells.csv" in built.notes.text("z")
 
 
+def test_an_extra_corruption_over_fewer_seeds_is_said_and_is_not_bold() -> None:
+    every, name = (*CORRUPTIONS, *EXTRA_CORRUPTIONS), EXTRA_CORRUPTIONS[0]
+    frame = cells(("source", "tent"), ("cct",), corruptions=every, seeds=(0, 1), accuracy=better)
+    frame = frame[~where(frame, method="tent", corruption=name, seed=1)]
+    (built,) = tables.tables(frame)
+    row = next(r for r in built.rows if r.kind == "method")
+    assert row.partial == {name}
+    assert name in row.letters
+    assert (id(row), name) not in built.best()
+    assert (id(row), EXTRA_CORRUPTIONS[1]) in built.best()
+
+
+def better(cell: dict[str, Any]) -> float:
+    return 70.0 if cell["base"] == "source" else 80.0
+
+
 def test_a_partial_baseline_gives_no_increase_and_no_bold() -> None:
     frame = cells(seeds=(0, 1), accuracy=lambda row: 90.0 if row["base"] == "source" else 70.0)
     frame = frame[~where(frame, arch="cct", method="source", corruption="fog", seed=1)]

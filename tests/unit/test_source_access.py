@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,6 +135,42 @@ def test_norm_statistics_are_those_of_all_images_together(tiny: dict[str, Classi
         assert torch.equal(summaries.rows(layers[layer], y), rows)
         for result, expected in zip(each[layer], (rows.mean(0), rows.var(0)), strict=True):
             torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("name", ["norm_statistics", "gaussian", "entropies", "features"])
+def test_of_a_network_that_trains_the_summaries_are_those_of_eval_mode(
+    tiny: dict[str, Classifier], name: str
+) -> None:
+    net = copy.deepcopy(tiny["BN CNN"])
+    expected = REQUESTS[name](serving(), net.eval())
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    net.train()
+    assert_same(REQUESTS[name](serving(), net), expected)
+    assert net.training
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+
+
+def test_summaries_of_some_images_are_not_those_of_all(tiny: dict[str, Classifier]) -> None:
+    net = tiny["BN CNN"]
+    some = {
+        "norm_statistics": lambda s: s.norm_statistics(net, 40), "gaussian": lambda s: s.gaussian(net, 40),
+        "class_gaussians": lambda s: s.class_gaussians(net, 40), "entropies": lambda s: s.entropies(net, 40),
+        "features": lambda s: s.features(net, 40), "quantiles": lambda s: s.quantiles(net, LEVELS, 40),
+    }  # fmt: skip
+    for name, request in some.items():
+        both = serving()
+        REQUESTS[name](both, net)
+        assert_same(request(both), request(serving()))
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """The same tensors, or tuples or dictionaries of them."""
+    if isinstance(one, Tensor):
+        assert torch.equal(one, other)
+        return
+    assert len(one) == len(other)
+    for key in one if isinstance(one, dict) else range(len(one)):
+        assert_same(one[key], other[key])
 
 
 def test_channels_of_layer_norm_are_last_unless_it_is_for_images() -> None:

@@ -200,3 +200,15 @@ def test_a_result_that_was_stored_before_its_worker_died_stays_and_what_goes_on_
     assert {key: record.result for key, record in store.latest().items()} == {
         each.cell.cell_id: each for each in expected
     }
+
+
+def test_a_worker_keeps_what_it_used_last_and_no_more_than_it_may() -> None:
+    made: list[str] = []
+
+    def use(state: WorkerState, key: str) -> str:
+        return state.keep("classifier", key, lambda: (made.append(key), key)[1], limit=2)
+
+    state = WorkerState()
+    for key in ("a", "b", "a", "c", "a", "b"):
+        assert use(state, key) == key
+    assert made == ["a", "b", "c", "b"]  # b was used before a when c took its place
