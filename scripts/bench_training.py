@@ -23,12 +23,11 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.models.architectures.names import resolve
 from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.portable import KERNELS
+from ttabench.models.training.recipes import recipe_for
 from ttabench.models.training.train import TrainingProgress, train
 
 WARM = 4
 """Steps that are not counted."""
-LARGE = 50_000
-"""Images for which a recipe has its own batch size."""
 
 
 class Random(Dataset):
@@ -62,10 +61,9 @@ class Random(Dataset):
 def once(arch: str, recipe: str, steps: int) -> None:
     """Train for one epoch; print CPU seconds per step of this process, without the first steps."""
     member = resolve(arch, dataset=Random.name, image_size=32, num_classes=10)
-    dataset = Random(LARGE)
-    plan = TrainingPlan.of(member, dataset, recipe=recipe)
-    dataset.count = (WARM + steps) * plan.recipe.batch_size
-    threads = replace(plan.recipe, epochs=1, threads=1, precision="float32")
+    chosen = replace(recipe_for(member, Random.name, recipe), epochs=1, threads=1, precision="float32")
+    dataset = Random((WARM + steps) * chosen.batch_size)
+    plan = replace(TrainingPlan.of(member, dataset), recipe=chosen)  # not fitted to the few images
     ends: list[tuple[int, float]] = []
 
     def note(progress: TrainingProgress) -> None:
@@ -73,7 +71,7 @@ def once(arch: str, recipe: str, steps: int) -> None:
 
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TTABENCH_CACHE"] = cache
-        train(replace(plan, recipe=threads), dataset, on_progress=note)
+        train(plan, dataset, on_progress=note)
     first = next(end for end in ends if end[0] >= WARM)
     last = ends[-1]
     print((last[1] - first[1]) / (last[0] - first[0]))

@@ -70,6 +70,11 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def device_kind(device: str) -> str:
+    """``cuda`` for ``cuda:1``: the number of a GPU says nothing of what it computes."""
+    return device.partition(":")[0]
+
+
 def pick_device(name: str = "auto") -> str:
     """ "auto" → "cuda" where there is one, else "cpu". Raises UserError where `name` cannot be had."""
     import torch

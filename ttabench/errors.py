@@ -77,6 +77,11 @@ def printable(text: str) -> str:
     )
 
 
+def first_line(problem: BaseException) -> str:
+    """The first line of an exception's text; its type where there is no text."""
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0]
+
+
 def shortened(text: str, length: int = 80) -> str:
     """`text`, or its beginning and its length where it is longer than `length` characters."""
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"

@@ -9,7 +9,7 @@ import gc
 import multiprocessing
 import os
 
-from ttabench.errors import UserError
+from ttabench.errors import UserError, first_line
 
 __all__ = ["check_gpu", "free_gpu_memory", "use_gpu"]
 
@@ -50,9 +50,9 @@ def check_gpu(device: str) -> None:
     except RuntimeError as problem:
         if multiprocessing.parent_process() is not None:
             os._exit(1)  # the usual way out would call CUDA again
-        first = str(problem).strip().splitlines()[0]
         raise UserError(
-            f"the GPU does no further work for this process ({first}); run the same command in a new one."
+            f"the GPU does no further work for this process ({first_line(problem)}); run the same command in "
+            "a new one."
         ) from None
 
 

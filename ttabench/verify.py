@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
 from ttabench.data.catalog import dataset as open_dataset
-from ttabench.env import pick_device
+from ttabench.env import device_kind, pick_device
 from ttabench.errors import UserError
 from ttabench.events import CellProgress, Emit
 from ttabench.executors import Died, Executor
@@ -259,7 +259,7 @@ def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
     stored = record.result
     notes, other_kind = [*_code(record)], differences(record.environment, now)
     notes += other_kind
-    exact = not other_kind and not _on_gpu(now)
+    exact = _exact(other_kind, now)
     if result.status != "ok":
         return _check(stored, "failed", None, None, exact, (f"it fails now: {result.reason}", *notes))
     if result.n_images != stored.n_images:
@@ -297,7 +297,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for name in ("device", "threads", "machine", "processor"):
         old, new = then.get(name, "unknown"), now.get(name, "unknown")
         if name == "device":  # which GPU it is does not matter, only what GPU
-            old, new = _kind(str(old)), _kind(str(new))
+            old, new = device_kind(str(old)), device_kind(str(new))
         if old != new:
             texts.append(f"{name} {old} then, {new} now")
     old, new = dict(then.get("versions", {})), dict(now.get("versions", {}))
@@ -313,7 +313,7 @@ def _other_weights(record: Record, other: str, device: str) -> Check:
     stored = record.result
     now = here(device, stored.cell)
     other_kind = differences(record.environment, now)
-    exact = not other_kind and not _on_gpu(now)
+    exact = _exact(other_kind, now)
     was = stored.cell.checkpoint[:12]
     note = (
         f"the recipe trains other weights here: {other[:12]} instead of {was}, so no number can be compared"
@@ -346,18 +346,14 @@ def _right(result: Result) -> NDArray[np.bool_]:
 def _stored(record: Record) -> str:
     """The kind of device that a record was made on; the CPU where this machine has none of this kind."""
     try:
-        return pick_device(_kind(str(record.environment.get("device", "cpu"))))
+        return pick_device(device_kind(str(record.environment.get("device", "cpu"))))
     except UserError:
         return "cpu"
 
 
-def _kind(device: str) -> str:
-    """``cuda`` for ``cuda:1``."""
-    return device.partition(":")[0]
-
-
-def _on_gpu(environment: Mapping[str, Any]) -> bool:
-    return _kind(str(environment.get("device", ""))) == "cuda"
+def _exact(other_kind: Sequence[str], now: Mapping[str, Any]) -> bool:
+    """Whether results must be bitwise equal: on the same kind of machine, and not on a GPU."""
+    return not other_kind and device_kind(str(now.get("device", ""))) != "cuda"
 
 
 def _place(cell: Cell) -> tuple[str, str, str]:

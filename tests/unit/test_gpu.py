@@ -138,52 +138,58 @@ class Loop:
         self.itself = self
 
 
-def test_memory_is_given_back_after_what_held_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = weakref.ref(Loop())
-    alive: list[bool] = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held() is not None))
+class Held:
+    """What holds memory of a GPU, and whether it is still `alive` each time that the memory is given back."""
+
+    def __init__(self) -> None:
+        self.alive: list[bool] = []
+
+    def hold(self) -> None:
+        self._loop = weakref.ref(Loop())
+
+    def look(self) -> None:
+        self.alive.append(self._loop() is not None)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    held = Held()
+    monkeypatch.setattr(torch.cuda, "empty_cache", held.look)
+    return held
+
+
+def test_memory_is_given_back_after_what_held_it_is_gone(held: Held) -> None:
+    held.hold()
     free_gpu_memory("cpu")
-    assert alive == []
+    assert held.alive == []
     free_gpu_memory("cuda:1")
-    assert alive == [False]
+    assert held.alive == [False]
 
 
 def test_a_measured_compute_ratio_leaves_the_memory_of_the_gpu_to_the_workers(
-    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell: Cell, held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[weakref.ref[Loop]] = []
-    alive: list[bool] = []
-
     def measured(cell: Cell, device: str) -> float:
-        used = Loop()
-        held.append(weakref.ref(used))
+        held.hold()
         return 2.0
 
     monkeypatch.setattr(compute_ratio, "measured", measured)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[0]() is not None))
     grid = SimpleNamespace(pace_ratio=())
     ratios = compute_ratio.Ratios(grid, tmp_path, "cuda", say=lambda text: None)  # type: ignore[arg-type]
     assert ratios(replace(cell, checkpoint="c" * 64)) == 2.0
-    assert alive == [False]
+    assert held.alive == [False]
 
 
-def test_a_classifier_measured_before_the_sweep_leaves_the_memory_to_the_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    held: list[weakref.ref[Loop]] = []
-    alive: list[bool] = []
-
+def test_a_classifier_measured_before_the_sweep_leaves_the_memory_to_the_workers(held: Held) -> None:
     def load(device: str, progress: Any) -> Any:
-        used = Loop()
-        held.append(weakref.ref(used))
+        held.hold()
         return SimpleNamespace(classifier=classifier, sha256="w" * 64, note={})
 
     classifier = SimpleNamespace(architecture=lambda: "facts")
     data = SimpleNamespace(name="digits", num_classes=10, fingerprint=lambda: "f")
     model: Any = SimpleNamespace(name="timm/a", dataset=data, ready=True, load=load)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[0]() is not None))
     assert [source.name for source in find_sources([model], "cuda")] == ["timm/a"]
-    assert alive == [False]
+    assert held.alive == [False]
 
 
 # ---- what ttabench doctor says

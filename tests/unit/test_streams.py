@@ -26,7 +26,7 @@ from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UnusableModel
 from ttabench.protocol import RAMP, Protocol
-from ttabench.scoring import evaluate, step
+from ttabench.scoring import Evaluation, evaluate, step
 from ttabench.streams import score
 from ttabench.streams.cell import _path, checkpoint_of, path_key
 from ttabench.streams.checkpoint import Checkpoint, Progress
@@ -670,27 +670,17 @@ def test_the_time_of_a_stopped_stream_and_what_was_right_in_it_count(
         assert Checkpoint(**kept).load(toy(), progress, "cpu")  # type: ignore[arg-type]
         return progress
 
+    def run() -> Evaluation:
+        checkpoint = Checkpoint(**kept)  # type: ignore[arg-type]
+        return evaluate_stream(toy(), stream, asked, 0, on_batch=report, checkpoint=checkpoint)
+
     with monkeypatch.context() as patch:
         patch.setattr(score.time, "perf_counter", lambda: float(next(ticks)))
         patch.setattr(score, "clock", lambda device: float(next(ticks)))
         with pytest.raises(Stopped):
-            evaluate_stream(
-                toy(),
-                stream,
-                asked,
-                0,
-                on_batch=report,
-                checkpoint=Checkpoint(**kept),  # type: ignore[arg-type]
-            )
+            run()
         first = saved()
-        done = evaluate_stream(
-            toy(),
-            stream,
-            asked,
-            0,
-            on_batch=report,
-            checkpoint=Checkpoint(**kept),  # type: ignore[arg-type]
-        )
+        done = run()
     last = saved()
     assert done.seconds > last.seconds > first.seconds > 0
     assert last.worked > first.worked > 0

@@ -240,13 +240,12 @@ def untrained(sweep: Sweep) -> list[Model]:
 
 def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
     """What a reader should know of the cells before they run."""
-    own_datasets = {m.dataset.name: m.dataset for m in sweep.models if isinstance(m.dataset, OwnDataset)}
+    datasets = {model.dataset.name: model.dataset for model in sweep.models}
 
     def images_of(cell: Cell) -> int:
-        limit = cell.protocol.limit
-        return limit or (own_datasets[cell.dataset].shifted_count() if cell.dataset in own_datasets else 0)
+        dataset = datasets[cell.dataset]
+        return cell.protocol.limit or (dataset.shifted_count() if isinstance(dataset, OwnDataset) else 0)
 
-    datasets = {model.dataset.name: model.dataset for model in sweep.models}
     return [
         *notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient),
         *notes_on_few_classes(agenda.todo, lambda name: labels_in_order(datasets[name])),

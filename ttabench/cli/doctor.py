@@ -69,6 +69,8 @@ def _devices() -> list[str]:
         return []
     import torch
 
+    from ttabench.errors import first_line
+
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         print(f"{'devices':<14} cpu only (torch {torch.__version__} is a build without CUDA)")
         return []
@@ -78,8 +80,9 @@ def _devices() -> list[str]:
             gpus.append(torch.cuda.get_device_name(i))
             torch.ones(1, device=f"cuda:{i}").add_(1).item()
         except RuntimeError as problem:
-            first = str(problem).strip().splitlines()[0]
-            problems.append(f"GPU {i} cannot compute ({first}): look at its driver, or give --device cpu")
+            problems.append(
+                f"GPU {i} cannot compute ({first_line(problem)}): look at its driver, or give --device cpu"
+            )
     print(f"{'devices':<14} {', '.join(gpus) or 'cpu only'}")
     return problems
 

@@ -16,6 +16,7 @@ from ttabench.conformance.checks import CHECKS, works
 from ttabench.conformance.nets import CLASSES, nets
 from ttabench.method import Method
 from ttabench.method_settings import make_config
+from ttabench.nn import norm_needs
 
 __all__ = ["Check", "conform"]
 
@@ -29,8 +30,7 @@ class Check:
     detail: str
 
 
-NORMS = ("batch", "group", "layer", "instance")
-"""The kinds of norm layers that a network can have, see `ttabench.classifier.norm_layers.norm_kind`."""
+NORMS = norm_needs("all")
 FROZEN = (
     "Every parameter of self.model is frozen: setup() has to switch on what is learned, with norm_affine() "
     "or parameter.requires_grad_(True); and adapt() needs @torch.enable_grad()."

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ttabench.errors import UserError, forward_warnings
+from ttabench.errors import UserError, first_line, forward_warnings
 from ttabench.executors import Engine, Job, Limits, Setup, take_options
 from ttabench.executors.local import Crew
 from ttabench.executors.retry import Attempt, Stored, after_loss, cells_of
@@ -69,8 +69,9 @@ def connect(address: str = "") -> Any:
         try:
             ray.init(address=address or None, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as problem:
-            first = str(problem).strip().splitlines()[0]
-            raise UserError(f"no Ray cluster answers ({first}); start one with ray start --head.") from None
+            raise UserError(
+                f"no Ray cluster answers ({first_line(problem)}); start one with ray start --head."
+            ) from None
         if threading.current_thread() is main:
             signal.signal(signal.SIGTERM, handler)  # ray.init takes it
     return ray

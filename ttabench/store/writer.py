@@ -14,7 +14,7 @@ from typing import Any
 
 from ttabench import provenance
 from ttabench.cell import Result
-from ttabench.env import machine, processor, versions
+from ttabench.env import device_kind, machine, processor, versions
 from ttabench.errors import UserError
 from ttabench.records import encode
 from ttabench.store import shards
@@ -99,7 +99,7 @@ def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:
     The device is ``cuda`` for ``cuda:1`` too: the processor says what GPU it is, its number does not matter.
     """
     return {
-        "device": device.partition(":")[0], "threads": _threads(), "versions": versions(further),
+        "device": device_kind(device), "threads": _threads(), "versions": versions(further),
         "machine": machine(), "processor": processor(device),
     }  # fmt: skip
 

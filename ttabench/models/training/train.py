@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from ttabench.data.dataset import Dataset
 from ttabench.env import machine, pick_device, processor, versions
-from ttabench.errors import UserError
+from ttabench.errors import UserError, first_line
 from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.training.augment import Sampler, mix
@@ -251,9 +251,9 @@ class Compiled:
         try:
             logits = self._forward(x)
         except Exception as problem:  # torch has many exceptions for this
-            first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
             warnings.warn(
-                f"torch.compile does not work here ({first}); training goes on without it, more slowly.",
+                f"torch.compile does not work here ({first_line(problem)}); training goes on without it, "
+                "more slowly.",
                 stacklevel=2,
             )
             self._forward = self._net
