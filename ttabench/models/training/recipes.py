@@ -13,6 +13,7 @@ FAST = "fast"
 PAPER = "paper"
 PORTABLE = "-portable"  # after the name of a recipe: the same weights on other processors too
 COMPUTATION = 2  # of portable recipes; increase it when a change of the code changes their weights alone
+PART = 32  # images, of portable recipes for networks without batch norm: activations stay in the cache
 SMALLEST_BATCH = 16  # batch norm needs some images
 LEAST_STEPS = 600
 PYTHON = "python"  # the family of networks that a function of the user makes
@@ -39,6 +40,9 @@ class Recipe:
                      see :func:`fitted`; 0 = as many as the epochs make.
     threads          CPU threads; 0 = as the process has them. Sums, and with them the last bits of
                      the weights, depend on it.
+    part             images whose gradient is computed at once, see :mod:`ttabench.models.training.parts`;
+                     0 = the whole batch. The weights depend on it, and not on how many parts are computed
+                     side by side. Not for batch norm.
     portable         not 0: on the CPU alone, with kernels that sum in the same order on every processor, see
                      :mod:`ttabench.models.training.portable`. The number is that of the computation.
     """
@@ -64,6 +68,7 @@ class Recipe:
     precision: str = "auto"
     threads: int = 0
     least_steps: int = 0
+    part: int = 0
     portable: int = 0
 
     def identity(self) -> dict[str, Any]:
@@ -160,7 +165,8 @@ def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
         small = member.options["dim"] <= 128
         choices = {FAST: _small_transformer_fast if small else _transformer_fast, PAPER: paper}
     # Torch computes the sines of RandAugment's rotations with kernels that cannot be fixed.
-    fixed = [portable(recipe) for recipe in choices.values() if not recipe.randaugment]
+    part = PART if member.family in ("cct", "cvt", "vit_lite") else 0
+    fixed = [portable(recipe, part) for recipe in choices.values() if not recipe.randaugment]
     choices |= {recipe.name: recipe for recipe in fixed}
     if (name or FAST) not in choices:
         raise UserError(
@@ -169,9 +175,9 @@ def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
     return choices[name or FAST]
 
 
-def portable(recipe: Recipe) -> Recipe:
-    """The same recipe for the same weights on every x86-64 processor with AVX2."""
+def portable(recipe: Recipe, part: int = 0) -> Recipe:
+    """The same recipe for the same weights on every x86-64 processor with AVX2; `part` as in `Recipe`."""
     return replace(
         recipe, name=f"{recipe.name}{PORTABLE}", portable=COMPUTATION, precision="float32", threads=1,
-        compile=False,
+        compile=False, part=part,
     )  # fmt: skip

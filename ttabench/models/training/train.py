@@ -1,9 +1,9 @@
 """Training of source classifiers.
 
 Training is deterministic for a seed, on one kind of processor and with one number of threads. A portable
-recipe makes the same weights on all processors with AVX2. All generators are seeded again at the start of
-each epoch, so a killed training run continues bitwise from its last saved epoch. torch's global generators
-do not change.
+recipe makes the same weights on all processors with AVX2, and with any number of threads. All generators are
+seeded again at the start of each epoch, so a killed training run continues bitwise from its last saved epoch.
+torch's global generators do not change.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.training.augment import Sampler, mix
 from ttabench.models.training.linear_as_convolution import LinearAsConvolution
+from ttabench.models.training.parts import Parts
 from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
@@ -79,8 +80,8 @@ def train(
     if plan.recipe.portable:
         check_options(place.type, precision)
         check_kernels()
-    with _isolated(plan.recipe.threads, place):
-        run = _Run(plan, dataset, place, precision)
+    with _isolated(plan.recipe.threads, place) as threads:
+        run = _Run(plan, dataset, place, precision, threads)
         run.resume()
         while run.epoch < plan.recipe.epochs:
             run.train_one_epoch(on_progress or (lambda _: None))
@@ -90,7 +91,9 @@ def train(
 class _Run:
     """A training run: the network, its optimiser, and how far it has come."""
 
-    def __init__(self, plan: TrainingPlan, dataset: Dataset, device: torch.device, precision: str) -> None:
+    def __init__(
+        self, plan: TrainingPlan, dataset: Dataset, device: torch.device, precision: str, threads: int
+    ) -> None:
         self.plan, self.recipe, self.device = plan, plan.recipe, device
         self.precision = resolve_precision(precision, self.recipe, device)
         self.test = dataset.test()
@@ -106,6 +109,8 @@ class _Run:
         self.optimizer = make_optimizer(self.recipe, self.classifier.net, device)
         compiled = self.recipe.compile and device.type == "cuda" and find_spec("triton")
         self.forward: Callable[[Tensor], Tensor] = Compiled(self.classifier) if compiled else self.classifier
+        part = self.recipe.part
+        self.parts = Parts(self.classifier.net, part, threads) if part else None
         self.epoch = 0
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
@@ -123,9 +128,9 @@ class _Run:
         for i, index in enumerate(torch.split(order, self.batch_size)[: self.steps_per_epoch], start=1):
             step = self.epoch * self.steps_per_epoch + i
             x = self.sampler.batch(index, generator)
-            sums += self._update(
-                x, self.labels[index], draw, learning_rate(self.recipe, step - 1, self.steps)
-            )
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate(self.recipe, step - 1, self.steps)
+            sums += self._update(x, self.labels[index], draw, seed=(seed, i))
             # Reading the sums makes a GPU wait, so not at every step.
             if (now := time.perf_counter()) - reported > REPORT_EVERY or i == self.steps_per_epoch:
                 reported = now
@@ -143,7 +148,7 @@ class _Run:
         if time.perf_counter() - self.saved_at >= SAVE_EVERY and self.epoch < self.recipe.epochs:
             self.save_state()
 
-    def _update(self, x: Tensor, labels: Tensor, draw: np.random.Generator, lr: float) -> Tensor:
+    def _update(self, x: Tensor, labels: Tensor, draw: np.random.Generator, seed: tuple[int, ...]) -> Tensor:
         """One step of the optimiser; returns (loss, number of images right)."""
         recipe = self.recipe
         if recipe.randaugment:
@@ -151,21 +156,30 @@ class _Run:
         targets = F.one_hot(labels, self.plan.num_classes).float()
         if self.epoch < recipe.mix_until * recipe.epochs:
             x, targets = mix(x, targets, draw, recipe.mixup, recipe.cutmix)
-        half = self.precision == "bfloat16"
-        with (
-            LinearAsConvolution() if recipe.portable else nullcontext(),
-            torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext(),
-        ):
-            logits = self.forward(x)
-        loss = F.cross_entropy(logits.float(), targets, label_smoothing=recipe.label_smoothing)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+
+        def loss_of(part: slice) -> tuple[Tensor, Tensor]:
+            """The part's share of the mean loss; what is reported of it."""
+            half = self.precision == "bfloat16"
+            with (
+                LinearAsConvolution() if recipe.portable else nullcontext(),
+                torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext(),
+            ):
+                logits = self.forward(x[part])
+            loss = F.cross_entropy(logits.float(), targets[part], label_smoothing=recipe.label_smoothing)
+            loss = loss * (len(logits) / len(x))
+            right = (logits.detach().argmax(1) == labels[part]).sum()
+            return loss, torch.stack((loss.detach(), right.float()))
+
         self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
+        if self.parts:
+            noted = self.parts.backward(loss_of, len(x), seed)
+        else:
+            loss, noted = loss_of(slice(None))
+            torch.autograd.backward(loss)
         if recipe.clip:
             nn.utils.clip_grad_norm_(self.classifier.net.parameters(), recipe.clip)
         self.optimizer.step()
-        return torch.stack((loss.detach(), (logits.detach().argmax(1) == labels).sum().float()))
+        return noted
 
     def _end_epoch(self, loss: float, train_accuracy: float) -> None:
         """Count the epoch and add a point to the learning curve."""
@@ -304,13 +318,13 @@ def check_precision(precision: str) -> None:
 
 
 @contextmanager
-def _isolated(threads: int, device: torch.device) -> Iterator[None]:
-    """Restore torch's global generators and number of threads after the block."""
+def _isolated(threads: int, device: torch.device) -> Iterator[int]:
+    """Restore torch's global generators and number of threads after the block; yields this number."""
     before = torch.get_num_threads()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if threads:
             torch.set_num_threads(threads)
         try:
-            yield
+            yield before
         finally:
             torch.set_num_threads(before)
