@@ -1,9 +1,10 @@
 """What a portable recipe costs: CPU seconds per training step against those of the plain recipe in float32.
 
 Each network trains on random images of 32 pixels with its fast recipe, on one thread, in fresh processes of
-either kind, in turns. The first steps are not counted. Ratios are medians over the pairs.
+either kind, in turns. The first steps are not counted. Ratios are medians over the pairs. With --threads, the
+portable recipe also takes turns on one thread and on so many, by the clock.
 
-Usage: python scripts/bench_training.py [--archs resnet20,cct_2] [--steps 12] [--repeats 3]
+Usage: python scripts/bench_training.py [--archs resnet20,cct_2] [--steps 12] [--repeats 3] [--threads 2]
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.models.architectures.names import resolve
@@ -58,34 +60,40 @@ class Random(Dataset):
         raise NotImplementedError
 
 
-def once(arch: str, recipe: str, steps: int) -> None:
-    """Train for one epoch; print CPU seconds per step of this process, without the first steps."""
+def once(arch: str, recipe: str, steps: int, threads: int) -> None:
+    """Train for one epoch; print seconds per step of CPU and clock, without the first steps."""
     member = resolve(arch, dataset=Random.name, image_size=32, num_classes=10)
     chosen = replace(recipe_for(member, Random.name, recipe), epochs=1, threads=1, precision="float32")
     dataset = Random((WARM + steps) * chosen.batch_size)
     plan = replace(TrainingPlan.of(member, dataset), recipe=chosen)  # not fitted to the few images
-    ends: list[tuple[int, float]] = []
+    ends: list[tuple[int, float, float]] = []
 
     def note(progress: TrainingProgress) -> None:
-        ends.append((progress.step, time.process_time()))
+        ends.append((progress.step, time.process_time(), time.perf_counter()))
 
+    torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TTABENCH_CACHE"] = cache
         train(plan, dataset, on_progress=note)
     first = next(end for end in ends if end[0] >= WARM)
-    last = ends[-1]
-    print((last[1] - first[1]) / (last[0] - first[0]))
+    count, cpu, clock = np.subtract(ends[-1], first)
+    print(cpu / count, clock / count)
 
 
-def measure(arch: str, recipe: str, steps: int) -> float:
+def measure(arch: str, recipe: str, steps: int, threads: int = 1) -> tuple[float, float]:
+    """Seconds per step of CPU and clock."""
     kernels = KERNELS if recipe.endswith("portable") else {}
+    options = ("--archs", arch, "--steps", str(steps), "--threads", str(threads), "--once", recipe)
     done = subprocess.run(
-        [sys.executable, sys.argv[0], "--archs", arch, "--steps", str(steps), "--once", recipe],
+        [sys.executable, sys.argv[0], *options],
         env={**os.environ, **kernels}, check=True, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    seconds = float(done.stdout)
-    print(f"{arch:<12} {recipe:<14} {1000 * seconds:8.1f} ms per step", flush=True)
-    return seconds
+    cpu, clock = map(float, done.stdout.split())
+    print(
+        f"{arch:<12} {recipe:<14} {threads:3} threads {1000 * cpu:8.1f} ms CPU {1000 * clock:8.1f} ms clock",
+        flush=True,
+    )
+    return cpu, clock
 
 
 def main() -> None:
@@ -95,18 +103,26 @@ def main() -> None:
     parser.add_argument("--archs", default="resnet20,cct_2,cvt_2,vit_lite_2")
     parser.add_argument("--steps", type=int, default=12, help="that are counted")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1, help="compare one thread with so many too")
     parser.add_argument("--once", help=argparse.SUPPRESS)
     options = parser.parse_args()
     for arch in options.archs.split(","):
         if options.once:
-            once(arch, options.once, options.steps)
+            once(arch, options.once, options.steps, options.threads)
             continue
         pairs = [
-            [measure(arch, recipe, options.steps) for recipe in ("fast", "fast-portable")]
+            [measure(arch, recipe, options.steps)[0] for recipe in ("fast", "fast-portable")]
             for _ in range(options.repeats)
         ]
         ratio = statistics.median(portable / plain for plain, portable in pairs)
-        print(f"{arch}: portable / plain = {ratio:.2f}", flush=True)
+        print(f"{arch}: portable / plain = {ratio:.2f} (CPU)", flush=True)
+        if options.threads > 1:
+            pairs = [
+                [measure(arch, "fast-portable", options.steps, n)[1] for n in (1, options.threads)]
+                for _ in range(options.repeats)
+            ]
+            ratio = statistics.median(one / many for one, many in pairs)
+            print(f"{arch}: one thread / {options.threads} threads = {ratio:.2f} (clock)", flush=True)
 
 
 if __name__ == "__main__":

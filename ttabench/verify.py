@@ -356,5 +356,5 @@ def _exact(other_kind: Sequence[str], now: Mapping[str, Any]) -> bool:
     return not other_kind and device_kind(str(now.get("device", ""))) != "cuda"
 
 
-def _place(cell: Cell) -> tuple[str, str, str]:
-    return cell.arch, cell.dataset, cell.checkpoint
+def _place(cell: Cell) -> tuple[str, ...]:
+    return cell.arch, cell.dataset, cell.fingerprint, cell.checkpoint

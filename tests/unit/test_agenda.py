@@ -118,3 +118,27 @@ def test_a_cell_that_cannot_be_run_is_recorded_once(store: Store) -> None:
     assert len([*store.records()]) == before + 1
     result = store.latest()[cell.cell_id].result
     assert (result.status, result.reason) == ("n/a", "needs attention")
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "replaced"),
+    [
+        ("never", set()),
+        ("failed", {"failed", "failed and stale"}),
+        ("stale", {"failed", "failed and stale", "stale"}),
+        ("always", {"failed", "failed and stale", "stale"}),
+    ],
+)
+def test_what_cannot_be_run_any_more_replaces_what_would_be_computed_again(
+    store: Store, overwrite: str, replaced: set[str]
+) -> None:
+    """A number of this code stays: it was measured."""
+    before = store.latest()
+    record_not_applicable(planned(*CELLS.values(), unmet="no layer norm"), store, overwrite)
+    after = store.latest()
+    for kind, cell in CELLS.items():
+        result = after[cell.cell_id].result
+        if kind in replaced | {"nothing"}:
+            assert (result.status, result.reason) == ("n/a", "no layer norm")
+        else:
+            assert result == before[cell.cell_id].result

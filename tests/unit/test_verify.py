@@ -107,9 +107,12 @@ def filled(root: Path, results: list[Result]) -> Store:
 def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
     records = list(Store.at(out).latest().values())
     assert verify.find_weights(records, {}) == {}
-    cell = replace(records[0].result.cell, arch="cct", fingerprint="0" * 64)
-    with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
-        verify.find_weights([*records, record(measured(cell, 0))], {})
+    cell = records[0].result.cell
+    for changes in ({"arch": "cct"}, {}):
+        other = record(measured(replace(cell, fingerprint="0" * 64, **changes), 0))
+        for given in ([*records, other], [other, *records]):
+            with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
+                verify.find_weights(given, {})
 
 
 def altered(data: dict[str, Any]) -> None:

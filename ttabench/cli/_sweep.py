@@ -169,7 +169,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         ratios.write()
         with claims.alone("plan"):
             store.write_plan(rows, extend=extend)
-            record_not_applicable(agenda.not_applicable, store)
+            record_not_applicable(agenda.not_applicable, store, overwrite)
         if shard != WHOLE:
             console.print(
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."

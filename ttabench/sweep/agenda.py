@@ -129,14 +129,23 @@ def plan_rows(planned: Iterable[Planned]) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def record_not_applicable(items: Sequence[Planned], store: Store) -> None:
-    """Store each cell that cannot be run with its reason, once."""
+def record_not_applicable(items: Sequence[Planned], store: Store, overwrite: str = "stale") -> None:
+    """Store each cell that cannot be run with its reason, once.
+
+    A failure, or a number of other code, is replaced where `overwrite` lets such cells be computed again.
+    """
     held = store.latest(quick=True) if items else {}
+
+    def stands(record: Record) -> bool:
+        if record.data["status"] == "failed":
+            return overwrite == "never"
+        return record.data["status"] == "n/a" or not record.changes or overwrite in ("never", "failed")
+
     writer = store.writer()
     writer.extend(
         Result(cell=item.cell, status="n/a", reason=item.unmet)
         for item in items
-        if item.cell.cell_id not in held
+        if (record := held.get(item.cell.cell_id)) is None or not stands(record)
     )
     writer.close()
 
