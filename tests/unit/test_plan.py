@@ -321,6 +321,18 @@ def test_a_ratio_is_asked_for_where_a_method_runs_and_kept_to_three_digits() -> 
     assert {p.cell.protocol.pace_ratio for p in plan(grid(methods=("tent",), pace=1.0), [RESNET])} == {1.0}
 
 
+def test_methods_that_see_source_data_are_not_run_without_training_images() -> None:
+    methods = ("tent", "eata", "aqr", "coral", "medbn")
+    for source, reason in ((replace(RESNET, trains=False), "no training images"), (RESNET, "")):
+        unmet = {p.cell.method: p.unmet for p in plan(grid(methods=methods), [source])}
+        assert {name for name in unmet if unmet[name] == reason} >= {"eata", "aqr", "coral"}
+        assert {unmet[name] for name in ("source", "tent", "medbn")} == {""}
+    of_layers = {p.cell.method: p.unmet for p in plan(
+        grid(methods=("aqr",)), [replace(RESNET, trains=False, architecture=Architecture(num_classes=10))]
+    )}  # fmt: skip
+    assert of_layers["aqr"].startswith("no batch norm")  # what no image would mend comes first
+
+
 @pytest.mark.parametrize("changed", [{"pace": 1.0}, {"stream": "gradual"}])
 def test_an_offline_method_has_neither_a_pace_nor_a_stream(changed: dict[str, Any]) -> None:
     unmet = {p.cell.method: p.unmet for p in plan(grid(methods=("quantile", "tent"), **changed), [RESNET])}

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
+from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 from ttabench.gpu import free_gpu_memory
 from ttabench.method_settings import configured, label
@@ -32,6 +33,7 @@ class Source:
     name         of the model.
     fingerprint  SHA-256 of what the dataset is made from.
     checkpoint   SHA-256 of the weights, "" before training.
+    trains       whether the dataset has training images, which are the source images of methods too.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Source:
     fingerprint: str
     architecture: Architecture
     checkpoint: str
+    trains: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             Source(
                 name=model.name, dataset=data.name, num_classes=data.num_classes,
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
-                checkpoint=checkpoint,
+                checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
             )
         )  # fmt: skip
     free_gpu_memory(device)  # for the workers
@@ -160,8 +163,9 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         dataset=source.dataset, fingerprint=source.fingerprint,
         corruption="", severity=1, seed=0, protocol=protocol,
     )  # fmt: skip
-    unmet = cls.needs_of(config).unmet(source.architecture)
-    return cell, unmet or unsupported
+    needs = cls.needs_of(config)
+    without = "no training images" if needs.source_data and not source.trains else ""
+    return cell, needs.unmet(source.architecture) or unsupported or without
 
 
 def _cannot_be_reset(choice: MethodChoice) -> bool:
