@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.unit import data_fakes as fakes
 from ttabench.corruptions import ALL_CORRUPTIONS, CORRUPTIONS, corrupt
@@ -294,3 +295,28 @@ def test_names_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'cifar10-c'"):
         verify("cifar10c", tmp_path)
     assert "is not here" in errors(verify("cifar10-c", tmp_path))[0]
+
+
+def test_what_is_not_read_because_of_its_name_is_a_warning(tmp_path: Path) -> None:
+    arrays, folders = tmp_path / "arrays", tmp_path / "folders"
+    arrays.mkdir()
+    images, labels = fakes.natural_images(10), fakes.labels_for(10, 2)
+    np.savez(arrays / "test.npz", images=images, labels=labels)
+    np.savez(arrays / "notes.npz", images=images)
+    for name in ("fog-1", "fog-7", "motion-blur-3", "Snow"):
+        np.save(arrays / f"{name}.npy", images)
+    for name in ("test", "fog/1", "noise/shot_noise/1", "motion-blur/1", ".cache"):
+        for label in ("cat", "dog"):
+            (folders / name / label).mkdir(parents=True)
+            Image.fromarray(images[0]).save(folders / name / label / "1.png")
+    found = [f.text for f in verify(str(arrays)) if f.level == "warning" and "not read" in f.text]
+    assert [text.partition("arrays/")[2].partition("; ")[0] for text in found] == [
+        "Snow.npy is not read: unknown corruption 'Snow'",
+        "fog-7.npy is not read: severities are 1 to 5.",
+        "motion-blur-3.npy is not read: unknown corruption 'motion-blur'",
+    ]
+    assert "did you mean 'motion_blur'" in found[-1]
+    (text,) = [f.text for f in verify(str(folders)) if "not read" in f.text]
+    assert text.startswith(
+        f"{folders / 'motion-blur'} is not read: unknown corruption 'motion-blur'; did you"
+    )

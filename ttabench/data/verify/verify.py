@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS, KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.catalog import dataset
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
@@ -13,12 +14,13 @@ from ttabench.data.on_disk import OnDisk
 from ttabench.data.own.class_checks import check_test_classes, class_warnings
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
-from ttabench.errors import UnknownName, UserError, counted
+from ttabench.errors import UnknownName, UserError, counted, unknown
 from ttabench.progress import OnProgress, silent
 
 AUDITS: dict[str, type[Audit]] = {
@@ -74,8 +76,8 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     """Read all images of a dataset that is checked when it is read."""
     test = data.test()
     findings = list(_classes(data, test)) if isinstance(data, OwnDataset) else []
-    if not data.corruptions and isinstance(data, OwnDataset):
-        findings.append(error(no_corruptions(data.folder)))
+    if isinstance(data, OwnDataset):
+        findings += _not_read(data) if data.corruptions else [error(no_corruptions(data.folder))]
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
         severities = data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
@@ -92,6 +94,20 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
         there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"
         yield Finding("ok", f"{data.name}: {there}.")
     yield from findings
+
+
+def _not_read(data: OwnDataset) -> Iterator[Finding]:
+    """Arrays, or folders of images, whose names are no corruption's: perhaps a slip of the pen."""
+    used = [path.relative_to(data.folder).parts for path in data.pieces().values()]
+    folders = isinstance(data, OwnImageFolders)
+    for path in sorted(data.folder.iterdir()):
+        if path.name.startswith(".") or any(parts[0] == path.name for parts in used):
+            continue
+        if path.is_dir() if folders else path.suffix == ".npy":
+            name = path.name if folders else re.sub(r"-\d+$", "", path.stem)
+            why = unknown("corruption", name, KNOWN_CORRUPTIONS, "`ttabench list corruptions`")
+            known = f"severities are {SEVERITIES[0]} to {SEVERITIES[-1]}."
+            yield warning(f"{path} is not read: {known if name in KNOWN_CORRUPTIONS else why}")
 
 
 def _classes(data: OwnDataset, test: Labelled) -> Iterator[Finding]:
