@@ -255,6 +255,9 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
     for line in sheet.groups[0].lines:
         assert [cell.text for cell in line[3:]] == ["98.0", "80.0", "18.0", "98.0", "60.0", "38.0"]
     assert "severity 5" in sheet.caption
+    assert drops.LIMITED not in sheet.footer
+    (limited,) = drops.drops(Report(frame.assign(limit=600)))
+    assert drops.LIMITED in limited.footer
 
 
 def test_drops_of_datasets_without_a_common_architecture_are_tables_of_their_own() -> None:

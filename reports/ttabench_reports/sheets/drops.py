@@ -15,6 +15,7 @@ from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, measured_rows, side_by_side
 
 WHOLE = "On clean images predictions are chosen from all classes."
+LIMITED = "Accuracy on clean images is that of all test images; corrupted ones are limited in number."
 
 
 def drops(report: Report) -> Iterator[Sheet]:
@@ -82,10 +83,12 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         f"{words.over(tables)}{where}.",
         words.measured(tables),
     )
+    limited = any(row.about["limit"] for table in tables for row in measured_rows(table))
     footer = words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",
         WHOLE if any(row.about["scored_classes"] for table in tables for row in measured_rows(table)) else "",
+        LIMITED if limited else "",
         words.GIVEN,
     )
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
