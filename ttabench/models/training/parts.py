@@ -47,7 +47,8 @@ class Parts:
         gradients, noted = zip(*self.pool.map(compute, range(0, images, self.size)), strict=True)
         for parameter, *parts in zip(self.parameters, *gradients, strict=True):
             given = [part for part in parts if part is not None]
-            parameter.grad = _sum(given).contiguous() if given else None
+            # In the parameter's order of memory: fused optimisers take them for the same without a check.
+            parameter.grad = torch.empty_like(parameter).copy_(_sum(given)) if given else None
         return _sum(noted)
 
 
