@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.unit.test_training import TINY
 from ttabench.models.architectures.build import build
 from ttabench.models.training.parts import DrawFrom, Parts
+from ttabench.models.training.train import make_optimizer
 
 IMAGES = 10
 
@@ -49,6 +53,28 @@ def test_parts_add_up_to_the_gradient_of_the_whole_batch(size: int, threads: int
     for one, other in zip(ours, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(noted.tolist(), [loss.item(), float(IMAGES)])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_step_of_the_optimiser_is_that_of_the_whole_batch(optimizer: str) -> None:
+    """Our convolutions lie in memory as channels-last, and fused optimisers need gradients that do too."""
+    recipe = replace(TINY, optimizer=optimizer)
+    weights = []
+    for parts in (False, True):
+        net = transformer().eval().double()
+        step = make_optimizer(recipe, net, torch.device("cpu"))
+        if parts:
+            gradients(net, 3, 2)
+        else:
+            x = torch.rand(IMAGES, 3, 32, 32, generator=generator(1), dtype=torch.float64)
+            F.cross_entropy(net(x), torch.arange(IMAGES) % 10).backward()
+        trained = [p for p in net.parameters() if p.grad is not None]
+        assert any(not p.is_contiguous() for p in trained)
+        assert all(p.grad is not None and p.grad.stride() == p.stride() for p in trained)
+        step.step()
+        weights.append(trained)
+    for one, other in zip(*weights, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("arch", ["cct_2_3x2_32", "cvt_2_4_32", "vit_2_4_32"])
