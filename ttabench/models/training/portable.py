@@ -2,8 +2,8 @@
 
 Torch and its libraries choose kernels by processor, and the kernels sum in different orders. The variables
 below fix the kernels. They are read when a library is first used, so they are set before a process starts:
-a portable recipe is trained in a worker process. The weights also depend on the version of torch. Each gradient
-is computed in one thread: that of a whole batch, or those of its parts side by side, see
+a portable recipe is trained in a worker process. The weights also depend on the version of torch. Each
+gradient is computed in one thread: that of a whole batch, or those of its parts side by side, see
 :mod:`ttabench.models.training.parts`. MKL's kernels are slow, so linear layers are computed without them, see
 :mod:`ttabench.models.training.linear_as_convolution`. `scripts/bench_training.py` measures what this costs.
 """
