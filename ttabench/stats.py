@@ -2,7 +2,9 @@
 
 Two methods on one cell are scored on the same images. So their difference is known more precisely than either
 accuracy: only images that exactly one method classifies correctly matter. Seeds are a second level of
-randomness: another seed gives another number on the same images.
+randomness: another seed gives another number on the same images. Two seeds say next to nothing about how much
+seeds differ. So seeds are a unit from :data:`LEAST_SEEDS` on; with fewer, they are taken as given, and intervals
+and tests are about the images alone.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+
+LEAST_SEEDS = 3
+"""From so many seeds on, intervals and tests include the randomness of seeds."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,6 @@ def mcnemar(
     else:
         p = np.minimum(2 * bdtr(np.minimum(a, b).astype(float), total, 0.5), 1.0)
     return np.where(a + b > 0, p, 1.0)
-
-
-LEAST_SEEDS = 3
-"""Fewer seeds are no unit of :func:`mean_fell`: two say next to nothing about how much they differ."""
 
 
 def mean_fell(by_image: ArrayLike, by_seed: ArrayLike = ()) -> float:
@@ -140,7 +142,8 @@ class Spread:
     mean          of values (seeds, n).
     plain         standard error over images, which includes part of the variance between seeds.
     images        the same without that part.
-    seeds         standard error over seeds, which includes part of the variance between images; 0 for one.
+    seeds         standard error over seeds, which includes part of the variance between images; 0 for fewer
+                  than LEAST_SEEDS.
     n_images, n_seeds
 
     The variance of the mean is images² + seeds²: (MS_image − MS_rest)/(n·seeds) and MS_seed/(n·seeds), with
@@ -194,8 +197,8 @@ def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: fl
     values  share of corruptions under which an image is classified correctly, or a difference of two shares.
     draws   :func:`bootstrap_means` of their mean over the seeds, if already computed.
 
-    For one seed: the bootstrap's percentile interval over images, without the randomness of seeds. With at
-    most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). For several seeds: the half
+    For one or two seeds: the bootstrap's percentile interval over images, without the randomness of seeds.
+    With at most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). For more seeds: the half
     widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou and Donner,
     Statistics in Medicine 27, 2008). The p-value tests a mean of zero, with Student's t for both. Raises
     ValueError unless `values` is (seeds, n) with n ≥ 2.
@@ -260,7 +263,7 @@ def _components(
         products.sum(axis=(-2, -1)) / seeds**2 - n * mean**2, 0.0
     )  # of means over seeds
     plain = squares_image / (n - 1) / n
-    if seeds == 1:
+    if seeds < LEAST_SEEDS:
         return mean, plain, plain, np.zeros_like(plain)
     squares_seed = np.maximum(((sums / n) ** 2).sum(axis=-1) - seeds * mean**2, 0.0)
     total = np.maximum(np.trace(products, axis1=-2, axis2=-1) - seeds * n * mean**2, 0.0)

@@ -169,7 +169,7 @@ def test_sums_over_many_images_are_exact() -> None:
 
 def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
     rng = np.random.default_rng(5)
-    for seeds in (1, 4):
+    for seeds in (1, 2, 4):
         values = (rng.random((seeds, 500)) < 0.52) - 0.5 + 0.01 * rng.standard_normal((seeds, 1))
         result = two_levels(values)
         at = two_levels(values, confidence=1 - result.p_value)
@@ -177,7 +177,7 @@ def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
         assert nearest < 0.15 * (result.high - result.low)
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_moments_give_what_the_values_give(seeds: int) -> None:
     rng = np.random.default_rng(9)
     values = rng.binomial(15, [[[0.7]], [[0.72]], [[0.9]]], (3, seeds, 200))
@@ -191,7 +191,7 @@ def test_moments_give_what_the_values_give(seeds: int) -> None:
         by_image = (values[a] - values[b]).mean(axis=0)
         assert quick.plain == pytest.approx(by_image.std(ddof=1) / math.sqrt(200))
         by_seed = (values[a] - values[b]).mean(axis=1)
-        assert quick.seeds == pytest.approx(by_seed.std(ddof=1) / math.sqrt(seeds) if seeds > 1 else 0.0)
+        assert quick.seeds == pytest.approx(by_seed.std(ddof=1) / math.sqrt(seeds) if seeds > 2 else 0.0)
     right = values > 10
     assert Moments(right).discordant(0, 1) == (
         int((right[0, 0] & ~right[1, 0]).sum()), int((right[1, 0] & ~right[0, 0]).sum())
@@ -232,6 +232,17 @@ def test_p_values_of_many_pairs_are_those_of_each(seeds: int) -> None:
     assert [tuple(map(int, pair)) for pair in zip(*only, strict=True)] == [
         Moments(right).discordant(0, b) for b in (1, 2)
     ]
+
+
+def test_a_second_seed_does_not_hide_a_difference() -> None:
+    """Student's t with one degree of freedom would: its p-values hardly fall with the difference."""
+    rng = np.random.default_rng(11)
+    values = rng.binomial(15, [[0.50], [0.52]], (2, 1000)) / 15 - 0.45
+    result = two_levels(values)
+    by_image = values.mean(axis=0)
+    assert result.p_value == pytest.approx(ttest_1samp(by_image, 0).pvalue)
+    one = two_levels(by_image[None])
+    assert (result.low, result.high) == (one.low, one.high)
 
 
 def test_two_levels_refuse_what_has_no_images() -> None:
