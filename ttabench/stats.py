@@ -2,9 +2,9 @@
 
 Two methods on one cell are scored on the same images. So their difference is known more precisely than either
 accuracy: only images that exactly one method classifies correctly matter. Seeds are a second level of
-randomness: another seed gives another number on the same images. Two seeds say next to nothing about how much
-seeds differ. So seeds are a unit from :data:`LEAST_SEEDS` on; with fewer, they are taken as given, and intervals
-and tests are about the images alone.
+randomness: another seed gives another number on the same images. Two seeds say next to nothing about how
+much seeds differ. So seeds are a unit from :data:`LEAST_SEEDS` on; with fewer, they are taken as given, and
+intervals and tests are about the images alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
 
 LEAST_SEEDS = 3
 """From so many seeds on, intervals and tests include the randomness of seeds."""
@@ -198,8 +197,8 @@ def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: fl
     draws   :func:`bootstrap_means` of their mean over the seeds, if already computed.
 
     For one or two seeds: the bootstrap's percentile interval over images, without the randomness of seeds.
-    With at most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). For more seeds: the half
-    widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou and Donner,
+    With at most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). For more seeds: the
+    half widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou and Donner,
     Statistics in Medicine 27, 2008). The p-value tests a mean of zero, with Student's t for both. Raises
     ValueError unless `values` is (seeds, n) with n ≥ 2.
     """
