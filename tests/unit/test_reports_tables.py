@@ -24,6 +24,8 @@ from ttabench.store.columns import MISSING
 from ttabench_reports import csv_files, installed, naming, notes, published, tables, terminal
 from ttabench_reports import given as given_
 from ttabench_reports.missing import Missing
+from ttabench_reports.report import Report
+from ttabench_reports.sheets.drops import drops
 
 NUMBERS = [*CORRUPTIONS, "mean"]
 
@@ -43,6 +45,20 @@ def test_every_corruption_has_a_name_of_three_letters_and_a_heading() -> None:
     every = [*CORRUPTIONS, *EXTRA_CORRUPTIONS]
     assert len({naming.short(c) for c in every}) == len(every)
     assert all(len(naming.short(c)) == 3 and naming.title(c) != c for c in every)
+
+
+def test_two_compute_ratios_of_one_method_are_two_rows_with_two_names() -> None:
+    """Both are in the sheets, which know rows by their names."""
+    paced = [
+        cells(("source", "tent"), ("cct",), pace=1.0, pace_ratio=ratio, accuracy=lambda row: 70.0)
+        for ratio in (2.1, 2.3)
+    ]
+    frame = pd.concat([paced[0], paced[1].query("method == 'tent'")], ignore_index=True)
+    frame["pace_ratio"] = frame["pace_ratio"].where(frame["method"] == "tent", 1.0)
+    names = [f"tent (compute ratio {ratio})" for ratio in (2.1, 2.3)]
+    assert csv_files.summary(frame)["method"].tolist() == ["source", *names]
+    (sheet,) = drops(Report(frame))
+    assert sum(len(group.lines) for group in sheet.groups) == 3
 
 
 def test_the_shape_is_the_papers() -> None:

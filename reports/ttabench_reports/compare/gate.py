@@ -200,7 +200,7 @@ def _means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataFra
 
 
 def _variants(means: pd.DataFrame) -> pd.Series[str]:
-    """What of the protocol tells the means of one name apart; what is usual, such as iid order, is not said."""
+    """What of the protocol tells means of one name apart; what is usual, such as iid order, is not said."""
     same = ["method", "arch", "dataset", "severity"]
     within = {"batch_size": ["mode"], "epochs": ["mode"], "pace_ratio": ["pace"]}  # else these say it
     parts = []
