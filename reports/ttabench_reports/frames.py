@@ -56,8 +56,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     """`cells` with every column in its type, absent optional ones filled in; accuracy is NaN unless ok.
 
     Columns that the protocol gained later are filled with its defaults, so old files keep loading.
-    Raises UserError, naming `origin`, for a table that is empty or is not one of cells, and for values that no
-    cell has, such as a mode that does not exist.
+    Raises UserError, naming `origin`, for a table that is empty or is not one of cells, and for values that
+    no cell has, such as a mode that does not exist.
     """
     if missing := [name for name in NEEDED if name not in cells.columns]:
         raise UserError(
