@@ -83,7 +83,7 @@ def junit(comparison: Comparison) -> str:
         suite = ElementTree.SubElement(root, "testsuite", name=f"{arch} on {dataset}")
         failures = 0
         for row in means.itertuples():
-            name = naming.where(named(row.method, row.variant), row.severity)
+            name = naming.where(named(str(row.method), str(row.variant)), row.severity)
             mine = bad_of.get(tuple(getattr(row, field) for field in MEAN_OF), [])
             failures += _case(suite, f"{name}: mean", [describe_mean(row)] if row.verdict == "fell" else [])
             failures += _case(suite, f"{name}: cells", [describe(cell) for cell in mine])
