@@ -1,4 +1,7 @@
-"""The tables as CSV, with identifiers in place of display names, and unrounded differences."""
+"""The tables as CSV, with identifiers in place of display names, and unrounded differences.
+
+docs/reading-the-tables.md says what each column means.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from ttabench.store.columns import MISSING
 from ttabench_reports import evidence, naming
 from ttabench_reports.costs import costs
 from ttabench_reports.files import write_text
-from ttabench_reports.frames import CORRECT, DETAILS, checked
+from ttabench_reports.frames import CORRECT, DETAILS, PROTOCOL, checked
 from ttabench_reports.given import given
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.report import Report
@@ -23,6 +26,7 @@ from ttabench_reports.stability import curve_frame, stability_frame
 from ttabench_reports.tables import tables
 
 TALLY = ("wins", "ties", "losses")
+P_VALUES = ("p_source_holm", "p_best_holm")
 
 
 def write(
@@ -76,14 +80,21 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> Path:
-    """`frame` with numbers to 4 decimals."""
+    """`frame` with numbers to 4 decimals, p-values to 3 digits, and the fields of protocols as they are.
+
+    A protocol with other numbers is another protocol.
+    """
 
     def rounded(value: Any) -> Any:
         return round(value, 4) if isinstance(value, float) else value
 
     text = ("string", "empty", "boolean")
-    mixed = [c for c in frame if frame[c].dtype == object and infer_dtype(frame[c], skipna=True) not in text]
-    frame = frame.assign(**{str(c): frame[c].map(rounded) for c in mixed}).round(4)
+    plain = [c for c in frame if c not in (*PROTOCOL, *P_VALUES)]
+    mixed = [c for c in plain if frame[c].dtype == object and infer_dtype(frame[c], skipna=True) not in text]
+    frame = frame.assign(
+        **{str(c): frame[c].map(rounded) for c in mixed},
+        **{c: frame[c].map(lambda p: float(f"{p:.3g}")) for c in P_VALUES if c in frame},
+    ).round(dict.fromkeys(plain, 4))
     return write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 

@@ -56,7 +56,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     """`cells` with every column in its type, absent optional ones filled in; accuracy is NaN unless ok.
 
     Columns that the protocol gained later are filled with its defaults, so old files keep loading.
-    Raises UserError, naming `origin`, for a table that is empty or is not one of cells.
+    Raises UserError, naming `origin`, for a table that is empty or is not one of cells, and for values that
+    no cell has, such as a mode that does not exist.
     """
     if missing := [name for name in NEEDED if name not in cells.columns]:
         raise UserError(
@@ -74,10 +75,11 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     for name in (*_WHOLE, *_REAL):
         column = frame[name] if name in frame else pd.Series(defaults.get(name), index=frame.index)
         values = pd.to_numeric(column, errors="coerce").astype(float)
+        if (bad := _misread(name, column, values)).any():
+            kind = "number" if name in _REAL else "whole number"
+            raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}.")
         if name in defaults:
             values = values.fillna(defaults[name])
-        if name in ("severity", "seed") and (bad := values.isna() | (values % 1 != 0)).any():
-            raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a whole number.")
         filled[name] = values if name in _REAL else values.fillna(0).astype(int)
     stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
     filled["stale"] = stale.astype(str).str.lower().eq("true")
@@ -86,6 +88,11 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     if DETAILS not in frame:
         filled[DETAILS] = pd.Series([None] * len(frame), index=frame.index, dtype=object)
     frame = frame.assign(**filled)
+    for protocol in frame[list(PROTOCOL)].drop_duplicates().to_dict("records"):
+        try:
+            Protocol(**{str(name): value for name, value in protocol.items()})
+        except ValueError as problem:
+            raise UserError(f"{origin}: {problem}.") from None
     frame["base"] = frame["base"].where(frame["base"] != "", frame["method"].str.partition("[")[0])
     ok = frame["status"] == "ok"
     if (bad := ok & ~frame["accuracy"].between(0, 100)).any():
@@ -94,6 +101,20 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     frame["accuracy"] = frame["accuracy"].where(ok)
     frame["alarm"] = frame["alarm"].str.replace(*_FORMER_ALARM, regex=True)
     return frame
+
+
+def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.Series[bool]:
+    """Which values of a column are not the numbers that it holds; optional ones may be absent."""
+    if name in ("severity", "seed"):
+        bad = values.isna()
+    elif name in PROTOCOL:
+        texts = column[values.isna() & column.notna()].astype(str).str.strip().str.lower()
+        bad = (~texts.isin(["", "nan"])).reindex(values.index, fill_value=False)
+    else:
+        bad = pd.Series(False, index=values.index)
+    if name in _WHOLE:
+        bad |= values.notna() & ((values.abs() > 2**53) | (values % 1 != 0))
+    return bad
 
 
 def one_per_cell(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:

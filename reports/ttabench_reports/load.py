@@ -22,7 +22,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     """All cells in these folders and CSV files, each once.
 
     A cell that stands in several counts as it was written last; of equals, that with per-image
-    correctness. Raises UserError for what is neither, and where nothing holds a cell.
+    correctness or details. Raises UserError for what is neither, and where nothing holds a cell.
     """
     read = [read_one(path) for path in paths]
     per_frame = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
@@ -38,7 +38,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
         return frames[0]
     frame = pd.concat(frames, ignore_index=True)
     frame["_when"] = frame["written"].round(3)  # as cells.csv has it
-    frame["_whole"] = frame[CORRECT].map(len) > 0
+    frame["_whole"] = (frame[CORRECT].map(len) > 0) | frame[DETAILS].map(bool)  # streams have details alone
     frame = frame.sort_values(["_when", "_whole"], kind="stable")
     again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
     frame = frame[~again].sort_index().drop(columns=["_when", "_whole"]).reset_index(drop=True)

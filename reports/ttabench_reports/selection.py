@@ -17,7 +17,7 @@ from ttabench.errors import NothingToReport, unknown
 from ttabench.store.columns import DEAR_SCORES, MISSING
 from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.evidence import groups, which_weights
-from ttabench_reports.frames import ROW, TABLE, checked, one_per_cell
+from ttabench_reports.frames import ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
@@ -86,7 +86,7 @@ def choices(report: Report, names: Sequence[str]) -> list[Choice]:
     several = False
     for table in report.tables:
         for (arch, weights, method, mode), rows in _methods(table).items():
-            settings = [_setting(row, table, means) for row in rows]
+            settings = [_setting(*named, table, means) for named in zip(_names(rows), rows, strict=True)]
             planned = _without_cells(report, table, arch, method)
             several |= len(settings) + len(planned) > 1
             if len(settings) + len(planned) < 2:
@@ -141,6 +141,15 @@ def _name(label: str, method: str) -> str:
     return name.replace("[", "", 1).replace("]", "", 1).strip() or "defaults"
 
 
+def _names(rows: Sequence[Row]) -> list[str]:
+    """The settings of the rows of a choice, and what else differs: ``defaults (batch size 64)``."""
+    also = ["batch_size", "epochs", "pace_ratio", "config"]
+    about = pd.DataFrame([{name: row.about[name] for name in ("method", *also)} for row in rows])
+    others = differences(about, ["method"], also)
+    names = [_name(row.about["method"], row.about["base"]) for row in rows]
+    return [f"{name} ({other})" if other else name for name, other in zip(names, others, strict=True)]
+
+
 def _means(cells: pd.DataFrame) -> pd.DataFrame:
     """Row number, as in :func:`tables.tables` → means of the stored scores over the main cells; counts."""
     frame, _ = one_per_cell(checked(cells))
@@ -152,7 +161,7 @@ def _means(cells: pd.DataFrame) -> pd.DataFrame:
     return grouped.mean().join(counts).join(grouped.size().rename("cells"))
 
 
-def _setting(row: Row, table: Table, means: pd.DataFrame) -> Setting:
+def _setting(called: str, row: Row, table: Table, means: pd.DataFrame) -> Setting:
     scores: dict[str, float] = {}
     gaps: dict[str, str] = {}
     accuracy = row.value(MEAN)
@@ -171,7 +180,7 @@ def _setting(row: Row, table: Table, means: pd.DataFrame) -> Setting:
     scores[EXTRA] = sum(whole) / len(whole) if len(whole) == len(EXTRA_CORRUPTIONS) else math.nan
     if math.isnan(scores[EXTRA]):
         gaps[EXTRA] = f"measured on {len(whole)} of {len(EXTRA_CORRUPTIONS)} extra corruptions"
-    return Setting(_name(row.method, row.about["base"]), row, accuracy, scores, gaps)
+    return Setting(called, row, accuracy, scores, gaps)
 
 
 def _choice(

@@ -91,7 +91,7 @@ def _variants(rows: pd.DataFrame) -> pd.Series[str]:
     parts = [
         differences(rows, method, ["checkpoint"]),
         offline.map({True: "offline", False: ""}),
-        differences(rows, [*method, "mode"], ["batch_size", "epochs", "config"]),
+        differences(rows, [*method, "mode"], ["batch_size", "epochs", "pace_ratio", "config"]),
     ]
     texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
     return pd.Series(texts, rows.index, dtype=object)

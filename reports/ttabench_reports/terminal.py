@@ -82,7 +82,7 @@ class Fitted:
             if fits(whole := self.grid(self.columns, accuracy, increase)):
                 yield whole
                 return
-        for parts in range(2, len(self.columns) + 1):  # too narrow for one: as few below each other as fit
+        for parts in range(1, len(self.columns) + 1):  # too narrow for one: as few below each other as fit
             size = math.ceil(len(self.columns) / parts)
             blocks = [self.columns[k : k + size] for k in range(0, len(self.columns), size)]
             grids = [self.grid(block, *PRECISIONS[0]) for block in blocks]

@@ -285,6 +285,18 @@ def test_what_is_no_table_of_cells_is_refused(tmp_path: Path) -> None:
     refused("header.csv", good.read_bytes().splitlines()[0] + b"\n", "no cells")
     lines = good.read_text().replace(",5,0,online", ",five,0,online")
     refused("words.csv", lines.encode(), "severity is 'five'; expected a whole number")
+    for column, value, message in (
+        ("mode", "onlin", "mode is 'onlin'; expected one of online, offline"),
+        ("batch_size", "inf", "batch_size is 'inf'; expected a whole number"),
+        ("batch_size", "many", "batch_size is 'many'; expected a whole number"),
+        ("limit", "1.5", "limit is '1.5'; expected a whole number"),
+        ("n_images", "1e30", "n_images is '1e30'; expected a whole number"),
+        ("held_out", "half", "held_out is 'half'; expected a number"),
+        ("held_out", "2", "held_out is 2.0; expected a share from 0 to below 1"),
+        ("order", "dirichlet", "order is 'dirichlet'; expected iid or"),
+    ):
+        frame = pd.read_csv(good, dtype=str, keep_default_na=False).assign(**{column: value})
+        refused("bad.csv", frame.to_csv(index=False).encode(), rf"bad\.csv: {message}")
     with pytest.raises(UserError, match="does not exist"):
         compare(good, tmp_path / "nowhere.csv")
     (tmp_path / "folder").mkdir()

@@ -210,7 +210,7 @@ def test_the_largest_fall_comes_first() -> None:
 def cell(**changed: Any) -> Any:
     return row_of(
         method="tent", arch="cct", dataset="d", corruption="fog", severity=5, seed=1, verdict="fell",
-        accuracy_before=75.123, accuracy_after=70.0, change=-5.123, **changed,
+        accuracy_before=75.123, accuracy_after=70.0, change=-5.123, variant="", **changed,
     )  # fmt: skip
 
 
@@ -238,7 +238,7 @@ def test_what_moved_a_cell_is_asked_where_one_moved(verdict: str, asked: int) ->
 
 def test_a_mean_in_words() -> None:
     mean = {"method": "tent", "arch": "cct", "dataset": "d", "severity": 5, "cells": 14, "of": 15,
-            "before": 75.0, "after": 74.5, "change": -0.5}  # fmt: skip
+            "before": 75.0, "after": 74.5, "change": -0.5, "variant": ""}  # fmt: skip
     assert describe_mean(row_of(**mean)) == (
         "tent · cct · d, severity 5, mean of 14 of 15 cells: 75.00 → 74.50 (-0.50)"
     )
@@ -310,7 +310,7 @@ def test_json_has_every_value_and_null_for_nan() -> None:
     assert len(content["cells"]) == 6
     rows = {row["verdict"]: row for row in content["cells"]}
     shown = {"accuracy_before", "accuracy_after", "status_before", "status_after", "reason_before"}
-    assert set(rows["fell"]) == {*KEY, *shown, "reason_after", "change", "p_value", "verdict"}
+    assert set(rows["fell"]) == {*KEY, *shown, "reason_after", "change", "p_value", "verdict", "variant"}
     assert (rows["fell"]["accuracy_before"], rows["fell"]["change"], rows["fell"]["p_value"]) == (
         75.0,
         -5.0,
@@ -340,6 +340,34 @@ def test_junit_word_by_word() -> None:
         "  </testsuite>",
         "</testsuites>",
     ]
+
+
+def test_a_fall_in_one_protocol_is_charged_to_this_one_alone() -> None:
+    """In all outputs; a method with one protocol keeps its plain name."""
+    kinds = [{}, {"mode": "offline", "epochs": 3}, {"order": "dirichlet(0.1)"}, {"batch_size": 64}]
+    tent = [cells(("tent",), ("cct",), corruptions=("fog",), accuracy=lambda row: 75.0, **kind)
+            for kind in kinds]  # fmt: skip
+    before = pd.concat([*tent, cells(("sar",), ("cct",), corruptions=("fog",))], ignore_index=True)
+    after = before.assign(accuracy=before["accuracy"].where(before["mode"] != "offline", 60.0))
+    outcome = compare(before, after)
+    root = ElementTree.fromstring(junit(outcome))
+    names = [str(case.get("name")) for case in root[0]]
+    assert len(set(names)) == len(names) == 10
+    assert {str(case.get("name")) for case in root[0] if len(case)} == {
+        "tent (offline), severity 5: mean", "tent (offline), severity 5: cells",
+    }  # fmt: skip
+    assert "sar, severity 5: mean" in names
+    assert "tent (online, batch size 200, dirichlet(0.1) order), severity 5: mean" in names
+    assert "tent (online, batch size 64), severity 5: mean" in names
+    assert sum("::tent (offline) · cct" in line for line in github(outcome)) == 2
+    assert sum(line.strip().startswith("tent (offline) ") for line in text(render(outcome))) == 2
+
+
+def test_a_share_that_a_csv_file_has_rounded_is_the_same_protocol() -> None:
+    exact = cells(("tent",), ("cct",), held_out=1 / 3)
+    outcome = compare(exact, exact.assign(held_out=0.3333))
+    assert not outcome.failed
+    assert outcome.count("same") == 15
 
 
 def test_junit_has_a_suite_for_each_architecture_and_dataset_with_its_own_cells() -> None:

@@ -168,6 +168,26 @@ def test_each_number_has_what_stands_behind_it(frame: pd.DataFrame, html: str) -
             assert cell["reason"] in texts[why]
 
 
+def test_a_long_stream_has_no_interval() -> None:
+    """Its images come again and again, and are no sample."""
+    protocol = {"stream": "recurring(2)", "reset": "continual"}
+    stream = cells(("source",), ("cct",), corruptions=("recurring",), **protocol)
+    made = pd.concat([stream, cells(("source",), ("cct",), corruptions=("fog",))], ignore_index=True)
+    known = {name: cell for row in embedded(page.html(Report(made)))["rows"]
+             for name, (cell,) in row["cells"].items()}  # fmt: skip
+    assert known["recurring"][1] is not None
+    assert known["recurring"][2:4] == [None, None]
+    assert None not in known["fog"][2:4]
+
+
+@pytest.mark.parametrize(("fog", "badge"), [("n/a", "n/a"), ("failed", "failed")])
+def test_a_card_without_a_number_says_whether_it_failed(fog: str, badge: str) -> None:
+    made = spoil(cells(("source", "tent"), ("cct",), corruptions=CORRUPTIONS), "n/a", "none", method="tent")
+    made = spoil(made, fog, "none", method="tent", corruption="fog")
+    (summary,) = re.findall(r"<summary><b>TENT</b>.*?</summary>", page.html(Report(made)))
+    assert f'badge b-{badge.replace("/", "")}">{badge}</span>' in summary
+
+
 def test_every_row_has_a_protocol_card(html: str, rows: Rows) -> None:
     data = embedded(html)
     anchors = {about.get("id") for tag, about in rows.tags if tag == "details"}

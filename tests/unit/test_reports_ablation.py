@@ -170,6 +170,23 @@ def test_what_was_not_measured_the_same_way_is_never_in_one_ablation() -> None:
     assert ablation.ablations(mixed) == ([], [])
 
 
+def test_ablations_of_several_weights_name_theirs(tmp_path: Path) -> None:
+    """In the caption, in the CSV file, and in the names of the files."""
+    settings = {"tent[a]": {"lr": 0.1}, "tent[b]": {"lr": 0.2}}
+    both = [configured(settings).assign(checkpoint=digit * 64) for digit in "ab"]
+    crossings, _ = ablation.ablations(pd.concat(both, ignore_index=True))
+    names = [f"weights {digit * 8}" for digit in "ab"]
+    captions = [ablation.sheets.paper(one, "name").caption for one in crossings]
+    for name, caption, one in zip(names, captions, crossings, strict=True):
+        assert f"TENT on CCT, {name}, " in caption
+        assert set(ablation.lines(one)["weights"]) == {name}
+    files = {path.name for path in ablation.write(pd.concat(both, ignore_index=True), tmp_path)}
+    assert {f"ablation_tent-cct-weights-{d * 8}-digits-c-severity-5.csv" for d in "ab"} <= files
+    alone = only(both[0])
+    assert "weights" not in ablation.sheets.paper(alone, "name").caption
+    assert set(ablation.lines(alone)["weights"]) == {""}
+
+
 def test_a_setting_named_like_a_column_does_not_replace_it() -> None:
     frame = ablation.lines(only(configured({"tent[a]": {"seeds": 7}, "tent[b]": {"seeds": 8}})))
     assert list(frame["tent.seeds"]) == ["7", "8"]
@@ -197,7 +214,7 @@ def test_files_are_well_formed_and_compile(tmp_path: Path) -> None:
     assert len(paths) == len(set(paths)) == 2 * (2 + 4) + 2
     for path in paths:
         if path.suffix == ".csv":
-            assert pd.read_csv(path).shape == ((3, 3) if path.stem.endswith("_crossed") else (6, 12))
+            assert pd.read_csv(path).shape == ((3, 3) if path.stem.endswith("_crossed") else (6, 13))
     for document in ("ablations", "ablations_column"):
         assert "50% of" in compiled(tmp_path, document)
     log = (tmp_path / "ablations.log").read_text(errors="replace")

@@ -82,6 +82,7 @@ def test_escaped_text_has_no_special_left(text: str) -> None:
 def test_escaping_keeps_plain_words() -> None:
     assert latex.escape("quantile, batch size 128.") == "quantile, batch size 128."
     assert latex.escape("lr=0.1_a") == r"lr=0.1\_a"
+    assert latex.escape("*mine") == "{*}mine"  # after a line break, a star is part of the command
     assert latex.escape("δ = é") == r"$\delta$ = é"
     assert latex.escape("5\u00a0%") == r"5~\%"
 

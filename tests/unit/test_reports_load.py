@@ -17,7 +17,7 @@ from ttabench.store.columns import MISSING
 from ttabench.sweep.agenda import plan_rows
 from ttabench.sweep.plan import Planned
 from ttabench_reports import csv_files, load, naming
-from ttabench_reports.frames import CORRECT, checked
+from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.tables import tables
 
 
@@ -50,6 +50,16 @@ def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
         frame = load.read(order)
         assert sorted(frame["cell_id"]) == sorted({result.cell.cell_id, other.cell.cell_id})
         assert frame.set_index("cell_id").loc[result.cell.cell_id, CORRECT] == result.correct
+
+
+def test_windows_of_a_stream_are_not_lost_to_its_csv_file(tmp_path: Path, result: Result) -> None:
+    protocol = replace(result.cell.protocol, stream="recurring(2)", reset="continual")
+    windows = {"windows": {"length": 300, "accuracy": [50.0, 60.0]}}
+    stream = replace(result, cell=replace(result.cell, protocol=protocol), details=windows)
+    folder = stored(tmp_path / "a", stream)
+    exported = csv_files.write_cells(load.read([folder]), tmp_path / "cells.csv")
+    for order in ([folder, exported], [exported, folder]):
+        assert load.read(order)[DETAILS].tolist() == [windows]
 
 
 def test_a_rounded_time_does_not_make_a_csv_file_the_later_one(

@@ -95,6 +95,13 @@ def test_without_several_settings_or_scores_one_sentence_says_what_to_do(frame: 
         selection.choices(Report(frame), ["infomx"])
 
 
+def test_settings_with_one_name_are_told_apart_by_what_differs(frame: pd.DataFrame) -> None:
+    defaults = frame[where(frame, method="tent")]
+    halves = [defaults.assign(batch_size=size, infomax=size) for size in (64, 128)]
+    result = only(pd.concat([frame[where(frame, method="source")], *halves], ignore_index=True))
+    assert [one.name for one in result.compared] == ["defaults (batch size 64)", "defaults (batch size 128)"]
+
+
 def test_no_score_chooses_among_classifiers(frame: pd.DataFrame) -> None:
     """Each training of an architecture has its own choice: the one that it has alone."""
     others = frame.assign(checkpoint="another", infomax=-frame["infomax"], cell_id=frame["cell_id"].str[::-1])
@@ -103,7 +110,7 @@ def test_no_score_chooses_among_classifiers(frame: pd.DataFrame) -> None:
     for choice, alone in zip(made, (only(others), only(frame)), strict=True):
         assert choice.chosen is not None
         assert alone.chosen is not None
-        assert alone.chosen.name in choice.chosen.name
+        assert alone.chosen.name == choice.chosen.name
         assert len(choice.compared) == len(alone.compared)
     shown = [line[0].text for group in sheet(made).groups for line in group.lines]
     assert shown == ["ResNet18, weights another", "ResNet18, weights weights-"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -21,9 +22,12 @@ from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.store.columns import MISSING
-from ttabench_reports import csv_files, installed, naming, notes, published, tables, terminal
+from ttabench_reports import ablation, csv_files, installed, naming, notes, published, tables, terminal
 from ttabench_reports import given as given_
 from ttabench_reports.missing import Missing
+from ttabench_reports.report import Report
+from ttabench_reports.sheets.drops import drops
+from ttabench_reports.sheets.selection import write as write_selection
 
 NUMBERS = [*CORRUPTIONS, "mean"]
 
@@ -43,6 +47,73 @@ def test_every_corruption_has_a_name_of_three_letters_and_a_heading() -> None:
     every = [*CORRUPTIONS, *EXTRA_CORRUPTIONS]
     assert len({naming.short(c) for c in every}) == len(every)
     assert all(len(naming.short(c)) == 3 and naming.title(c) != c for c in every)
+
+
+def documented() -> dict[str, set[str]]:
+    """The columns that docs/reading-the-tables.md has by file; "" are those of several files."""
+    page = (Path(__file__).resolve().parents[2] / "docs/reading-the-tables.md").read_text("utf-8")
+    by_file: dict[str, set[str]] = {}
+    for part in page.split("### Columns of ")[1:]:
+        heading, _, text = part.partition("\n")
+        first = re.findall(r"^\| (.*?) \|", text.partition("\n\n#")[0], re.MULTILINE)
+        names = set(re.findall(r"`(\w+)`", " ".join(first)))
+        for file in re.findall(r"`([\w*]+)\.csv`", heading) or [""]:
+            by_file[file] = names
+    return by_file
+
+
+def test_every_column_of_every_csv_file_is_documented(tmp_path: Path) -> None:
+    methods = ("source", "tent[lr=0.1]", "tent[lr=0.2]")
+    frame = cells(methods, ("cct",), corruptions=(*CORRUPTIONS, *EXTRA_CORRUPTIONS), seeds=(0, 1))
+    lr = frame["method"].str.extract(r"=([\d.]+)")[0].astype(float)
+    frame["config"] = [
+        "{}" if base == "source" else f'{{"rate": {lr}}}' for base, lr in zip(frame["base"], lr, strict=True)
+    ]
+    frame["entropy"] = lr
+    stream = {"stream": "recurring(2)", "reset": "continual", "n_images": 200}
+    streams = cells(("source", "tent"), ("cct",), corruptions=("recurring",), **stream)
+    streams["details"] = [{"windows": {"length": 100, "accuracy": [50.0, 60.0]}}] * 2
+    report = Report(pd.concat([frame, streams], ignore_index=True).assign(written=1.7e9))
+    paths = [*csv_files.write(report.cells, tmp_path, report=report), *published.write(frame, tmp_path)]
+    paths.append(csv_files.write_cells(report.cells, tmp_path / "cells.csv"))
+    paths += [*write_selection(report, ["entropy"], tmp_path)[0], *ablation.write(frame, tmp_path)]
+    columns: dict[str, set[str]] = {}
+    for path in paths:
+        if path.suffix == ".csv" and not path.stem.endswith("_crossed"):
+            name = "ablation_*" if path.stem.startswith("ablation") else path.stem
+            columns[name] = set(pd.read_csv(path, nrows=1)) - {
+                *CORRUPTIONS,
+                *EXTRA_CORRUPTIONS,
+                "recurring",
+                "rate",
+            }
+    known = documented()
+    shared = known.pop("")
+    assert set(known) == set(columns)
+    for file, names in columns.items():
+        assert names <= known[file] | shared, file
+    assert all(sum(name in names for names in columns.values()) > 1 for name in shared)
+    assert set().union(*known.values()) <= set().union(*columns.values())
+
+
+def test_p_values_keep_their_digits_and_protocols_their_numbers(tmp_path: Path) -> None:
+    line = {"accuracy": 81.23456, "p_source_holm": 1.23456e-30, "p_best_holm": 0.04567, "held_out": 1 / 3}
+    (back,) = pd.read_csv(csv_files.write_csv(tmp_path / "a.csv", pd.DataFrame([line]))).to_dict("records")
+    assert back == {**line, "accuracy": 81.2346, "p_source_holm": 1.23e-30, "p_best_holm": 0.0457}
+
+
+def test_two_compute_ratios_of_one_method_are_two_rows_with_two_names() -> None:
+    """Both are in the sheets, which know rows by their names."""
+    paced = [
+        cells(("source", "tent"), ("cct",), pace=1.0, pace_ratio=ratio, accuracy=lambda row: 70.0)
+        for ratio in (2.1, 2.3)
+    ]
+    frame = pd.concat([paced[0], paced[1].query("method == 'tent'")], ignore_index=True)
+    frame["pace_ratio"] = frame["pace_ratio"].where(frame["method"] == "tent", 1.0)
+    names = [f"tent (compute ratio {ratio})" for ratio in (2.1, 2.3)]
+    assert csv_files.summary(frame)["method"].tolist() == ["source", *names]
+    (sheet,) = drops(Report(frame))
+    assert sum(len(group.lines) for group in sheet.groups) == 3
 
 
 def test_the_shape_is_the_papers() -> None:

@@ -44,6 +44,11 @@ def test_it_fits_and_cuts_nothing(troubled: pd.DataFrame, width: int) -> None:
                 assert naming.number(row.value("mean")) in text
 
 
+def test_one_column_wider_than_the_terminal_is_printed() -> None:
+    frame = cells(("source", "tent[norms=all,lr=0.0005]"), ("cct",), corruptions=("natural",), severity=0)
+    assert "tent" in shown(frame, 20).lower()
+
+
 def test_the_best_number_is_bold_and_the_second_underlined() -> None:
     accuracy = {"source": 70.1, "tent": 78.3, "eata": 76.5, "sar": 74.2}
     frame = cells(tuple(accuracy), ("cct",), accuracy=lambda cell: accuracy[cell["method"]])

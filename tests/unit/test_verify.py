@@ -143,6 +143,19 @@ def test_an_accuracy_that_is_not_that_of_its_images_is_found_also_where_it_is_no
     assert output.out.count("the record contradicts itself") == 4
 
 
+def test_a_record_that_contradicts_itself_is_reported_also_where_weights_are_missing(
+    ttabench: Run, tmp_path: Path, cell: Any
+) -> None:
+    wrong = replace(measured(replace(cell, checkpoint="0" * 64, fingerprint="0" * 64), 0), accuracy=99.5)
+    store = filled(tmp_path / "wrong", [wrong])
+    output = ttabench("verify", store.root)
+    assert output.code == 1
+    assert output.out.count("the record contradicts itself") == 1
+    assert "digits-c is not what these results were measured on" in output.err
+    checks = json.loads(ttabench("verify", store.root, "--json").out)
+    assert (checks["agrees"], len(checks["checks"])) == (False, 1)
+
+
 def test_one_cell_is_one_cell(ttabench: Run, out: Path) -> None:
     output = ttabench("verify", out, *HERE, "--sample", "1", "--seed", "7")
     assert output.out.endswith("\n1 cell: 1 the same bit for bit. Drawn with --seed 7.\n")

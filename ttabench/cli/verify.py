@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,19 +47,24 @@ def verify(
     could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other
     weights.
     """
-    from json import dumps
-
     from ttabench import verify as verifying
     from ttabench.cli._display import Display, clock
     from ttabench.env import pick_device
-    from ttabench.errors import counted
+    from ttabench.errors import UserError, counted
     from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
 
     store = Store.at(results)
     records = verifying.choose(store, sample, seed, at_most)
     wrong = verifying.contradictions(store)
-    others = verifying.find_weights(records, store.sweep())
+    try:
+        others = verifying.find_weights(records, store.sweep())
+    except UserError as problem:  # a record that contradicts itself needs no weights to be found
+        if not wrong:
+            raise
+        _report(wrong, results, seed, json)
+        print(f"ttabench: {problem}", file=sys.stderr)
+        raise typer.Exit(DIFFERS) from None
     on = pick_device(device) if device else ""
     place = on or verifying.device_of(records)
     count = pick_workers(workers, place, len(records))
@@ -78,15 +84,22 @@ def verify(
             else:
                 display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
     checks = verifying.joined(checks, wrong)
-    code = _exit_code(checks)
+    _report(checks, results, seed, json)
+    if code := _exit_code(checks):
+        raise typer.Exit(code)
+
+
+def _report(checks: list[Check], results: Path, seed: int, json: bool) -> None:
+    from json import dumps
+
+    from ttabench.verify import BOUND
+
     if json:
-        report = {"results": str(results), "seed": seed, "bound": verifying.BOUND, "agrees": code == SAME,
+        report = {"results": str(results), "seed": seed, "bound": BOUND, "agrees": _exit_code(checks) == SAME,
                   "checks": [check.to_json() for check in checks]}  # fmt: skip
         print(dumps(report, indent=1, ensure_ascii=False))
     else:
         _print(checks, seed)
-    if code:
-        raise typer.Exit(code)
 
 
 def _exit_code(checks: list[Check]) -> int:

@@ -34,7 +34,7 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
     taken: set[str] = set()
     for ablation in crossings:
         about = ablation.about
-        what = f"{about['base']} {about['arch']} {ablation.table.title}"
+        what = f"{about['base']} {about['arch']} {ablation.weights} {ablation.table.title}"
         name = f"ablation_{naming.slug(what)}"
         while name in taken:
             name += "_"

@@ -11,12 +11,13 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from ttabench.protocol import Protocol
+from ttabench_reports.evidence import which_weights
 from ttabench_reports.frames import PROTOCOL
 from ttabench_reports.naming import MEAN
 from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
@@ -54,11 +55,13 @@ class Ablation:
 
     settings  their names.
     rows      by the values of these settings, in the same order; absent where nothing was run.
+    weights   ``weights 1a2b3c4d``, if there are several of this architecture.
     """
 
     table: Table
     settings: tuple[str, ...]
     rows: dict[Point, Row]
+    weights: str = ""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -101,12 +104,14 @@ def ablations_of(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
         for rows in groups.values():
             if len(rows) == 1:
                 continue
+            about = rows[0].about
+            weights = which_weights(rows, [rows for rows in groups.values() if rows[0].arch == about["arch"]])
             ablation = _cross(table, rows)
             if isinstance(ablation, Ablation):
-                result.append(ablation)
+                result.append(replace(ablation, weights=weights))
             else:
-                about = rows[0].about
-                reasons.append(f"{about['base']} on {about['arch']}, {table.title}: {ablation}")
+                where = ", ".join(filter(None, (about["arch"], weights, table.title)))
+                reasons.append(f"{about['base']} on {where}: {ablation}")
     return result, reasons
 
 
@@ -156,6 +161,7 @@ def lines(ablation: Ablation) -> pd.DataFrame:
             "sd": row.sd.get(MEAN, math.nan) if row else math.nan,
             "corruptions": len(table.main),
             "seeds": row.about["seeds"] if row else 0,
+            "weights": ablation.weights,
             "protocol": ablation.protocol,
             "notes": "; ".join(_notes(table, row)) if row else "not run",
         }

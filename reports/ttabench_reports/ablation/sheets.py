@@ -73,8 +73,9 @@ def _caption(ablation: Ablation) -> str:
     about, main = ablation.about, ablation.table.main
     under = f"mean over {len(main)} corruptions" if len(main) > 1 else naming.title(main[0])
     sentences = [
-        f"Accuracy (%, {under}) of {naming.base(about['base'])} on {naming.arch(about['arch'])}, "
-        f"{ablation.table.heading}, by {' and '.join(map(_words, ablation.settings))}."
+        f"Accuracy (%, {under}) of {naming.base(about['base'])} on "
+        f"{naming.network(about['arch'], ablation.weights)}, {ablation.table.heading}, "
+        f"by {' and '.join(map(_words, ablation.settings))}."
     ]
     source = next((row.baseline for row in ablation.rows.values() if row.baseline), None)
     if source and not math.isnan(source.value(MEAN)):

@@ -14,7 +14,8 @@ import pandas as pd
 
 from ttabench.collector import paused
 from ttabench.errors import UserError, counted
-from ttabench_reports import naming
+from ttabench.protocol import Protocol
+from ttabench_reports import frames, naming
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.fall_tests import holm, one_of
 from ttabench_reports.compare.sides import Side, side
@@ -23,10 +24,13 @@ from ttabench_reports.frames import PROTOCOL
 
 KEY = ("method", "arch", "dataset", "corruption", "severity", "seed", *PROTOCOL, "history")
 MEAN_OVER = ("corruption", "seed", "history")
+MEAN_OF = tuple(name for name in KEY if name not in MEAN_OVER)
+"""What the cells of a mean share."""
 # Percent. cells.csv has 4 decimals, so two sides may differ by this and be equal; one image in a
 # million weighs as much, so no real change is lost.
 SAME = 1e-4
 BAD = ("fell", "lost", "missing")
+_REAL_KEYS = ("held_out", "pace", "pace_ratio")
 FAMILIES = 2
 """Families of tests: the cells, and the means over them. Either can fail the gate."""
 
@@ -64,9 +68,11 @@ class Comparison:
               p_value (one-sided, corrected for the number of tests; NaN where there was no test),
               status_before, status_after, reason_after, verdict: same | moved (within the bound) |
               chance (beyond it, but the test does not confirm it) | fell | lost (had a number, has none) |
-              gained | missing | new.
-    means     one row per method × arch × dataset × severity × protocol: before, after, change over the
-              cells with a number in both, every cell weighing the same; `cells` of `of`; p_value; verdict.
+              gained | missing | new; variant: that of its mean.
+    means     one row per method × arch × dataset × severity × protocol (:data:`MEAN_OF`): before, after,
+              change over the cells with a number in both, every cell weighing the same; `cells` of `of`;
+              p_value; verdict; variant: what of the protocol differs from the other means of this method
+              here, such as ``offline, 3 epochs``; "" for a mean on its own.
     warnings  why the two may not be comparable at all; sentences.
     causes    how the protocol cards of the cells that moved, fell or lost their number differ.
     stale     which cells of either side were made with other code than is installed, and what changed;
@@ -115,7 +121,10 @@ def compare(
     causes = differences(card_pairs(changed, before, after), whole=before.whole and after.whole)
     warnings = [*_twins("baseline", twins[0]), *_twins("candidate", twins[1]), *_unlike(both)]
     shown = [*KEY, *(f"{n}_{s}" for n in ("accuracy", "status", "reason") for s in ("before", "after"))]
-    cells = both[[*shown, "change", "p_value", "verdict"]]
+    cells = both[[*shown, "change", "p_value", "verdict"]].merge(
+        means[[*MEAN_OF, "variant"]], how="left", on=list(MEAN_OF)
+    )
+    cells["variant"] = cells["variant"].fillna("")  # new cells have no mean
     stale = (*_stale("baseline", before), *_stale("candidate", after))
     names = before.name, after.name
     return Comparison(cells, means, tuple(warnings), bounds, tuple(causes), stale, names)
@@ -143,6 +152,7 @@ def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
 
 def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """One row per key, the latest; and how many others there were."""
+    frame = frame.round(dict.fromkeys(_REAL_KEYS, 4))  # as older cells.csv have them
     last = frame.sort_values("written", kind="stable").drop_duplicates(list(KEY), keep="last")
     kept = ["accuracy", "status", "reason", "fingerprint", "checkpoint", "config", "n_images", "cell_id"]
     return last[[*KEY, *kept]], len(frame) - len(last)
@@ -172,7 +182,7 @@ def _moved(change: pd.Series[float], p: pd.Series[float], bound: float, alpha: f
 
 
 def _means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataFrame:
-    by = [name for name in KEY if name not in MEAN_OVER]
+    by = list(MEAN_OF)
     known = both[both["_merge"] != "right_only"]
     paired = known[known["change"].notna()]
     means = known.groupby(by, sort=False).size().to_frame("of")
@@ -185,7 +195,21 @@ def _means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataFra
     differs = np.array([bool(tests.differs[members.get(key, [])].any()) for key in means.index], bool)
     means["p_value"] = one_of(FAMILIES, holm(p, differs))
     means["verdict"] = _moved(means["change"], means["p_value"], bounds.max_mean_drop, bounds.alpha)
-    return means.reset_index()
+    means = means.reset_index()
+    return means.assign(variant=_variants(means))
+
+
+def _variants(means: pd.DataFrame) -> pd.Series[str]:
+    """What of the protocol tells means of one name apart; what is usual, such as iid order, is not said."""
+    same = ["method", "arch", "dataset", "severity"]
+    within = {"batch_size": ["mode"], "epochs": ["mode"], "pace_ratio": ["pace"]}  # else these say it
+    parts = []
+    for name in PROTOCOL:
+        part = frames.differences(means, [*same, *within.get(name, ())], [name])
+        said = name in ("mode", "batch_size", "epochs")
+        parts.append(part if said else part.where(means[name] != getattr(Protocol(), name), ""))
+    texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+    return pd.Series(texts, means.index, dtype=object)
 
 
 # ---- what the two sides do not share

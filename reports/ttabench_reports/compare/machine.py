@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from ttabench_reports import naming
-from ttabench_reports.compare.gate import BAD, Comparison
-from ttabench_reports.compare.terminal import counts, describe, describe_mean
+from ttabench_reports.compare.gate import BAD, MEAN_OF, Comparison
+from ttabench_reports.compare.terminal import counts, describe, describe_mean, named
 
 FORMAT = "ttabench-compare"
 VERDICTS = ("same", "moved", "chance", "fell", "lost", "gained", "missing", "new")
@@ -78,15 +78,15 @@ def junit(comparison: Comparison) -> str:
     root = ElementTree.Element("testsuites", name="ttabench compare")
     cells = comparison.cells
     bad = cells[cells["verdict"].isin(BAD)]
+    bad_of = {key: list(some.itertuples()) for key, some in bad.groupby(list(MEAN_OF), sort=False)}
     for (arch, dataset), means in comparison.means.groupby(["arch", "dataset"], sort=False):
         suite = ElementTree.SubElement(root, "testsuite", name=f"{arch} on {dataset}")
-        here = bad[(bad["arch"] == arch) & (bad["dataset"] == dataset)]
         failures = 0
         for row in means.itertuples():
-            name = naming.where(row.method, row.severity)
-            mine = here[(here["method"] == row.method) & (here["severity"] == row.severity)]
+            name = naming.where(named(str(row.method), str(row.variant)), row.severity)
+            mine = bad_of.get(tuple(getattr(row, field) for field in MEAN_OF), [])
             failures += _case(suite, f"{name}: mean", [describe_mean(row)] if row.verdict == "fell" else [])
-            failures += _case(suite, f"{name}: cells", [describe(cell) for cell in mine.itertuples()])
+            failures += _case(suite, f"{name}: cells", [describe(cell) for cell in mine])
         suite.set("tests", str(2 * len(means)))
         suite.set("failures", str(failures))
     ElementTree.indent(root)

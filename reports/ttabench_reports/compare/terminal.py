@@ -77,10 +77,15 @@ def counts(comparison: Comparison) -> str:
     return cells + (f"; {fallen} of {len(comparison.means)} means fell" if fallen else "")
 
 
+def named(method: str, variant: str) -> str:
+    """``tent (offline, 3 epochs)``: a method, and what its mean differs in from its others."""
+    return f"{method} ({variant})" if variant else method
+
+
 def describe(row: Any) -> str:
     """One cell in words, with its numbers where it has both, or why it has none."""
     shift = f"{row.corruption}-{row.severity}" if row.severity else row.corruption
-    name = f"{row.method} · {row.arch} · {row.dataset} · {shift} · seed {row.seed}"
+    name = f"{named(row.method, row.variant)} · {row.arch} · {row.dataset} · {shift} · seed {row.seed}"
     if row.verdict == "missing":
         return name
     if row.verdict == "lost":
@@ -91,7 +96,7 @@ def describe(row: Any) -> str:
 
 def describe_mean(row: Any) -> str:
     """One mean in words."""
-    name = f"{row.method} · {row.arch} · {naming.where(row.dataset, row.severity)}"
+    name = f"{named(row.method, row.variant)} · {row.arch} · {naming.where(row.dataset, row.severity)}"
     over = f"mean of {row.cells} of {row.of} cells"
     return f"{name}, {over}: {row.before:.2f} → {row.after:.2f} ({naming.points(row.change, 2)})"
 
@@ -129,7 +134,8 @@ def _grid(heading: str, rows: pd.DataFrame, columns: tuple[str, str], limit: int
             if "corruption" in row
             else f"{row['cells']} of {row['of']}"
         )
-        names = (row["method"], row["arch"], naming.where(row["dataset"], row["severity"]), what)
+        method = named(row["method"], row["variant"])
+        names = (method, row["arch"], naming.where(row["dataset"], row["severity"]), what)
         numbers = (f"{row[columns[0]]:.2f}", f"{row[columns[1]]:.2f}", naming.points(row["change"], 2))
         style = "bold" if row["verdict"] == "fell" else ""
         grid.add_row(*map(Text, names), *numbers, p_text(row["p_value"]), style=style)

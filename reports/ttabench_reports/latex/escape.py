@@ -9,6 +9,7 @@ SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "#": r"\#", "$": r"\$", "%": r"\%", "&": r"\&",
     "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "[": "{[}", "]": "{]}",
+    "*": "{*}",  # after a line break, a star is part of the command
     "†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "§": r"\S{}", "–": "--", "—": "---", "−": "$-$",
     "…": r"\dots{}", "°": r"$^\circ$", "’": "'", "‘": "`", "“": "``", "”": "''", "‖": r"$\|$", "⁄": "/",
     "\u00a0": "~",

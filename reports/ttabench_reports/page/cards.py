@@ -29,6 +29,7 @@ class Card:
     config      every setting with its value, as JSON.
     facts       (what, the different values of all its cells).
     cells       how many have a number.
+    gap         n/a where all cells are; else failed, where none has a number.
     """
 
     anchor: str
@@ -39,6 +40,7 @@ class Card:
     facts: tuple[tuple[str, tuple[str, ...]], ...]
     cells: int
     stale: int
+    gap: str
 
 
 def card_id(table: Table, row: Row) -> str:
@@ -104,6 +106,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         tuple((name, texts) for name, values in facts.items() if (texts := _distinct(values))),
         len(ok),
         int(ok["stale"].sum()),
+        "n/a" if (cells["status"] == "n/a").all() else "failed",
     )
 
 

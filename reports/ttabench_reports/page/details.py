@@ -30,7 +30,8 @@ def details(
     cells  whether rows have their cells; a page with means alone needs none.
     pages  file of the page with the card of each row; None where it is on this one.
 
-    A cell is [seed, accuracy, low, high, seconds, id, when, settings of the machine, code, why not].
+    A cell is [seed, accuracy, low, high, seconds, id, when, settings of the machine, code, why not]; a long
+    stream has no interval.
     """
     texts = _Texts()
     columns = {c: naming.title(c) for table in chosen.report.tables for c in table.columns}
@@ -63,6 +64,8 @@ def _stored(chosen: Selected, texts: _Texts) -> list[tuple[str, list[Any]]]:
     cells = chosen.cells
     images = np.maximum(cells["n_images"].to_numpy(), 1)
     low, high = stats.wilson(cells["accuracy"].to_numpy(), images)
+    streams = cells["stream"] != ""  # no sample: the images come again and again
+    low, high = (np.where(streams, math.nan, end) for end in (low, high))
     machines = cards.machines(cells)
     columns = zip(
         cells["corruption"], cells["seed"], cells["accuracy"], low, high, cells["seconds"], cells["cell_id"],

@@ -81,7 +81,7 @@ const between = (low, high) => (low == null ? "" : `[${fixed(low, 2)}, ${fixed(h
 
 function measured([seed, accuracy, low, high, seconds, id, when, machine, code, why], texts) {
   const big = make("div", percent(accuracy), "big");
-  if (accuracy != null) big.append(make("small", `  95 % ${between(low, high)}`));
+  if (low != null) big.append(make("small", `  95 % ${between(low, high)}`));
   return [big, pairs([
     [accuracy == null ? "Why" : "Note", texts[why], "why"],
     ["Seed", String(seed)],
@@ -99,7 +99,7 @@ function seeds(cells, sd, mean, texts) {
   if (sd != null) big.append(make("small", `  ± ${fixed(sd, 2)} over seeds`));
   const distinct = (at) => [...new Set(cells.map((cell) => texts[cell[at]]))].join(" / ");
   const lines = cells.flatMap(([seed, accuracy, low, high, seconds, id, when, , , why]) => [
-    [`Seed ${seed}`, `${percent(accuracy)} ${between(low, high)}, ${fixed(seconds, 2)} s, ${day(when)}`],
+    [`Seed ${seed}`, `${[percent(accuracy), between(low, high)].filter(Boolean).join(" ")}, ${fixed(seconds, 2)} s, ${day(when)}`],
     ["", id, "hash"],
     ["", texts[why], "why"],
   ]);
