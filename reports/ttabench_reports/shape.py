@@ -37,6 +37,7 @@ class Row:
     letters   the footnotes of these remarks, by column.
     flags     keys of :data:`LEGEND`.
     partial   columns whose number is over some of the seeds only.
+    collapsed  corruptions under which the predictions use too few classes, in some seed.
     about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
     correct   packed per-image correctness by corruption and seed, where it is known.
     reliability  of the main corruptions, where every cell has its bins.
@@ -56,6 +57,7 @@ class Row:
     letters: dict[str, str] = field(default_factory=dict)
     flags: str = ""
     partial: frozenset[str] = frozenset()
+    collapsed: frozenset[str] = frozenset()
     about: dict[str, Any] = field(default_factory=dict)
     correct: dict[str, dict[int, bytes]] = field(default_factory=dict)
     reliability: Reliability | None = None

@@ -229,6 +229,8 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
         reason = f"{status}: {cell.reason.rstrip('.') or 'no reason stored'}"
         if cell.ok:
             row.remark(column, f"alarm: {cell.alarm}")
+            if "collapse:" in cell.alarm:
+                row.collapsed |= {column}
         elif column in row.words:
             row.words[column] = status if row.words[column] in (DASH, status) else "failed"
             row.remark(column, reason)
