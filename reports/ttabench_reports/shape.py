@@ -43,7 +43,8 @@ class Row:
     reliability  of the main corruptions, where every cell has its bins.
     windows   accuracy over a long stream, by column.
     order     of a continual sweep: the corruptions in the order of the stream.
-    baseline  the Source row beside it, of the same weights.
+    baseline  Source of the same weights: the row beside it, or where that has more seeds, its part of them.
+    whole     of Source over some of its seeds, which is not printed: the row with all of them, which is.
     of        of an increase row: the method's row.
     """
 
@@ -64,6 +65,7 @@ class Row:
     windows: dict[str, Windows] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     baseline: Row | None = None
+    whole: Row | None = None
     of: Row | None = None
 
     @property
@@ -221,7 +223,10 @@ class Table:
     @cached_property
     def _paired(self) -> dict[str, evidence.Paired]:
         columns = dict.fromkeys([self.main, *map(self.over, self.columns)])
-        return {arch: evidence.Paired(rows, list(columns)) for arch, rows in self.archs().items()}
+        return {
+            arch: evidence.Paired(evidence.with_baselines(rows), list(columns))
+            for arch, rows in self.archs().items()
+        }
 
     @cached_property
     def places(self) -> dict[tuple[int, str], evidence.Place]:

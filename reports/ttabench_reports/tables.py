@@ -26,6 +26,7 @@ from ttabench_reports.row_numbers import Numbers
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
+FEWER_SEEDS = "increase over Source with the same seeds; the row of Source has more seeds"
 MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes", "adapted_parameters",
             "host_mb", "device_mb")  # fmt: skip
 """What is known of the cost of a row: medians over its cells, see `ttabench.cost.Meter.cost`.
@@ -148,9 +149,16 @@ def _build(
     for arch in sorted({m["arch"] for m in members}, key=naming.arch_key):
         ours = sorted((m for m in members if m["arch"] == arch), key=_place)
         lines = [_row({**key, **m}, numbers, main, extra) for m in ours]
+        narrowed: dict[tuple[int, tuple[int, ...]], Row] = {}
         for line in lines:
             rows.append(line)
             if line.kind == "method" and (baseline := _baseline(line, lines)):
+                place = (baseline.about["row"], line.about["seed_names"])
+                if {*place[1]} < {*baseline.about["seed_names"]} and line.about["measured"]:
+                    if place not in narrowed:
+                        narrowed[place] = _narrowed(baseline, place[1], numbers, main, extra)
+                    baseline = narrowed[place]
+                    line.remark(LABEL, FEWER_SEEDS)
                 line.baseline = baseline
                 rows.extend(_increase(line, baseline))
         rows.extend(_published(published, key, arch))
@@ -280,6 +288,16 @@ def _baseline(row: Row, lines: list[Row]) -> Row | None:
         return sum(line.about[name] == row.about[name] for name in ("mode", "batch_size", "epochs"))
 
     return max(same, key=near, default=None)
+
+
+def _narrowed(
+    source: Row, seeds: tuple[int, ...], numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]
+) -> Row:
+    """A Source row over some of its seeds: where Source depends on the seed, other seeds are other images."""
+    about = {**source.about, "seeds": len(seeds), "missing": 0}
+    row = _row(about, numbers.over_seeds(source.about["row"], seeds), main, extra)
+    row.whole = source
+    return row
 
 
 def _increase(row: Row, baseline: Row) -> Iterator[Row]:

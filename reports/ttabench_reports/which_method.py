@@ -111,7 +111,7 @@ def overview(report: Report) -> str:
             table_row([
                 one.title,
                 one.mode,
-                words.number(base.value(MEAN)) if base else "",
+                words.number((base.whole or base).value(MEAN)) if base else "",
                 *(_with_mean(row) for row in (one.methods[0], one.free, one.cheap)),
                 "" if one.table.stream else f"{len(one.worse)} of {len(one.methods)}",
                 f"{collapsed} of {len(one.methods)}",

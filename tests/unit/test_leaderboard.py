@@ -104,6 +104,17 @@ def test_methods_of_one_pace_are_ranked_together_whatever_their_compute_ratio(tm
     assert "at compute ratio 2.5" in (tmp_path / "site" / "a.html").read_text()
 
 
+def test_source_stands_with_all_its_seeds_where_a_method_has_fewer(tmp_path: Path) -> None:
+    held = Protocol(held_out=0.5)
+    more = results({"source": 0.9}, protocol=held, seed=1)
+    ours = results({"source": 0.5, "tent": 0.7}, protocol=held)
+    table = built(tmp_path / "site", folder(tmp_path / "a", ours, more)).set_index("method")
+    source = 100 * np.mean([right(share, c).mean() for share in (0.5, 0.9) for c in (0, 1)])
+    assert table.loc["source", "accuracy"] == pytest.approx(source, abs=1e-3)
+    rise = table.loc["tent", "accuracy"] - 100 * np.mean([right(0.5, c).mean() for c in (0, 1)])
+    assert table.loc["tent", "increase"] == pytest.approx(rise, abs=0.11)
+
+
 def test_accuracies_are_those_of_the_stored_images(tmp_path: Path) -> None:
     shares = {"source": 0.5, "tent": 0.7}
     table = built(tmp_path / "site", folder(tmp_path / "a", results(shares)))

@@ -117,7 +117,8 @@ def _group(
         return Entry(lines[id(row)], rank, of, _cost(chosen, table, row), names, pages[names[0]])
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
-    sources = list({id(row.baseline): row.baseline for row in members if row.baseline}.values())
+    baselines = [row.baseline.whole or row.baseline for row in members if row.baseline]
+    sources = list({id(row): row for row in baselines}.values())
     return Group(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
 
 
