@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.protocol import Protocol
 from ttabench.store.columns import ASKED, MISSING
 from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
@@ -106,10 +107,22 @@ def _texts_of_rows(frame: pd.DataFrame, name: str, rows: int) -> list[str]:
 
 
 def _missing(member: Mapping[str, Any], attrs: Mapping[Any, Any]) -> int:
-    """How many planned cells of a row have no record."""
+    """How many planned cells of a row have no record: those of its protocol, where the plan says it."""
     names = ("method", "arch", "dataset", "severity")
     place = [member[name] for name in names]
-    return sum(one.cells for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place)
+    ignored = {"pace_ratio"}  # measured when the cells are run
+    if member["base"] == "source":  # one row for all of them
+        ignored |= {"mode", "epochs", "batch_size"}
+
+    def is_of_row(protocol: Protocol | None) -> bool:
+        compared = () if protocol is None else [name for name in PROTOCOL if name not in ignored]
+        return all(getattr(protocol, name) == member[name] for name in compared)
+
+    return sum(
+        number
+        for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place
+        for protocol, number in one.protocols or [(None, one.cells)] if is_of_row(protocol)
+    )  # fmt: skip
 
 
 def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame) -> str:
