@@ -146,16 +146,6 @@ class Table:
         return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"])
 
     @property
-    def family(self) -> str:
-        """:attr:`heading` without the severity: what tables of several severities share."""
-        return naming.dataset(self.key["dataset"]) + self._in_brackets
-
-    @property
-    def file_name(self) -> str:
-        """:attr:`title` without the severity, for files about several severities."""
-        return str(self.key["dataset"]) + self._in_brackets
-
-    @property
     def _in_brackets(self) -> str:
         return f" ({self.difference})" if self.difference else ""
 
