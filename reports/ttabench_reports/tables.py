@@ -43,10 +43,13 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
 
     Raises UserError where `cells` is empty or is not a table of cells.
     """
-    frame, twins = one_per_cell(checked(cells))
+    stored = checked(cells)
+    frame, _ = one_per_cell(stored)
+    twins = _twins(stored)
     per_image = {f"{kind}_passes": frame[kind] / frame["images"] for kind in ("forward", "backward")}
     device_codes, devices = pd.factorize(frame["device"], sort=True)
-    frame = frame.assign(**per_image, device_code=device_codes)
+    seconds = frame["seconds"].where(frame["accuracy"].notna())  # a cell that failed has 0
+    frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds)
     by_row = frame.groupby([*TABLE, *ROW], sort=False)
     frame = frame.assign(row=by_row.ngroup())
     rows = by_row.agg(
@@ -79,8 +82,16 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         for member in members:
             member["missing"] = _missing({**key, **member}, cells.attrs)
         remarks = (_absent(key, cells.attrs, rows), environments[tuple(key.values())])
-        built.append(_build(key, difference, members, numbers, twins, remarks, published))
+        of_table = twins.get(tuple(key.values()), 0)
+        built.append(_build(key, difference, members, numbers, of_table, remarks, published))
     return built
+
+
+def _twins(cells: pd.DataFrame) -> dict[Any, int]:
+    """By table, how many measured cells differ from a sibling in nothing but the order of corruptions."""
+    measured = cells[cells["accuracy"].notna()]
+    again = measured.duplicated([*TABLE, *ROW, "corruption", "seed"])
+    return dict(measured[again].groupby(list(TABLE)).size())
 
 
 def _variants(rows: pd.DataFrame) -> pd.Series[str]:

@@ -228,6 +228,13 @@ def test_the_cost_is_time_over_source_on_the_same_machine(tmp_path: Path) -> Non
     assert table["time_over_source"].to_dict() == {"source": 1.0, "tent": 3.0, "eata": 2.5}
 
 
+def test_a_cell_that_failed_took_no_time(tmp_path: Path) -> None:
+    made = [replace(r, seconds=1.5) for r in results({"source": 0.5, "tent": 0.7})]
+    failed = [Result(cell=replace(r.cell, seed=1), status="failed", reason="no memory") for r in made[2:]]
+    table = built(tmp_path / "site", folder(tmp_path / "a", made, failed)).set_index("method")
+    assert table.loc["tent", "time_over_source"] == 1.0
+
+
 def test_the_cost_is_the_median_as_in_the_tables_of_costs(tmp_path: Path) -> None:
     shares = {"source": 0.5, "tent": 0.7}
     made = [result for seed in range(3) for result in results(shares, seed=seed)]

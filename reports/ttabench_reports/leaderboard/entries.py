@@ -155,8 +155,10 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
         return 1.0
     if row.baseline is None:
         return math.nan
-    cells, source = chosen.of(table, row), chosen.of(table, row.baseline)
-    one = {*cards.machines(cells[cells["accuracy"].notna()]), *cards.machines(source)}
+    cells, source = (
+        one[one["accuracy"].notna()] for one in (chosen.of(table, row), chosen.of(table, row.baseline))
+    )
+    one = {*cards.machines(cells), *cards.machines(source)}
     seconds = float(source["seconds"].mean())
     return float(cells["seconds"].mean()) / seconds if len(one) == 1 and seconds else math.nan
 
