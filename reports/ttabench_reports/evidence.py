@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Place = Literal["best", "second"]
 ALPHA = 0.05
+MIXED = "mixed"  # the stream of all corruptions: each seed has its own images
 
 
 Column = tuple[str, ...]
@@ -33,9 +34,9 @@ Column = tuple[str, ...]
 class Paired:
     """The paired tests among the rows of one architecture, which share the images of a table.
 
-    Two rows are paired over the seeds that both have. Source is paired with everything: it is the same for
-    all seeds, or has those of the others among its own. Where images are held out, each seed has its own
-    images; there only rows with the same single seed are paired.
+    Two rows are paired over the seeds that both have. Source with one seed is paired with everything where it
+    is the same for all seeds: not where images are held out, nor in the stream `mixed`. Where images are held
+    out, each seed has its own images; there only rows with the same single seed are paired.
     """
 
     def __init__(self, rows: Sequence[Row], columns: Sequence[Column]) -> None:
@@ -137,9 +138,16 @@ def _common_seeds(stored: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return sorted(common - {()}, key=lambda seeds: (-len(seeds), seeds))
 
 
+def _for_all_seeds(row: Row) -> bool:
+    """Whether a row is Source, measured with one seed that stands for all of them."""
+    if row.kind != "source" or row.whole is not None or len(row.about["seed_names"]) != 1:
+        return False
+    return not row.about["held_out"] and MIXED not in row.correct
+
+
 def _has(row: Row, seeds: tuple[int, ...]) -> bool:
     stored = row.about["seed_names"]
-    if stored == seeds or (row.kind == "source" and len(stored) == 1):
+    if stored == seeds or _for_all_seeds(row):
         return True
     return not row.about["held_out"] and set(seeds) <= set(stored)
 
@@ -153,6 +161,13 @@ def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArra
     if set(stored) - set(bits) or any(len(b) != size for b in wanted):
         return None
     return np.frombuffer(b"".join(wanted), np.uint8).reshape(len(seeds), size)
+
+
+def with_baselines(rows: Iterable[Row]) -> list[Row]:
+    """`rows`, and what they are compared with where that is not printed (:attr:`Row.whole`), each once."""
+    listed = list(rows)
+    unprinted = [row.baseline for row in listed if row.baseline and row.baseline.whole]
+    return list({id(row): row for row in (*listed, *unprinted)}.values())
 
 
 def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -266,16 +281,16 @@ def findings(table: Table) -> dict[int, Finding]:
 
 
 def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
+    rows = with_baselines(row for row in table.rows if row.measured)
     shares = {
-        id(row): share for row in table.rows
-        if row.measured and (share := table.paired(row).share(row)) is not None
+        id(row): share for row in rows if (share := table.paired(row).share(row)) is not None
     }  # fmt: skip
     of = len(table.main)
     for n in sorted({len(share) for share in shares.values()}):
-        same = [row for row in table.rows if id(row) in shares and len(shares[id(row)]) == n]
+        same = [row for row in rows if id(row) in shares and len(shares[id(row)]) == n]
         draws = stats.bootstrap_means(np.stack([shares[id(row)] for row in same]))
         drawn = {id(row): of * draws[:, k] for k, row in enumerate(same)}
-        for row in same:
+        for row in (row for row in same if id(row) in by_row):
             paired, base = table.paired(row), row.baseline
             if spread := paired.spread(row, None, table.main):
                 low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)]))
@@ -291,7 +306,7 @@ def _against_source(rows: Sequence[Row], table: Table, by_row: dict[int, Finding
     """The tests of the methods of one architecture against their Source, which differs with the weights."""
     tests: dict[int, float] = {}
     for base in {id(row.baseline): row.baseline for row in rows if row.baseline}.values():
-        ours = [row for row in rows if row.baseline is base]
+        ours = [row for row in rows if row.baseline is base and _has_seeds_of(base, row)]
         paired = table.paired(base)
         tests |= zip(map(id, ours), paired.p_values(base, ours, table.main), strict=True)
         by_column = [paired.p_values(base, ours, (column,)) for column in table.main]
@@ -300,6 +315,11 @@ def _against_source(rows: Sequence[Row], table: Table, by_row: dict[int, Finding
     of_means = stats.holm([tests.get(id(row), math.nan) for row in rows])
     for row, p in zip(rows, of_means, strict=True):
         by_row[id(row)].p_source = float(p)
+
+
+def _has_seeds_of(base: Row, row: Row) -> bool:
+    """Whether Source has every seed of a row; if not, a test is not about the printed increase."""
+    return _for_all_seeds(base) or {*row.about["seed_names"]} <= {*base.about["seed_names"]}
 
 
 def _record(row: Row, base: Row, tests: Mapping[str, float], finding: Finding) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ttabench.protocol import Protocol
+from ttabench.store.results_folder import PROTOCOL_OF_PLAN
+
 
 @dataclass(frozen=True)
 class Missing:
-    """Cells of one method, architecture, dataset and severity: which corruptions, and how many cells."""
+    """Cells of one method, architecture, dataset and severity: which corruptions, and how many cells.
+
+    protocols  how many of them have which protocol; None where the plan does not say it.
+    """
 
     method: str
     base: str
@@ -18,6 +25,7 @@ class Missing:
     severity: int
     corruptions: tuple[str, ...]
     cells: int
+    protocols: tuple[tuple[Protocol | None, int], ...] = ()
 
     def __deepcopy__(self, memo: object) -> Missing:
         """Itself: pandas copies what is in a table's `attrs` at every step."""
@@ -30,12 +38,18 @@ def missing(plan: Iterable[Mapping[str, Any]], stored: Iterable[str]) -> tuple[M
     Cells that cannot be run have a reason in the plan and are not missing.
     """
     there = set(stored)
-    corruptions: dict[tuple[str, str, str, str, int], list[str]] = {}
+    groups: dict[tuple[str, str, str, str, int], list[Mapping[str, Any]]] = {}
     for row in plan:
         if row["id"] not in there and not row["reason"]:
             key = (row["method"], row["base"], row["arch"], row["dataset"], row["severity"])
-            corruptions.setdefault(key, []).append(row["corruption"])
+            groups.setdefault(key, []).append(row)
     return tuple(
-        Missing(method, base, arch, dataset, severity, tuple(dict.fromkeys(names)), len(names))
-        for (method, base, arch, dataset, severity), names in corruptions.items()
+        Missing(*key, tuple(dict.fromkeys(row["corruption"] for row in rows)), len(rows), _protocols(rows))
+        for key, rows in groups.items()
     )
+
+
+def _protocols(rows: Iterable[Mapping[str, Any]]) -> tuple[tuple[Protocol | None, int], ...]:
+    stored = (row.get(PROTOCOL_OF_PLAN) for row in rows)
+    counts = Counter(None if one is None else tuple(one.items()) for one in stored)
+    return tuple((None if one is None else Protocol(**dict(one)), n) for one, n in counts.items())

@@ -15,6 +15,7 @@ class Numbers:
     """Means over seeds, and what went wrong, by row number; made once for all tables."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
         self.by_seed = frame.set_index(["row", "seed", "corruption"])["accuracy"].unstack("corruption")
         grouped = frame.groupby(["row", "corruption"], sort=False)["accuracy"]
         seeds = frame.groupby("row")["seed"].nunique()
@@ -45,6 +46,10 @@ class Numbers:
             self.troubles.setdefault(cell.row, []).append(cell)  # type: ignore[arg-type]
         self._over: dict[tuple[str, ...], tuple[dict[Any, float], dict[Any, float]]] = {}
 
+    def over_seeds(self, row: int, seeds: tuple[int, ...]) -> Numbers:
+        """Those of one row over some of its seeds, by the same number of the row."""
+        return Numbers(self._frame[(self._frame["row"] == row) & self._frame["seed"].isin(seeds)])
+
     def complete(self, row: int, column: str) -> bool:
         """Whether every seed of the row has a number."""
         return self.measured[row].get(column, 0) == self.seeds[row]
@@ -52,7 +57,8 @@ class Numbers:
     def mean(self, row: int, over: tuple[str, ...]) -> tuple[float, float]:
         """Mean and sd, over seeds, of the mean over corruptions."""
         if over not in self._over:
-            by_seed = self.by_seed[list(over)].mean(axis=1, skipna=False).groupby(level="row")
+            columns = self.by_seed.reindex(columns=list(over))  # one row may lack some of a table's columns
+            by_seed = columns.mean(axis=1, skipna=False).groupby(level="row")
             whole = by_seed.count() == by_seed.size()
             self._over[over] = (
                 by_seed.mean().where(whole).to_dict(),

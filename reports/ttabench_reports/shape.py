@@ -37,12 +37,14 @@ class Row:
     letters   the footnotes of these remarks, by column.
     flags     keys of :data:`LEGEND`.
     partial   columns whose number is over some of the seeds only.
+    collapsed  corruptions under which the predictions use too few classes, in some seed.
     about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
     correct   packed per-image correctness by corruption and seed, where it is known.
     reliability  of the main corruptions, where every cell has its bins.
     windows   accuracy over a long stream, by column.
     order     of a continual sweep: the corruptions in the order of the stream.
-    baseline  the Source row beside it, of the same weights.
+    baseline  Source of the same weights: the row beside it, or where that has more seeds, its part of them.
+    whole     of Source over some of its seeds, which is not printed: the row with all of them, which is.
     of        of an increase row: the method's row.
     """
 
@@ -56,12 +58,14 @@ class Row:
     letters: dict[str, str] = field(default_factory=dict)
     flags: str = ""
     partial: frozenset[str] = frozenset()
+    collapsed: frozenset[str] = frozenset()
     about: dict[str, Any] = field(default_factory=dict)
     correct: dict[str, dict[int, bytes]] = field(default_factory=dict)
     reliability: Reliability | None = None
     windows: dict[str, Windows] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     baseline: Row | None = None
+    whole: Row | None = None
     of: Row | None = None
 
     @property
@@ -142,16 +146,6 @@ class Table:
         return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"])
 
     @property
-    def family(self) -> str:
-        """:attr:`heading` without the severity: what tables of several severities share."""
-        return naming.dataset(self.key["dataset"]) + self._in_brackets
-
-    @property
-    def file_name(self) -> str:
-        """:attr:`title` without the severity, for files about several severities."""
-        return str(self.key["dataset"]) + self._in_brackets
-
-    @property
     def _in_brackets(self) -> str:
         return f" ({self.difference})" if self.difference else ""
 
@@ -219,7 +213,10 @@ class Table:
     @cached_property
     def _paired(self) -> dict[str, evidence.Paired]:
         columns = dict.fromkeys([self.main, *map(self.over, self.columns)])
-        return {arch: evidence.Paired(rows, list(columns)) for arch, rows in self.archs().items()}
+        return {
+            arch: evidence.Paired(evidence.with_baselines(rows), list(columns))
+            for arch, rows in self.archs().items()
+        }
 
     @cached_property
     def places(self) -> dict[tuple[int, str], evidence.Place]:

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.protocol import Protocol
 from ttabench.store.columns import ASKED, MISSING
 from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
@@ -26,6 +27,7 @@ from ttabench_reports.row_numbers import Numbers
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
+FEWER_SEEDS = "increase over Source with the same seeds; the row of Source has more seeds"
 MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes", "adapted_parameters",
             "host_mb", "device_mb")  # fmt: skip
 """What is known of the cost of a row: medians over its cells, see `ttabench.cost.Meter.cost`.
@@ -41,10 +43,13 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
 
     Raises UserError where `cells` is empty or is not a table of cells.
     """
-    frame, twins = one_per_cell(checked(cells))
+    stored = checked(cells)
+    frame, _ = one_per_cell(stored)
+    twins = _twins(stored)
     per_image = {f"{kind}_passes": frame[kind] / frame["images"] for kind in ("forward", "backward")}
     device_codes, devices = pd.factorize(frame["device"], sort=True)
-    frame = frame.assign(**per_image, device_code=device_codes)
+    seconds = frame["seconds"].where(frame["accuracy"].notna())  # a cell that failed has 0
+    frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds)
     by_row = frame.groupby([*TABLE, *ROW], sort=False)
     frame = frame.assign(row=by_row.ngroup())
     rows = by_row.agg(
@@ -77,8 +82,16 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         for member in members:
             member["missing"] = _missing({**key, **member}, cells.attrs)
         remarks = (_absent(key, cells.attrs, rows), environments[tuple(key.values())])
-        built.append(_build(key, difference, members, numbers, twins, remarks, published))
+        of_table = twins.get(tuple(key.values()), 0)
+        built.append(_build(key, difference, members, numbers, of_table, remarks, published))
     return built
+
+
+def _twins(cells: pd.DataFrame) -> dict[Any, int]:
+    """By table, how many measured cells differ from a sibling in nothing but the order of corruptions."""
+    measured = cells[cells["accuracy"].notna()]
+    again = measured.duplicated([*TABLE, *ROW, "corruption", "seed"])
+    return dict(measured[again].groupby(list(TABLE)).size())
 
 
 def _variants(rows: pd.DataFrame) -> pd.Series[str]:
@@ -105,10 +118,22 @@ def _texts_of_rows(frame: pd.DataFrame, name: str, rows: int) -> list[str]:
 
 
 def _missing(member: Mapping[str, Any], attrs: Mapping[Any, Any]) -> int:
-    """How many planned cells of a row have no record."""
+    """How many planned cells of a row have no record: those of its protocol, where the plan says it."""
     names = ("method", "arch", "dataset", "severity")
     place = [member[name] for name in names]
-    return sum(one.cells for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place)
+    ignored = {"pace_ratio"}  # measured when the cells are run
+    if member["base"] == "source":  # one row for all of them
+        ignored |= {"mode", "epochs", "batch_size"}
+
+    def is_of_row(protocol: Protocol | None) -> bool:
+        compared = () if protocol is None else [name for name in PROTOCOL if name not in ignored]
+        return all(getattr(protocol, name) == member[name] for name in compared)
+
+    return sum(
+        number
+        for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place
+        for protocol, number in one.protocols or [(None, one.cells)] if is_of_row(protocol)
+    )  # fmt: skip
 
 
 def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame) -> str:
@@ -148,9 +173,16 @@ def _build(
     for arch in sorted({m["arch"] for m in members}, key=naming.arch_key):
         ours = sorted((m for m in members if m["arch"] == arch), key=_place)
         lines = [_row({**key, **m}, numbers, main, extra) for m in ours]
+        narrowed: dict[tuple[int, tuple[int, ...]], Row] = {}
         for line in lines:
             rows.append(line)
             if line.kind == "method" and (baseline := _baseline(line, lines)):
+                place = (baseline.about["row"], line.about["seed_names"])
+                if {*place[1]} < {*baseline.about["seed_names"]} and line.about["measured"]:
+                    if place not in narrowed:
+                        narrowed[place] = _narrowed(baseline, place[1], numbers, main, extra)
+                    baseline = narrowed[place]
+                    line.remark(LABEL, FEWER_SEEDS)
                 line.baseline = baseline
                 rows.extend(_increase(line, baseline))
         rows.extend(_published(published, key, arch))
@@ -229,6 +261,8 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
         reason = f"{status}: {cell.reason.rstrip('.') or 'no reason stored'}"
         if cell.ok:
             row.remark(column, f"alarm: {cell.alarm}")
+            if "collapse:" in cell.alarm:
+                row.collapsed |= {column}
         elif column in row.words:
             row.words[column] = status if row.words[column] in (DASH, status) else "failed"
             row.remark(column, reason)
@@ -278,6 +312,16 @@ def _baseline(row: Row, lines: list[Row]) -> Row | None:
         return sum(line.about[name] == row.about[name] for name in ("mode", "batch_size", "epochs"))
 
     return max(same, key=near, default=None)
+
+
+def _narrowed(
+    source: Row, seeds: tuple[int, ...], numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]
+) -> Row:
+    """A Source row over some of its seeds: where Source depends on the seed, other seeds are other images."""
+    about = {**source.about, "seeds": len(seeds), "missing": 0}
+    row = _row(about, numbers.over_seeds(source.about["row"], seeds), main, extra)
+    row.whole = source
+    return row
 
 
 def _increase(row: Row, baseline: Row) -> Iterator[Row]:

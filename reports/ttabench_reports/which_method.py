@@ -111,7 +111,7 @@ def overview(report: Report) -> str:
             table_row([
                 one.title,
                 one.mode,
-                words.number(base.value(MEAN)) if base else "",
+                words.number((base.whole or base).value(MEAN)) if base else "",
                 *(_with_mean(row) for row in (one.methods[0], one.free, one.cheap)),
                 "" if one.table.stream else f"{len(one.worse)} of {len(one.methods)}",
                 f"{collapsed} of {len(one.methods)}",
@@ -168,7 +168,7 @@ def summary(one: Ranking) -> str:
             )
         sentences.append(NO_TESTS)
     elif collapsed:
-        sentences.append(f"Predictions collapse on some corruptions: {_named(collapsed)}.")
+        sentences.append(f"Predictions collapse under at least one corruption: {_named(collapsed)}.")
     return " ".join(sentences)
 
 
@@ -182,7 +182,7 @@ def _ties(best: Row, one: Ranking) -> list[Row]:
 def _collapses(row: Row, one: Ranking) -> bool:
     """Whether a method collapses in a window of a long stream, or under a corruption."""
     if not one.table.stream:
-        return bool(collapses(row, one.table))
+        return bool(_collapsed(row, one.table))
     return id(row) in one.over and not math.isnan(one.over[id(row)].collapse)
 
 
@@ -191,12 +191,15 @@ def family(arch: str) -> str:
     return next((f" ({words})" for name, words in FAMILIES.items() if arch.startswith(name)), "")
 
 
-def collapses(row: Row, table: Table) -> list[str]:
+def _collapsed(row: Row, table: Table) -> list[str]:
     """The corruptions under which the predictions of a row use too few classes."""
-    return [
-        corruption for corruption in table.main
-        if any("collapse:" in remark for remark in row.remarks.get(corruption, ()))
-    ]  # fmt: skip
+    return [corruption for corruption in table.main if corruption in row.collapsed]
+
+
+def _fallen(row: Row, table: Table) -> str:
+    """``Fog, Snow``; ``all`` where it is each of several corruptions."""
+    names = _collapsed(row, table)
+    return "all" if len(names) == len(table.main) > 1 else ", ".join(map(naming.title, names))
 
 
 def _on_stream(one: Stability | None) -> str:
@@ -219,7 +222,7 @@ def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
 def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
     rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
     number = words.number(row.value(MEAN))
-    table, finding, fallen = one.table, one.findings[id(row)], collapses(row, one.table)
+    table, finding = one.table, one.findings[id(row)]
     return (
         escape(row.plain_name),
         f"**{number}**" if (id(row), MEAN) in table.best() else number,
@@ -228,7 +231,7 @@ def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
         finding.record,
         f"{cost(row):.1f}" if cost(row) > 0 else "",
         escape(_given(row) if row.kind == "method" else ""),
-        escape(_on_stream(one.over.get(id(row))) if table.stream else ", ".join(map(naming.title, fallen))),
+        escape(_on_stream(one.over.get(id(row))) if table.stream else _fallen(row, table)),
     )
 
 

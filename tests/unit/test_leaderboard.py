@@ -104,6 +104,17 @@ def test_methods_of_one_pace_are_ranked_together_whatever_their_compute_ratio(tm
     assert "at compute ratio 2.5" in (tmp_path / "site" / "a.html").read_text()
 
 
+def test_source_stands_with_all_its_seeds_where_a_method_has_fewer(tmp_path: Path) -> None:
+    held = Protocol(held_out=0.5)
+    more = results({"source": 0.9}, protocol=held, seed=1)
+    ours = results({"source": 0.5, "tent": 0.7}, protocol=held)
+    table = built(tmp_path / "site", folder(tmp_path / "a", ours, more)).set_index("method")
+    source = 100 * np.mean([right(share, c).mean() for share in (0.5, 0.9) for c in (0, 1)])
+    assert table.loc["source", "accuracy"] == pytest.approx(source, abs=1e-3)
+    rise = table.loc["tent", "accuracy"] - 100 * np.mean([right(0.5, c).mean() for c in (0, 1)])
+    assert table.loc["tent", "increase"] == pytest.approx(rise, abs=0.11)
+
+
 def test_accuracies_are_those_of_the_stored_images(tmp_path: Path) -> None:
     shares = {"source": 0.5, "tent": 0.7}
     table = built(tmp_path / "site", folder(tmp_path / "a", results(shares)))
@@ -215,6 +226,13 @@ def test_the_cost_is_time_over_source_on_the_same_machine(tmp_path: Path) -> Non
     ]
     table = built(tmp_path / "site", folder(tmp_path / "a", counted)).set_index("method")
     assert table["time_over_source"].to_dict() == {"source": 1.0, "tent": 3.0, "eata": 2.5}
+
+
+def test_a_cell_that_failed_took_no_time(tmp_path: Path) -> None:
+    made = [replace(r, seconds=1.5) for r in results({"source": 0.5, "tent": 0.7})]
+    failed = [Result(cell=replace(r.cell, seed=1), status="failed", reason="no memory") for r in made[2:]]
+    table = built(tmp_path / "site", folder(tmp_path / "a", made, failed)).set_index("method")
+    assert table.loc["tent", "time_over_source"] == 1.0
 
 
 def test_the_cost_is_the_median_as_in_the_tables_of_costs(tmp_path: Path) -> None:

@@ -315,6 +315,73 @@ def test_rows_are_paired_over_the_seeds_that_both_have() -> None:
     assert math.isnan(p_value(held[~where(held, base="eata", seed=1)], "tent", "eata"))
 
 
+def mixed(right: dict[tuple[str, int], np.ndarray]) -> pd.DataFrame:
+    """Cells of the stream of all corruptions by (method, seed), with these images right."""
+    parts = [
+        cells((method,), ("cct",), corruptions=("mixed",), seeds=(seed,)).assign(
+            correct=[np.packbits(ours).tobytes()], accuracy=100 * float(ours.mean()), n_images=IMAGES
+        )
+        for (method, seed), ours in right.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_a_row_is_compared_with_source_over_the_seeds_of_the_row(seeds: tuple[int, ...]) -> None:
+    """Where each seed has its own images: the first are the hardest, and TENT is right on more of them."""
+    images = np.arange(IMAGES)
+    source = {("source", seed): images < share * IMAGES for seed, share in enumerate((0.4, 0.5, 0.9))}
+    better = {("tent", seed): source["source", seed] | (images >= 0.9 * IMAGES) for seed in seeds}
+    table = one(mixed(source | better))
+    tent, whole = row(table, "tent"), row(table, "source")
+    of_same = np.mean([100 * source["source", seed].mean() for seed in seeds])
+    assert whole.value("mean") == pytest.approx(60.0)
+    assert tent.baseline is not None
+    assert tent.baseline.value("mean") == pytest.approx(of_same)
+    assert tent.baseline.whole is whole
+    (increase,) = (r for r in table.rows if r.kind == "increase")
+    assert increase.value("mean") == pytest.approx(10.0)
+    assert increase.printed("mean") == pytest.approx(10.0)
+    finding = evidence.findings(table)[id(tent)]
+    assert finding.record == "1/0/0"
+    assert finding.p_source < 1e-6
+    assert 0 < finding.rise_interval[0] < 10 < finding.rise_interval[1]
+    assert [text for text in tent.remarks[""] if "same seeds" in text]
+    assert len([r for r in table.rows if r.kind == "source"]) == 1
+
+
+def test_rows_with_the_same_seeds_share_a_source_and_one_with_all_of_them_has_the_printed_one() -> None:
+    right = {("source", seed): np.arange(IMAGES) < 200 for seed in (0, 1, 2)}
+    right |= {(m, seed): right["source", 0] for m in ("tent", "sar") for seed in (1, 2)}
+    right |= {("eata", seed): right["source", 0] for seed in (0, 1, 2)}
+    table = one(mixed(right))
+    assert row(table, "tent").baseline is row(table, "sar").baseline
+    assert row(table, "eata").baseline is row(table, "source")
+    assert "" not in row(table, "eata").remarks
+
+
+def test_source_with_one_seed_stands_for_another_only_where_both_have_the_same_images() -> None:
+    frame = with_correctness(cells(("source", "tent"), ("cct",)), IMAGES, {"tent": 0.6})
+    frame.loc[where(frame, base="tent"), "seed"] = 1
+    held_out = frame.assign(held_out=0.5)
+    stream = mixed({("source", 0): np.arange(IMAGES) < 200, ("tent", 1): np.arange(IMAGES) < 300})
+    for known, made in ((True, frame), (False, held_out), (False, stream)):
+        table = one(made)
+        finding = evidence.findings(table)[id(row(table, "tent"))]
+        assert math.isnan(finding.p_source) is not known
+        assert math.isnan(finding.rise_interval[0]) is not known
+        assert (finding.record == "") is not known
+
+
+def test_a_source_without_some_seed_of_a_row_is_not_tested_against_it() -> None:
+    right = {("source", 0): np.arange(IMAGES) < 200}
+    right |= {("tent", 0): np.arange(IMAGES) < 300, ("tent", 1): np.arange(IMAGES) < 20}
+    table = one(mixed(right))  # better with the common seed; below Source as it is printed
+    finding = evidence.findings(table)[id(row(table, "tent"))]
+    assert finding.record == ""
+    assert math.isnan(finding.p_source)
+
+
 def test_a_single_corruption_has_intervals_too() -> None:
     frame = with_correctness(cells(("source", "tent"), ("cct",), corruptions=("fog",)), IMAGES, {"tent": 0.6})
     table = one(frame)

@@ -261,6 +261,15 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
     assert drops.LIMITED in limited.footer
 
 
+def test_datasets_stand_side_by_side_where_one_has_another_protocol_too() -> None:
+    frame = cells(datasets=("cifar10-c", "cifar100-c"))
+    other = cells(datasets=("cifar10-c",), order="dirichlet(0.1)")
+    made = drops.drops(Report(pd.concat([frame, other], ignore_index=True)))
+    assert [[head.text for head in sheet.heads[3::3]] for sheet in made] == [
+        ["CIFAR10"], ["CIFAR10", "CIFAR100"]
+    ]  # fmt: skip
+
+
 def test_drops_of_datasets_without_a_common_architecture_are_tables_of_their_own() -> None:
     frame = cells(datasets=("cifar10-c", "cifar100-c", "digits-c"))
     frame = frame[(frame["dataset"] == "digits-c") == (frame["arch"] == "cct")]

@@ -12,6 +12,7 @@ from tests.unit.conftest import Output
 from tests.unit.made_cells import cells
 from ttabench.cell import Result
 from ttabench.errors import UserError
+from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.columns import MISSING
 from ttabench.sweep.agenda import plan_rows
@@ -104,6 +105,30 @@ def test_planned_cells_without_a_record_are_missing(tmp_path: Path, result: Resu
         other.cell.arch, (other.cell.corruption,), 1,
     )  # fmt: skip
     assert load.read([folder, stored(tmp_path / "b", other)]).attrs[MISSING] == ()
+
+
+def test_planned_cells_are_missing_in_the_row_of_their_protocol(tmp_path: Path, result: Result) -> None:
+    """As they are in the row of all protocols where an older plan does not say it."""
+    offline = Protocol(mode="offline", epochs=10)
+    dirichlet = Protocol(order="dirichlet(0.1)")
+    cell = result.cell
+    done = [replace(result, cell=replace(cell, protocol=one)) for one in (cell.protocol, offline, dirichlet)]
+    store = Store.at(stored(tmp_path / "a", *done))
+    planned = [Planned(replace(each.cell, seed=seed), "") for each in done for seed in (0, 1)]
+    rows = list(plan_rows(planned[:3] + planned[4:5]))  # of the first protocol one is missing
+
+    def remarked() -> dict[tuple[str, str], bool]:
+        return {
+            (row.about["mode"], table.key["order"]): "1 planned cell is missing" in row.remarks.get("", ())
+            for table in tables(load.read([tmp_path / "a"])) for row in table.rows if row.measured
+        }  # fmt: skip
+
+    store.write_plan(rows)
+    assert remarked() == {
+        ("online", "iid"): True, ("offline", "iid"): False, ("online", "dirichlet(0.1)"): False,
+    }  # fmt: skip
+    store.write_plan([{name: value for name, value in row.items() if name != "protocol"} for row in rows])
+    assert all(remarked().values())
 
 
 def test_only_a_cell_that_is_ok_has_a_number() -> None:

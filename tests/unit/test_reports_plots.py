@@ -24,7 +24,7 @@ from tests.unit.tex import compiled
 from ttabench.calibration import calibration_bins
 from ttabench.corruptions.names import CORRUPTIONS as FIFTEEN
 from ttabench.errors import UserError
-from ttabench_reports import naming, plots
+from ttabench_reports import families, naming, plots
 from ttabench_reports.naming import MEAN
 from ttabench_reports.plots import labels, style
 from ttabench_reports.plots.numbers import Numbers
@@ -32,6 +32,7 @@ from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row
+from ttabench_reports.sheets.severities import severities
 
 CORRUPTIONS = ("snow", "frost", "fog")
 FEW = ("source", "tent", "eata", "quantile")
@@ -178,10 +179,13 @@ def test_plots_are_a_column_wide_and_nothing_is_cut_off(
 
 
 @pytest.mark.parametrize("kind", list(plots.DRAWN))
-def test_a_long_difference_between_tables_is_not_cut_off(kind: str, few: Report) -> None:
+def test_a_long_difference_between_tables_is_not_cut_off(
+    kind: str, few: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
     report = Report(few.cells)
     long = "dirichlet(0.1) order, per corruption, no long stream, 20 % of each class"
     report.tables = [replace(table, difference=long) for table in report.tables]
+    monkeypatch.setattr(families, "differences", lambda keys, *_: [long] * len(keys))
     for drawing in drawn(report, kind):
         assert list(outside(drawing.figure)) == [], drawing.about
         assert long in drawing.caption + drawing.title
@@ -286,6 +290,35 @@ def test_severity_curves_are_the_means_of_each_severity(few: Report) -> None:
                 if row.measured and row.arch == arch and row.method == method
             ]
             assert tuple(np.round(means, 6)) in curves
+
+
+def test_a_severity_with_another_protocol_too_stays_in_its_family() -> None:
+    """Tables with protocols of their own at one severity, and none at the others."""
+    methods, corruptions = ("source", "tent"), ("fog", "snow")
+    swept = cells(methods, ("cct",), corruptions=corruptions, severities=(1, 3, 5))
+    once = cells(methods, ("cct",), corruptions=corruptions, order="dirichlet(0.1)")
+    report = Report(pd.concat([swept, once], ignore_index=True))
+    (drawing,) = drawn(report, "severity")
+    assert drawing.title == "Accuracy by severity: Digits-C (iid order)"
+    assert [len(line.get_xdata()) for line in drawing.figure.axes[0].lines] == [3, 3]
+    (sheet,) = severities(report)
+    assert [head.text for head in sheet.heads[3:]] == ["Severity 1", "Severity 3", "Severity 5"]
+    assert "of Digits-C (iid order) by severity" in sheet.caption
+    for kind in ("bars", "cost"):
+        assert [drawing.about for drawing in drawn(report, kind)] == [
+            "digits-c, severity 5 (iid order)", "digits-c, severity 5 (dirichlet(0.1) order)"
+        ]  # fmt: skip
+
+
+def test_families_of_other_severities_have_other_names() -> None:
+    parts = [
+        cells(("source", "tent"), ("cct",), corruptions=("fog",), severities=several, order=order)
+        for several, order in (((1, 2), "iid"), ((3, 4), "dirichlet(0.1)"))
+    ]
+    report = Report(pd.concat(parts, ignore_index=True))
+    titles = ["digits-c (iid order)", "digits-c (dirichlet(0.1) order)"]
+    assert [drawing.about for drawing in drawn(report, "severity")] == titles
+    assert len({sheet.name for sheet in severities(report)}) == 2
 
 
 def test_of_thirty_methods_six_are_in_colour_and_the_others_are_named(many: Report) -> None:

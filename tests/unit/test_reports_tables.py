@@ -362,6 +362,19 @@ def test_continual_runs_in_two_orders_are_not_averaged() -> None:
     (built,) = tables.tables(pd.concat([second, first]))
     assert {row.value("mean") for row in built.rows if row.measured} == {10.0}
     assert "90 cells" in built.caption
+    both = tables.tables(pd.concat([second, first, cells()]))
+    assert {table.key["reset"]: "orders" in table.caption for table in both} == {
+        "continual": True, "per_corruption": False,
+    }  # fmt: skip
+
+
+def test_the_seconds_of_a_row_are_those_of_cells_with_a_number() -> None:
+    frame = spoil(cells(("source", "tent", "sar"), ("cct",)), "failed", "no memory", method="sar")
+    frame = spoil(frame, "failed", "no memory", method="tent", corruption="fog")
+    frame.loc[frame["status"] == "failed", "seconds"] = 0.0
+    seconds = csv_files.summary(frame).set_index("method")["seconds_per_cell"]
+    assert seconds[["source", "tent"]].tolist() == [1.5, 1.5]
+    assert np.isnan(seconds["sar"])
 
 
 def test_a_cell_that_failed_before_its_weights_existed_is_superseded() -> None:

@@ -92,9 +92,20 @@ def test_what_is_below_source_by_chance_does_no_harm() -> None:
 
 
 def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
-    assert "Predictions collapse on some corruptions: LAME." in text
+    assert "Predictions collapse under at least one corruption: LAME." in text
     assert rows(text)["LAME"][7] == "Fog"
     assert rows(text)["TENT"][7] == ""
+
+
+@pytest.mark.parametrize(("corruptions", "said"), [(("fog", "snow"), "all"), (("fog",), "Fog")])
+def test_a_collapse_under_every_corruption_is_one_too(corruptions: tuple[str, ...], said: str) -> None:
+    frame = cells(("source", "tent", "lame"), ("cct",), corruptions=corruptions)
+    alarm = "collapse: predictions have 2.0 effective classes and labels have 10.0"
+    frame["alarm"] = np.where(frame["base"] == "lame", alarm, "")
+    text = which_method(Report(frame))
+    assert rows(text)["LAME"][7] == said
+    assert "Predictions collapse under at least one corruption: LAME." in text
+    assert [cell.strip() for cell in overview(Report(frame)).splitlines()[-1].split("|")][-2] == "1 of 2"
 
 
 def test_ties_and_the_cheapest_near_the_best_are_named(tmp_path: Path) -> None:

@@ -619,6 +619,14 @@ def test_a_method_that_never_collapses_has_no_first_collapse() -> None:
     assert sheets._line(one)[-1].text == "–"
 
 
+def test_windows_are_compared_with_those_of_source_over_the_same_seeds() -> None:
+    frame = streamed({"source": [[50.0] * 20, [70.0] * 20], "tent": [[55.0] * 20] * 2})
+    report = Report(frame[~made_cells.where(frame, method="tent", seed=1)])
+    (one,) = stabilities(report.tables[0])
+    assert (one.below, one.tail) == (0.0, 5.0)
+    assert stability_frame(report.tables).iloc[0]["source"] == 50.0
+
+
 def test_seeds_are_averaged_and_a_short_last_window_counts_less() -> None:
     frame = streamed({"source": [[50.0] * 20] * 2, "tent": [[60.0] * 20, [80.0] * 19 + [50.0]]})
     frame["n_images"] = 1950  # the last window has 50 images

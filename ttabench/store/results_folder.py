@@ -32,6 +32,8 @@ VERSION = 2
 PLAN_FILE = "plan.jsonl"
 PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
+PROTOCOL_OF_PLAN = "protocol"
+"""One more key, which older plans do not have: what :meth:`ttabench.protocol.Protocol.to_json` gives."""
 
 
 class Store:
@@ -132,7 +134,8 @@ class Store:
             ) from None
 
     def plan(self) -> list[dict[str, Any]]:
-        """The planned cells, one row each with the keys of :data:`PLAN`; [] if none are stored.
+        """The planned cells, one row each with the keys of :data:`PLAN`, and where it is stored
+        :data:`PROTOCOL_OF_PLAN`; [] if none are stored.
 
         Raises UserError if the file is damaged.
         """
@@ -145,7 +148,8 @@ class Store:
         try:
             for line in lines:
                 row = decode(line)
-                rows.append({key: row[key] for key in PLAN})
+                known = (*PLAN, PROTOCOL_OF_PLAN) if PROTOCOL_OF_PLAN in row else PLAN
+                rows.append({key: row[key] for key in known})
             return rows
         except (Damaged, KeyError) as problem:
             raise UserError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
+from ttabench.protocol import Protocol
 from ttabench.store import Record, Store
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.sweep.option_table import OVERWRITE, SCORES
@@ -120,12 +121,15 @@ def make_chains(todo: Sequence[Cell], planned: Sequence[Planned]) -> list[Chain]
 
 def plan_rows(planned: Iterable[Planned]) -> Iterator[dict[str, Any]]:
     """What the store keeps of a plan, see `store.PLAN`."""
+    protocols: dict[Protocol, dict[str, Any]] = {}  # few for many cells
     for item in planned:
         cell = item.cell
+        if cell.protocol not in protocols:
+            protocols[cell.protocol] = cell.protocol.to_json()
         yield {
             "id": cell.cell_id, "method": cell.label, "base": cell.method, "arch": cell.arch,
             "dataset": cell.dataset, "corruption": cell.corruption, "severity": cell.severity,
-            "seed": cell.seed, "reason": item.unmet,
+            "seed": cell.seed, "reason": item.unmet, "protocol": protocols[cell.protocol],
         }  # fmt: skip
 
 

@@ -117,7 +117,8 @@ def _group(
         return Entry(lines[id(row)], rank, of, _cost(chosen, table, row), names, pages[names[0]])
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
-    sources = list({id(row.baseline): row.baseline for row in members if row.baseline}.values())
+    baselines = [row.baseline.whole or row.baseline for row in members if row.baseline]
+    sources = list({id(row): row for row in baselines}.values())
     return Group(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
 
 
@@ -154,8 +155,10 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
         return 1.0
     if row.baseline is None:
         return math.nan
-    cells, source = chosen.of(table, row), chosen.of(table, row.baseline)
-    one = {*cards.machines(cells[cells["accuracy"].notna()]), *cards.machines(source)}
+    cells, source = (
+        one[one["accuracy"].notna()] for one in (chosen.of(table, row), chosen.of(table, row.baseline))
+    )
+    one = {*cards.machines(cells), *cards.machines(source)}
     seconds = float(source["seconds"].mean())
     return float(cells["seconds"].mean()) / seconds if len(one) == 1 and seconds else math.nan
 

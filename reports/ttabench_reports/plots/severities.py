@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from ttabench_reports.families import Family, families
 from ttabench_reports.naming import MEAN
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.which import families, looks, methods
+from ttabench_reports.plots.which import looks, methods
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
 
@@ -18,10 +19,10 @@ from ttabench_reports.shape import Row, Table
 def severity_curves(report: Report) -> Iterator[Drawing]:
     """One for each dataset that was swept at several severities."""
     for family in families(report.tables):
-        severities = [int(table.key["severity"]) for table in family]
-        if len(family) < 2 or len(set(severities)) < len(family):
+        severities = [int(table.key["severity"]) for table in family.tables]
+        if len(severities) < 2:
             continue
-        panels = _panels(family, severities)
+        panels = _panels(family.tables, severities)
         for part in parts(panels):
             yield _severity_curves(family, severities, part)
 
@@ -45,20 +46,19 @@ def _panels(family: Sequence[Table], severities: Sequence[int]) -> dict[str, lis
     }
 
 
-def _severity_curves(family: Sequence[Table], severities: Sequence[int], panels: Panels) -> Drawing:
+def _severity_curves(family: Family, severities: Sequence[int], panels: Panels) -> Drawing:
     chosen = looks(
         {arch: [curve.row for curve in group] for arch, group in panels.items()}, partial(_mean, panels)
     )
     figure, made = curves(panels, chosen, "Severity", "Mean accuracy (%)")
     for axes in made:
         axes.set_xticks(severities)
-    table = family[-1]
     rows = [curve.row for group in panels.values() for curve in group]
     caption = (
-        f"Mean accuracy (%) over the corruptions of {table.family} by severity. "
-        f"{others(panels, chosen)}{flags(rows)}{protocol(table)}"
+        f"Mean accuracy (%) over the corruptions of {family.heading} by severity. "
+        f"{others(panels, chosen)}{flags(rows)}{protocol(family.tables[-1])}"
     )
-    return Drawing("severity", table.file_name, f"Accuracy by severity: {table.family}", caption, figure)
+    return Drawing("severity", family.title, f"Accuracy by severity: {family.heading}", caption, figure)
 
 
 def _mean(panels: Panels, row: Row) -> float:

@@ -7,21 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ttabench_reports.families import families
 from ttabench_reports.plots.style import LOOKS, SOURCE, Look
 from ttabench_reports.shape import Row, Table
 
 
-def families(tables: Iterable[Table]) -> list[list[Table]]:
-    """Tables that differ in nothing but the severity, by rising severity."""
-    by_stream: dict[tuple[str, str], list[Table]] = {}
-    for table in tables:
-        by_stream.setdefault((table.key["dataset"], table.difference), []).append(table)
-    return [sorted(family, key=lambda table: int(table.key["severity"])) for family in by_stream.values()]
-
-
 def highest_severities(tables: Iterable[Table]) -> list[Table]:
     """The table of the highest severity of each family."""
-    return [family[-1] for family in families(tables)]
+    return [family.tables[-1] for family in families(tables)]
 
 
 def methods(table: Table) -> dict[str, list[Row]]:

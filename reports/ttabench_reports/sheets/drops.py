@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ttabench_reports import naming
 from ttabench_reports.evidence import groups
+from ttabench_reports.frames import TABLE
 from ttabench_reports.naming import MEAN
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
@@ -21,9 +22,10 @@ LIMITED = "Accuracy on clean images is that of all test images; corrupted ones a
 def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets with a common architecture side by side; three of them in a sheet."""
     tables = [table for table in report.tables if any(_known_clean(row) for row in measured_rows(table))]
+    protocol = [name for name in TABLE if name not in ("dataset", "fingerprint", "baseline")]
     similar: dict[object, list[Table]] = {}
     for table in tables:
-        similar.setdefault((table.key["severity"], table.difference), []).append(table)
+        similar.setdefault(tuple(table.key[name] for name in protocol), []).append(table)
     families = list(similar.values()) if any(len(family) > 1 for family in similar.values()) else [tables]
     shared = [group for family in families for group in _with_common_archs(family)]
     parts = [group[k : k + 3] for group in shared for k in range(0, len(group), 3)]

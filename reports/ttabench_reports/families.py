@@ -1,0 +1,51 @@
+"""Tables that differ in nothing but the severity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ttabench_reports import naming
+from ttabench_reports.frames import TABLE, differences
+from ttabench_reports.shape import Table
+
+
+@dataclass(frozen=True)
+class Family:
+    """The tables of one dataset and protocol, by rising severity.
+
+    difference  in what they differ from the other families of the dataset; "" for one alone.
+    """
+
+    tables: tuple[Table, ...]
+    difference: str
+
+    @property
+    def title(self) -> str:
+        """``digits-c``, and :attr:`difference`."""
+        return str(self.tables[0].key["dataset"]) + self._in_brackets
+
+    @property
+    def heading(self) -> str:
+        """:attr:`title` with the dataset as papers write it."""
+        return naming.dataset(str(self.tables[0].key["dataset"])) + self._in_brackets
+
+    @property
+    def _in_brackets(self) -> str:
+        return f" ({self.difference})" if self.difference else ""
+
+
+def families(tables: Iterable[Table]) -> list[Family]:
+    """Each table in its family; families in the order of their first tables."""
+    shared = [name for name in TABLE if name != "severity"]
+    by_key: dict[tuple[object, ...], list[Table]] = {}
+    for table in tables:
+        by_key.setdefault(tuple(table.key[name] for name in shared), []).append(table)
+    keys = pd.DataFrame(list(by_key), columns=shared)
+    texts = differences(keys, ["dataset"], [name for name in shared if name != "dataset"])
+    return [
+        Family(tuple(sorted(members, key=lambda table: int(table.key["severity"]))), text)
+        for members, text in zip(by_key.values(), texts, strict=True)
+    ]
