@@ -256,6 +256,13 @@ def test_a_folder_named_after_its_split_gives_the_name_of_its_parent(clean: Path
     assert generate(tmp_path / "Birds" / "test", root=tmp_path, **SMALL).name == "birds-c-local"
 
 
+def test_a_folder_has_no_file_type_that_its_name_loses(tmp_path: Path) -> None:
+    for name in ("crow", "owl"):
+        fakes.write_png(tmp_path / "birds.v1" / name / "0.png", fakes.clean_images(1)[0])
+    assert generate(tmp_path / "birds.v1", root=tmp_path, **SMALL).name == "birds.v1-c-local"
+    assert catalog.dataset("birds.v1-c-local", tmp_path).num_classes == 2
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "x y"])
 def test_names_that_are_none(clean: Path, tmp_path: Path, name: str) -> None:
     if name:
@@ -269,6 +276,10 @@ def test_a_wrong_request_is_refused_before_anything_is_written(clean: Path, tmp_
     for wrong in ({"corruptions": ["fgo"]}, {"severities": [6]}, {"seed": -1}, {"size": 48}, {"workers": -1}):
         with pytest.raises(UserError):
             generate(clean, root=tmp_path / "root", **{**SMALL, **wrong})
+    for what in ("corruptions", "severities"):
+        with pytest.raises(UserError, match=f"no {what} were given; name at least one"):
+            generate(clean, root=tmp_path / "other", **{**SMALL, what: []})
+    assert not (tmp_path / "other").exists()
 
 
 def test_classes_are_sorted_whatever_the_file_system_says(

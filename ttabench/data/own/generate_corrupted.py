@@ -97,6 +97,9 @@ def generate(
     After an interruption, the same call makes the files that are missing. A folder made from other images,
     another seed or another version of the corruptions is refused. Raises UserError.
     """
+    for what, given in (("corruptions", corruptions), ("severities", severities)):
+        if not given:
+            raise UserError(f"no {what} were given; name at least one.")
     for corruption in corruptions:
         for severity in severities:
             check_request(corruption, severity, seed)
@@ -125,7 +128,7 @@ def _folder_name(source: Path, name: str) -> str:
     path = source.resolve()
     if not path.suffix and path.name.lower() in SPLITS:  # birds/test is about birds
         path = path.parent
-    chosen = name or (path.stem if path.suffix else path.name)
+    chosen = name or (path.name if path.is_dir() else path.stem)
     plain = re.sub(r"[^a-z0-9._]+", "-", chosen.lower()).strip("-.")
     if not plain or (name and plain != name.lower()):
         raise UserError(f"'{chosen}' cannot be the name of a dataset; use letters, digits, '.', '_' and '-'.")
