@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 from pathlib import Path
 
 import cv2
@@ -124,6 +125,34 @@ def test_a_killed_worker_is_one_sentence_and_the_next_run_goes_on(clean: Path, t
     generate(clean, root=tmp_path, workers=0, on_progress=lambda file, done, total: steps.append(file))
     assert len(steps) < 95
     assert len(list(folder.iterdir())) == 95 + 2  # with the clean set and the manifest
+
+
+def test_a_disk_that_fills_up_is_one_sentence(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A memory map has its full size from the start, and whoever writes into it is killed."""
+    monkeypatch.setattr(generating, "CHUNK", 20)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fills_up(images: np.ndarray, *_: object, **__: object) -> np.ndarray:
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (images.size, before[1])
+        )  # files get no larger than a chunk
+        return images
+
+    monkeypatch.setattr(generating, "corrupt", fills_up)
+    try:
+        with pytest.raises(UserError, match=r"brightness-5\.npy cannot be written \(File too large\)"):
+            generate(clean, root=tmp_path, **{**SMALL, "corruptions": ["brightness"]})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert sorted(p.name for p in (tmp_path / "flowers-c-local").iterdir()) == ["test.npz", "ttabench.json"]
+
+
+def test_files_are_written_as_numpy_writes_them(clean: Path, tmp_path: Path) -> None:
+    made = generate(clean, root=tmp_path, **SMALL) / "brightness-5.npy"
+    np.save(tmp_path / "again.npy", np.load(made))
+    assert made.read_bytes() == (tmp_path / "again.npy").read_bytes()
 
 
 def test_more_can_be_added_later_and_a_spoilt_file_is_made_again(clean: Path, tmp_path: Path) -> None:

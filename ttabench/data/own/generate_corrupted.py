@@ -277,18 +277,20 @@ def _one_thread() -> None:
 
 
 def _make(task: Task) -> str:
-    """Write the corrupted images of one file; returns its SHA-256."""
+    """Write the corrupted images of one file; returns its SHA-256.
+
+    It is no memory map: whoever writes into a map on a full disk is killed.
+    """
     clean = open_npz(task.folder / "test.npz").images
     textures = None if task.frost is None else load_frost_textures(task.frost)
     path = task.folder / task.file
-    with _writing(path) as part:
-        out = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=clean.shape)
+    header = {"descr": "|u1", "fortran_order": False, "shape": clean.shape}
+    with _writing(path) as part, part.open("wb") as out:
+        np.lib.format.write_array_header_1_0(out, header)
         for start in range(0, len(clean), CHUNK):
-            rows = slice(start, start + CHUNK)
-            out[rows] = corrupt(
-                clean[rows], task.corruption, task.severity, task.seed,
+            chunk = corrupt(
+                clean[start : start + CHUNK], task.corruption, task.severity, task.seed,
                 frost_textures=textures, start=start, workers=1,
             )  # fmt: skip
-        out.flush()
-        del out
+            out.write(chunk.tobytes())
     return file_sha256(path)
