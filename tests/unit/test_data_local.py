@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
 from pathlib import Path
 
 import cv2
@@ -13,6 +20,8 @@ import pytest
 from PIL import Image
 
 from tests.unit import data_fakes as fakes
+from tests.unit.sweep_processes import wait_for
+from ttabench.claims import process_start
 from ttabench.corruptions import corrupt
 from ttabench.data import catalog
 from ttabench.data.dataset import Labelled
@@ -124,6 +133,108 @@ def test_a_killed_worker_is_one_sentence_and_the_next_run_goes_on(clean: Path, t
     generate(clean, root=tmp_path, workers=0, on_progress=lambda file, done, total: steps.append(file))
     assert len(steps) < 95
     assert len(list(folder.iterdir())) == 95 + 2  # with the clean set and the manifest
+
+
+def test_what_ends_before_its_first_corrupted_file_goes_on(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(path: Path, data: Labelled) -> None:
+        if path.name.endswith("train.npz"):
+            raise KeyboardInterrupt
+        save_npz(path, data)
+
+    monkeypatch.setattr(generating, "save_npz", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generate(clean, train=clean, root=tmp_path, **SMALL)
+    monkeypatch.undo()
+    assert len(catalog.dataset(generate(clean, train=clean, root=tmp_path, **SMALL).name, tmp_path).train())
+
+
+def test_temporary_files_of_a_killed_process_are_no_obstacle_and_are_deleted(
+    clean: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "flowers-c-local"
+    (folder / ".generating" / "running").mkdir(parents=True)
+    for file in ("ttabench.json", "train.npz"):
+        (folder / f".123-0a1b2c3d-{file}").touch()
+    generate(clean, root=tmp_path, **SMALL)
+    assert len(list(folder.iterdir())) == 4 + 2
+
+
+def test_a_disk_that_fills_up_is_one_sentence(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A memory map has its full size from the start, and whoever writes into it is killed."""
+    monkeypatch.setattr(generating, "CHUNK", 20)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fills_up(images: np.ndarray, *_: object, **__: object) -> np.ndarray:
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (images.size, before[1])
+        )  # files get no larger than a chunk
+        return images
+
+    monkeypatch.setattr(generating, "corrupt", fills_up)
+    try:
+        with pytest.raises(UserError, match=r"brightness-5\.npy cannot be written \(File too large\)"):
+            generate(clean, root=tmp_path, **{**SMALL, "corruptions": ["brightness"]})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert sorted(p.name for p in (tmp_path / "flowers-c-local").iterdir()) == ["test.npz", "ttabench.json"]
+
+
+def test_files_are_written_as_numpy_writes_them(clean: Path, tmp_path: Path) -> None:
+    made = generate(clean, root=tmp_path, **SMALL) / "brightness-5.npy"
+    np.save(tmp_path / "again.npy", np.load(made))
+    assert made.read_bytes() == (tmp_path / "again.npy").read_bytes()
+
+
+def test_two_at_once_work_one_after_the_other(clean: Path, tmp_path: Path) -> None:
+    folder = generate(clean, root=tmp_path, **{**SMALL, "severities": [5]})
+    second = threading.Thread(target=generate, args=(clean,), kwargs={"root": tmp_path, **SMALL})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with generating._alone(folder):
+            part = folder / ".123-0a1b2c3d-brightness-1.npy"
+            part.touch()
+            second.start()
+            second.join(0.5)
+            assert part.exists()
+            assert second.is_alive()
+            assert not (folder / "brightness-1.npy").exists()
+        second.join()
+    where = f"{socket.gethostname()}:{os.getpid()}"
+    assert [str(each.message) for each in told] == [f"{folder}: waiting for {where}, which works there."]
+    assert len(list(folder.iterdir())) == 4 + 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the processes of Linux")
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_the_command(tmp_path: Path, ends: signal.Signals) -> None:
+    """Ctrl-C goes to all processes of a terminal, SIGKILL to one."""
+    np.savez(tmp_path / "many.npz", images=fakes.clean_images(9000), labels=fakes.labels_for(9000, 4))
+    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "data", "generate"]
+    with (tmp_path / "stderr").open("w") as stderr:
+        running = subprocess.Popen(
+            [*command, tmp_path / "many.npz", "--root", tmp_path, "--workers", "2"],
+            stderr=stderr, start_new_session=True,
+        )  # fmt: skip
+    folder = tmp_path / "many-c-local"
+    wait_for(lambda: any(folder.glob(".*-glass_blur-5.npy")))
+    listed = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
+    children = [int(pid) for pid in listed.split()]
+    assert len(children) >= 2
+    try:
+        os.killpg(running.pid, ends) if ends == signal.SIGINT else running.kill()
+        running.wait(10)
+        wait_for(lambda: not any(map(process_start, children)), 5)
+    finally:
+        for pid in filter(process_start, children):
+            os.kill(pid, signal.SIGKILL)
+    if ends == signal.SIGINT:
+        assert running.returncode == 130
+        assert (tmp_path / "stderr").read_text() == "ttabench: interrupted.\n"
+        assert not any(folder.glob(".*"))
 
 
 def test_more_can_be_added_later_and_a_spoilt_file_is_made_again(clean: Path, tmp_path: Path) -> None:
@@ -256,6 +367,13 @@ def test_a_folder_named_after_its_split_gives_the_name_of_its_parent(clean: Path
     assert generate(tmp_path / "Birds" / "test", root=tmp_path, **SMALL).name == "birds-c-local"
 
 
+def test_a_folder_has_no_file_type_that_its_name_loses(tmp_path: Path) -> None:
+    for name in ("crow", "owl"):
+        fakes.write_png(tmp_path / "birds.v1" / name / "0.png", fakes.clean_images(1)[0])
+    assert generate(tmp_path / "birds.v1", root=tmp_path, **SMALL).name == "birds.v1-c-local"
+    assert catalog.dataset("birds.v1-c-local", tmp_path).num_classes == 2
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "x y"])
 def test_names_that_are_none(clean: Path, tmp_path: Path, name: str) -> None:
     if name:
@@ -269,6 +387,10 @@ def test_a_wrong_request_is_refused_before_anything_is_written(clean: Path, tmp_
     for wrong in ({"corruptions": ["fgo"]}, {"severities": [6]}, {"seed": -1}, {"size": 48}, {"workers": -1}):
         with pytest.raises(UserError):
             generate(clean, root=tmp_path / "root", **{**SMALL, **wrong})
+    for what in ("corruptions", "severities"):
+        with pytest.raises(UserError, match=f"no {what} were given; name at least one"):
+            generate(clean, root=tmp_path / "other", **{**SMALL, what: []})
+    assert not (tmp_path / "other").exists()
 
 
 def test_classes_are_sorted_whatever_the_file_system_says(

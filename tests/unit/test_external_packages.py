@@ -6,7 +6,9 @@ One test opens a network with transformers themselves, where they are installed.
 from __future__ import annotations
 
 import enum
+import socketserver
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,36 @@ def test_a_hub_out_of_reach_is_told_at_once(
     ):
         bring("hf/someone/quarters", Squares())
     assert transformers == []
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 404 Not Found\r\n\r\n"])
+def test_a_space_in_a_name_and_an_answer_that_is_no_http_are_one_sentence(
+    transformers: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    monkeypatch.setattr(hugging_face_hub, "check_reachable", check_reachable)
+    monkeypatch.setenv("no_proxy", "*")
+    asked: list[bytes] = []
+
+    class Server(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.request.recv(1000))
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Server) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        if answer.startswith(b"HTTP"):  # there is a hub; what it lacks is said by the package
+            check_reachable("some one/quarters", "config.json")
+        else:
+            with pytest.raises(UserError, match=r"hf/some one/quarters cannot be loaded \(no hub .*SSH-2"):
+                bring("hf/some one/quarters", Squares())
+        thread.join()
+    assert asked[0].startswith(b"HEAD /some%20one/quarters/resolve/main/config.json ")
+    assert transformers == []
+    monkeypatch.setenv("HF_ENDPOINT", "http://a hub")
+    with pytest.raises(UserError, match=r"cannot be loaded \(no hub answers at http://a hub/"):
+        bring("hf/someone/quarters", Squares())
 
 
 def test_a_folder_needs_no_hub(

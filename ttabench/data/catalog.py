@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -178,5 +179,6 @@ def _bytes_below(folder: Path) -> int:
     total = 0
     with os.scandir(folder) as entries:
         for entry in entries:
-            total += _bytes_below(Path(entry.path)) if entry.is_dir() else entry.stat().st_size
+            with suppress(FileNotFoundError):  # temporary, of a process that generates the dataset
+                total += _bytes_below(Path(entry.path)) if entry.is_dir() else entry.stat().st_size
     return total

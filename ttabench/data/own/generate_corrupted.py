@@ -6,18 +6,22 @@ import hashlib
 import json
 import os
 import re
+import signal
+import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ttabench.claims import FOLDER, Claims
 from ttabench.cores import available_cores
 from ttabench.corruptions import (
     ALL_CORRUPTIONS,
@@ -41,6 +45,8 @@ from ttabench.errors import UserError, printable
 from ttabench.files import replacing, user_path
 from ttabench.progress import OnProgress, silent
 
+CLAIMS = ".generating"  # has the claim of the process that works in the folder, while it works there
+PART = re.compile(r"\.\d+-[0-9a-f]{8}-.")  # how the temporary files of `replacing` begin
 CHUNK = 1024  # images in memory at a time, in each process
 SPLITS = ("test", "val", "valid", "validation", "train")  # folders named after what they hold of a dataset
 KERNELS = "OPENBLAS_CORETYPE"  # the variable by which OpenBLAS is told its kernels
@@ -95,29 +101,35 @@ def generate(
     summed in another order.
 
     After an interruption, the same call makes the files that are missing. A folder made from other images,
-    another seed or another version of the corruptions is refused. Raises UserError.
+    another seed or another version of the corruptions is refused. While another process works in the folder,
+    also on another machine, the call waits. Raises UserError.
     """
+    for what, given in (("corruptions", corruptions), ("severities", severities)):
+        if not given:
+            raise UserError(f"no {what} were given; name at least one.")
     for corruption in corruptions:
         for severity in severities:
             check_request(corruption, severity, seed)
     source, train = user_path(source), None if train is None else user_path(train)
     folder = data_root(root) / _folder_name(source, name)
     frost_folder = None if frost is None else user_path(frost)
-    manifest = _start(folder, source, train, size, seed, frost_folder)
+    clean_sets = _read(source, train, size)
+    content = _content(folder.name, clean_sets["test.npz"], seed, frost_folder)
+    _manifest_of_same(folder, content)  # a wrong folder is refused before anything is written into it
     tasks = [
         Task(folder, c, s, seed, frost_folder)
         for c in sorted(corruptions, key=lambda c: (c not in SLOW, KNOWN_CORRUPTIONS.index(c)))
         for s in sorted(set(severities), reverse=True)
     ]
-    todo = [task for task in tasks if not _is_made(task, manifest)]
-    done = len(tasks) - len(todo)
-    for task, sha256 in _run(todo, _processes(workers, len(todo))):
-        done += 1
-        _add_to_manifest(folder, {task.file: sha256})
-        on_progress(task.file, done, len(tasks))
-    for task in tasks:
-        for part in folder.glob(f".*-{task.file}"):  # left by a process that was killed
-            part.unlink(missing_ok=True)
+    with _alone(folder):
+        manifest = _start(folder, content, clean_sets)
+        todo = [task for task in tasks if not _is_made(task, manifest)]
+        done = len(tasks) - len(todo)
+        with closing(_run(todo, _processes(workers, len(todo)))) as results:
+            for task, sha256 in results:
+                done += 1
+                _add_to_manifest(folder, {task.file: sha256})
+                on_progress(task.file, done, len(tasks))
     return folder
 
 
@@ -125,7 +137,7 @@ def _folder_name(source: Path, name: str) -> str:
     path = source.resolve()
     if not path.suffix and path.name.lower() in SPLITS:  # birds/test is about birds
         path = path.parent
-    chosen = name or (path.stem if path.suffix else path.name)
+    chosen = name or (path.name if path.is_dir() else path.stem)
     plain = re.sub(r"[^a-z0-9._]+", "-", chosen.lower()).strip("-.")
     if not plain or (name and plain != name.lower()):
         raise UserError(f"'{chosen}' cannot be the name of a dataset; use letters, digits, '.', '_' and '-'.")
@@ -135,10 +147,8 @@ def _folder_name(source: Path, name: str) -> str:
     return f"{plain}-c{SUFFIX}"
 
 
-def _start(
-    folder: Path, source: Path, train: Path | None, size: int, seed: int, frost: Path | None
-) -> dict[str, Any]:
-    """Make the folder with its clean sets and its manifest, or check that it was made from the same."""
+def _read(source: Path, train: Path | None, size: int) -> dict[str, Labelled]:
+    """The clean sets by the names of their files; warns of what is unusual in them."""
     test = read_clean(source, size)
     clean_sets = {"test.npz": test}
     if train is not None:
@@ -153,12 +163,17 @@ def _start(
                 UserWarning,
                 stacklevel=3,
             )
+    return clean_sets
+
+
+def _content(name: str, test: Labelled, seed: int, frost: Path | None) -> dict[str, Any]:
+    """The manifest without its files: what the folder is made from."""
     side = test.images.shape[1]
     textures = procedural_frost_textures() if frost is None else load_frost_textures(frost)
     digest = hashlib.sha256(test.images.tobytes() + test.labels.tobytes())
-    content = {
+    return {
         "format": 1,
-        "name": folder.name,
+        "name": name,
         "made_from": digest.hexdigest(),
         "images": len(test),
         "image_size": side,
@@ -167,20 +182,38 @@ def _start(
         "frost": textures.fingerprint,
         "seed": seed,
     }
+
+
+def _manifest_of_same(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The folder's manifest, {} for a new folder. Raises UserError if it was made from something else."""
     if manifest := read_manifest(folder):
         if different := [key for key, value in content.items() if manifest.get(key) != value]:
             raise UserError(
                 f"{folder} was made from something else ({', '.join(different)} differ); "
                 "choose another name, or delete it."
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(not _is_temporary(path) for path in folder.iterdir()):
         raise UserError(f"{folder} holds files that were not generated; choose another name, or delete it.")
-    files = {**manifest.get("files", {})}
+    return manifest
+
+
+def _is_temporary(path: Path) -> bool:
+    """Whether it is of a process that works in the folder, or was killed there."""
+    return path.name == CLAIMS or bool(PART.match(path.name))
+
+
+def _start(folder: Path, content: dict[str, Any], clean_sets: Mapping[str, Labelled]) -> dict[str, Any]:
+    """Write the clean sets; returns the manifest.
+
+    The manifest is written first. So a folder with anything in it can always be continued.
+    """
+    files = _manifest_of_same(folder, content).get("files", {})
+    manifest = _add_to_manifest(folder, files, content)
     for file, data in clean_sets.items():
         with _writing(folder / file) as part:
             save_npz(part, data)
-        files[file] = file_sha256(folder / file)
-    return _add_to_manifest(folder, files, content)
+        manifest = _add_to_manifest(folder, {file: file_sha256(folder / file)})
+    return manifest
 
 
 def _read_train(train: Path, size: int, source: Path, test: Labelled) -> Labelled:
@@ -191,6 +224,50 @@ def _read_train(train: Path, size: int, source: Path, test: Labelled) -> Labelle
         raise UserError(f"{train} has images of another size than {source}.")
     check_test_classes(test, data)
     return data
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """A block that processes run one after the other, on all machines that share the folder.
+
+    Temporary files that are there before and after it are of processes that were killed.
+    """
+    try:
+        with _claims(folder / CLAIMS) as claims:
+            if not claims.is_free("generate"):
+                others = ", ".join(claims.where("generate"))
+                warnings.warn(f"{folder}: waiting for {others}, which works there.", stacklevel=4)
+            with claims.alone("generate"):
+                _delete_parts(folder)
+                try:
+                    yield
+                finally:
+                    _delete_parts(folder)
+    finally:
+        with suppress(OSError):  # another process waits
+            (folder / CLAIMS / FOLDER).rmdir()
+            (folder / CLAIMS).rmdir()
+
+
+def _claims(place: Path) -> Claims:
+    with suppress(UserError):
+        return _open_claims(place)
+    return _open_claims(place)  # a process that ended had just removed the empty folder
+
+
+def _open_claims(place: Path) -> Claims:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise UserError(f"{place.parent} cannot be written ({problem.strerror}).") from None
+    return Claims(place)
+
+
+def _delete_parts(folder: Path) -> None:
+    for path in folder.glob(".*"):
+        if PART.match(path.name):
+            with suppress(OSError):
+                path.unlink()
 
 
 @contextmanager
@@ -225,15 +302,18 @@ def _processes(workers: int | None, tasks: int) -> int:
     return min(available_cores() if workers is None else workers, tasks)
 
 
-def _run(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, str]]:
+def _run(tasks: Sequence[Task], processes: int) -> Generator[tuple[Task, str], None, None]:
     """(task, SHA-256 of its file), in the order in which they finish."""
     if processes == 0:
         for task in tasks:
             yield task, _make(task)
         return
-    with _same_kernels(), ProcessPoolExecutor(processes, get_context("spawn"), _one_thread) as pool:
-        running = {pool.submit(_make, task): task for task in tasks}
+    context = get_context("spawn")
+    ends_with, lifeline = context.Pipe(duplex=False)
+    with _same_kernels(), ProcessPoolExecutor(processes, context, _prepare, (ends_with,)) as pool:
         try:
+            with _no_ctrl_c():
+                running = {pool.submit(_make, task): task for task in tasks}
             for future in as_completed(running):
                 yield running[future], future.result()
         except BrokenProcessPool:
@@ -241,8 +321,25 @@ def _run(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, str]]:
                 "a worker process was killed, perhaps because memory ran out. Run the same command again, "
                 "if need be with fewer --workers; it continues."
             ) from None
+        except BaseException:
+            lifeline.close()  # do not wait for the files that are being made
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
+            lifeline.close()
+
+
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Ctrl-C never reaches processes that are started now; it reaches this one after the block."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -264,8 +361,12 @@ def _same_kernels() -> Iterator[None]:
             os.environ[KERNELS] = before
 
 
-def _one_thread() -> None:
-    """One thread per process: the processes already use all cores."""
+def _prepare(ends_with: Connection) -> None:
+    """Prepare a worker process. It ends when the other end of the pipe is closed, or its process is killed.
+
+    It has one thread for its work: the processes already use all cores.
+    """
+    threading.Thread(target=_leave_with, args=(ends_with,), daemon=True).start()
     import cv2
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -273,19 +374,26 @@ def _one_thread() -> None:
     threadpool_limits(1)
 
 
+def _leave_with(parent: Connection) -> None:
+    parent.poll(None)  # nothing is ever sent
+    os._exit(1)
+
+
 def _make(task: Task) -> str:
-    """Write the corrupted images of one file; returns its SHA-256."""
+    """Write the corrupted images of one file; returns its SHA-256.
+
+    It is no memory map: whoever writes into a map on a full disk is killed.
+    """
     clean = open_npz(task.folder / "test.npz").images
     textures = None if task.frost is None else load_frost_textures(task.frost)
     path = task.folder / task.file
-    with _writing(path) as part:
-        out = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=clean.shape)
+    header = {"descr": "|u1", "fortran_order": False, "shape": clean.shape}
+    with _writing(path) as part, part.open("wb") as out:
+        np.lib.format.write_array_header_1_0(out, header)
         for start in range(0, len(clean), CHUNK):
-            rows = slice(start, start + CHUNK)
-            out[rows] = corrupt(
-                clean[rows], task.corruption, task.severity, task.seed,
+            chunk = corrupt(
+                clean[start : start + CHUNK], task.corruption, task.severity, task.seed,
                 frost_textures=textures, start=start, workers=1,
             )  # fmt: skip
-        out.flush()
-        del out
+            out.write(chunk.tobytes())
     return file_sha256(path)

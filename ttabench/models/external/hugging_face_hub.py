@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from http.client import HTTPException
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 __all__ = ["address", "check_reachable"]
@@ -14,7 +16,7 @@ PATIENCE = 10.0  # seconds until an address counts as out of reach
 def address(repository: str, file: str) -> str:
     """The address of a file of a repository."""
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    return f"{hub}/{repository}/resolve/main/{file}"
+    return f"{hub}/{quote(repository)}/resolve/main/{quote(file)}"
 
 
 def check_reachable(repository: str, file: str, *others: str) -> None:
@@ -29,6 +31,8 @@ def check_reachable(repository: str, file: str, *others: str) -> None:
             pass
     except HTTPError:
         return  # the hub answers; the package reports any other problem
+    except HTTPException as problem:
+        raise OSError(f"no hub answers at {address(repository, file)}: {problem}") from None
 
 
 def _is_cached(repository: str, file: str) -> bool:
