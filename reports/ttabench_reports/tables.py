@@ -178,7 +178,8 @@ def _build(
             rows.append(line)
             if line.kind == "method" and (baseline := _baseline(line, lines)):
                 place = (baseline.about["row"], line.about["seed_names"])
-                if {*place[1]} < {*baseline.about["seed_names"]} and line.about["measured"]:
+                fewer = {*place[1]} < {*baseline.about["seed_names"]} and line.about["measured"]
+                if fewer and _depends_on_seed(baseline):
                     if place not in narrowed:
                         narrowed[place] = _narrowed(baseline, place[1], numbers, main, extra)
                     baseline = narrowed[place]
@@ -312,6 +313,11 @@ def _baseline(row: Row, lines: list[Row]) -> Row | None:
         return sum(line.about[name] == row.about[name] for name in ("mode", "batch_size", "epochs"))
 
     return max(same, key=near, default=None)
+
+
+def _depends_on_seed(source: Row) -> bool:
+    """Whether Source has other numbers with other seeds; rounding of a mean over seeds is no difference."""
+    return any(sd > 1e-9 for sd in source.sd.values())
 
 
 def _narrowed(

@@ -350,8 +350,16 @@ def test_a_row_is_compared_with_source_over_the_seeds_of_the_row(seeds: tuple[in
     assert len([r for r in table.rows if r.kind == "source"]) == 1
 
 
+def test_a_source_that_is_the_same_for_all_seeds_is_the_printed_one() -> None:
+    same = np.arange(IMAGES) < 200
+    table = one(mixed({**{("source", seed): same for seed in (0, 1, 2)}, ("tent", 0): same}))
+    tent = row(table, "tent")
+    assert tent.baseline is row(table, "source")
+    assert "" not in tent.remarks
+
+
 def test_rows_with_the_same_seeds_share_a_source_and_one_with_all_of_them_has_the_printed_one() -> None:
-    right = {("source", seed): np.arange(IMAGES) < 200 for seed in (0, 1, 2)}
+    right = {("source", seed): np.arange(IMAGES) < 200 + seed for seed in (0, 1, 2)}
     right |= {(m, seed): right["source", 0] for m in ("tent", "sar") for seed in (1, 2)}
     right |= {("eata", seed): right["source", 0] for seed in (0, 1, 2)}
     table = one(mixed(right))
