@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Scalar
+from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError, unknown
 from ttabench.method import Method
@@ -61,9 +62,9 @@ class Sweep:
 def resolve(grid: Grid) -> Sweep:
     """Look up every name and check every setting; nothing is fetched or trained. Raises UserError."""
     known: dict[tuple[str, ...], Model] = {}
-    return Sweep(
-        tuple(part for plain in plain_grids(grid) for part in _parts(plain, known)), tuple(known.values())
-    )
+    parts = tuple(part for plain in plain_grids(grid) for part in _parts(plain, known))
+    check_names(model.dataset for model in known.values())
+    return Sweep(parts, tuple(known.values()))
 
 
 def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
