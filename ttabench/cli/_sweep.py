@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
 from ttabench.events import CellProgress, Waiting
-from ttabench.executors import NO_LIMITS, open_engine
+from ttabench.executors import NO_LIMITS, Engine, open_engine
 from ttabench.executors.workers import own_gpu
 from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
@@ -42,7 +42,7 @@ from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import device_memory, executor_setup
-from ttabench.sweep.plan import Planned, RatioOf, find_sources, plan
+from ttabench.sweep.plan import Source, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
@@ -67,7 +67,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     local = options["executor"] == "local"
     here = own_gpu(pick_device(str(options["device"]) if local else "auto"))
     ratios = Ratios(grid, out, here, _console().print, dry_run=True)
-    planned = take_shard(_plan(sweep, here, ratios), shard)
+    planned = take_shard(plan(sweep, _sources(sweep, here), ratios), shard)
     exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
     store = Store.at(out) if exists else None
     agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))
@@ -138,35 +138,32 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     setup, memory = executor_setup(options), device_memory(options)
     engine = open_engine(str(options["executor"]), setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
-    ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
-    whole = _plan(sweep, here, ratios)
-    planned = take_shard(whole, shard)
+    known = Ratios(grid, out, here, lambda text: None, measure=shard == WHOLE, dry_run=True)
+    sources = _sources(sweep, here)
+    whole = plan(sweep, sources, known)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     keep(grid, out)
     with Claims(store.root, "sweep") as claims, open_loggers(log, store.root) as loggers:
         _greet(claims, console)
-        if missing and not all(item.unmet for item in planned):
-            console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
-            with claims.alone("training"):  # another sweep in this folder may just have done it
+        trains = bool(missing) and not all(item.unmet for item in whole)
+        if trains:
+            with claims.alone("training", _waiting(console, "it trains source classifiers")):
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
-                train = [TrainJob(m.name, m.dataset.name, engine.device) for m in untrained(sweep)]
-                try:
-                    train_all(train, trainer.run, trainer.workers)
-                except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
-                    console.print(
-                        "\nInterrupted while training; no cell was run yet. Trained classifiers are kept; "
-                        "the same command trains the others and goes on."
-                    )
-                    raise
-            planned = whole = _plan(sweep, here, ratios)
+                _train(untrained(sweep), trainer, console)  # another sweep may just have done it
+            sources = _sources(sweep, here)
+        if trains or known.unknown:
+            with claims.alone("pace", _waiting(console, "it measures compute ratios")):
+                ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
+                whole = plan(sweep, sources, ratios)
+                ratios.write()
+        planned = take_shard(whole, shard)
         start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
         rows = plan_rows(whole)
         units = make_units(
             agenda.todo, planned, store, engine.device, engine.workers,
             device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores, begun=start,
         )  # fmt: skip
-        ratios.write()
         with claims.alone("plan"):
             store.write_plan(rows, extend=extend)
             record_not_applicable(agenda.not_applicable, store, overwrite)
@@ -205,6 +202,26 @@ def _greet(claims: Claims, console: Console) -> None:
     if others := claims.others("sweep"):
         where = ", ".join(lease.where for lease in others)
         console.print(f"Another sweep runs in this folder ({where}). This one takes cells that are free.")
+
+
+def _train(missing: Sequence[Model], trainer: Engine, console: Console) -> None:
+    if not missing:
+        return
+    console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
+    jobs = [TrainJob(model.name, model.dataset.name, trainer.device) for model in missing]
+    try:
+        train_all(jobs, trainer.run, trainer.workers)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
+        console.print(
+            "\nInterrupted while training; no cell was run yet. Trained classifiers are kept; "
+            "the same command trains the others and goes on."
+        )
+        raise
+
+
+def _waiting(console: Console, why: str) -> Callable[[list[str]], None]:
+    """What says that this sweep waits for another process, and why."""
+    return lambda where: console.print(f"Waiting for {', '.join(where)}: {why}.")
 
 
 def _follow(
@@ -252,10 +269,9 @@ def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
     ]
 
 
-def _plan(sweep: Sweep, device: str, ratio_of: RatioOf) -> list[Planned]:
+def _sources(sweep: Sweep, device: str) -> list[Source]:
     with Meter("bytes") as meter:
-        sources = find_sources(sweep.models, device, meter)
-    return plan(sweep, sources, ratio_of)
+        return find_sources(sweep.models, device, meter)
 
 
 def _counts(agenda: Agenda) -> str:
