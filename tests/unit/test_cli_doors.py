@@ -135,7 +135,7 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("figure", "six-blobs", "--out", "/proc/figures"), "choose another --out."),
         (("report", "x" * 5000), "(5,000 characters) is too long for this system; choose a shorter one."),
         (("compare", "x" * 5000, "y"), "is too long for this system"),
-        (("status", "x" * 5000), "is not a results folder"),
+        (("status", "x" * 5000), "cannot be read (File name too long)."),
         (("sweep", "--config", "x" * 5000), "cannot be read"),
         (("sweep", "--checkpoint", "x" * 5000, "--archs", "resnet18"), "is too long for this system"),
         (("sweep", "--corruptions", "frg"), "did you mean 'fog' or 'frost'? See `ttabench list corruptions`"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import re
@@ -418,6 +420,27 @@ def test_a_foreign_store_file_is_named(ttabench: Run, swept: Path) -> None:
         output = ttabench(*verb)
         assert output.code == 2
         assert "notes.jsonl, line 1, is not what ttabench wrote" in output.err
+
+
+@pytest.mark.parametrize("name", ["plan.jsonl", "running/x.json", "cells/*.jsonl"])
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    ttabench: Run, swept: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (swept / "running").mkdir(exist_ok=True)
+    (swept / "running" / "x.json").touch()
+    real = io.open
+
+    def refused(path: Any, *how: Any, **more: Any) -> Any:
+        if isinstance(path, Path) and path.is_relative_to(swept) and path.match(name):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *how, **more)
+
+    monkeypatch.setattr(io, "open", refused)
+    output = ttabench("status", swept)
+    assert (output.code, output.err.count("\n")) == (2, 1), output.err
+    assert re.search(
+        rf"{swept}/{name.partition('/')[0]}.* cannot be read or written \(Permission", output.err
+    )
 
 
 def test_a_full_disk_ends_the_sweep_with_one_sentence(

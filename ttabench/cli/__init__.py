@@ -154,11 +154,13 @@ def _main() -> None:
 
 
 def _about_path_or_disk(problem: OSError) -> str:
-    """A sentence on a path that is too long or a disk that is full. Raises any other problem again."""
+    """A sentence on a disk that is full or a file that cannot be used. Raises any other problem again."""
     if problem.errno == errno.ENAMETOOLONG:
         return f"the path {problem.filename} is too long for this system; choose a shorter one."
     if problem.errno not in FULL:
-        raise problem
+        if problem.filename is None:
+            raise problem
+        return f"{problem.filename} cannot be read or written ({problem.strerror})."
     what = problem.filename or "the output"
     return f"{what} cannot be written ({problem.strerror}); free some space, and run the same command again."
 
