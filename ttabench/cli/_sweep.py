@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,12 +21,12 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
 from ttabench.events import CellProgress, Waiting
-from ttabench.executors import NO_LIMITS, Engine, open_engine
-from ttabench.executors.workers import own_gpu
+from ttabench.executors import EXECUTORS, NO_LIMITS, Engine, open_engine
+from ttabench.executors.workers import own_gpu, pick_workers
 from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
 from ttabench.parse_methods import split_list
-from ttabench.registry import method, view
+from ttabench.registry import load, method, view
 from ttabench.store import Store
 from ttabench.sweep.agenda import (
     Agenda,
@@ -41,7 +41,7 @@ from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import device_memory, executor_setup
+from ttabench.sweep.options import device_memory, executor_setup, out_folder
 from ttabench.sweep.plan import Source, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
@@ -62,10 +62,8 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     """
     sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
     check_loggers(split_list(str(options["log"])))
-    overwrite, out = str(options["overwrite"]), Path(options["out"])
-    # Another executor than local may have GPUs that this machine does not have.
-    local = options["executor"] == "local"
-    here = own_gpu(pick_device(str(options["device"]) if local else "auto"))
+    overwrite, out = str(options["overwrite"]), out_folder(options)
+    here = own_gpu(_check_executor(options))
     ratios = Ratios(grid, out, here, _console().print, dry_run=True)
     planned = take_shard(plan(sweep, _sources(sweep, here), ratios), shard)
     exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
@@ -81,6 +79,20 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
         what = "skip " if item.unmet else "done " if key in done else "failed" if key in failed else "run  "
         console.print(f"{what}  {item.cell}{f'  (n/a: {item.unmet})' if item.unmet else ''}")
     console.print(_counts(agenda))
+
+
+def _check_executor(options: Mapping[str, Any]) -> str:
+    """Raise UserError for an executor that the sweep would refuse; returns the device of this process.
+
+    Another executor than local is not opened: it may start a cluster, and have GPUs that are not here.
+    """
+    name, setup = str(options["executor"]), executor_setup(options)
+    device_memory(options)
+    if name == "local":
+        return open_engine(name, setup).device
+    load(EXECUTORS, name, "executor")
+    pick_workers(setup.workers, "cpu", 1)
+    return pick_device("auto")
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,7 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         frame = finished.store.frame()
         _summary(frame[frame["cell_id"].isin(finished.cells)])
     took = clock(time.monotonic() - started)
-    out, console = printable(str(options["out"])), _console()
+    out, console = printable(shlex.quote(str(out_folder(options)))), _console()
     console.print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed; {took} in total.")
     if finished.shard != WHOLE:
         index, count = finished.shard
@@ -123,7 +135,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
 
     options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
     """
-    out = Path(options["out"])
+    out = out_folder(options)
     console = _console()
     sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
     log = split_list(str(options["log"]))

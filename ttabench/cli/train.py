@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -108,7 +109,7 @@ def tell_checkpoint(model: TrainedModel) -> None:
     from ttabench.models.resolve import resolve_trainable
 
     if ":" in model.name or resolve_trainable(model.name, model.dataset).plan != model.plan:
+        path = shlex.quote(str(model.load().path))
         print(
-            f"To use these weights: --archs {model.name} --datasets {model.dataset.name} "
-            f"--checkpoint {model.load().path}"
+            f"To use these weights: --archs {model.name} --datasets {model.dataset.name} --checkpoint {path}"
         )

@@ -6,13 +6,13 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Scalar
 from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError, unknown
+from ttabench.files import user_path
 from ttabench.method import Method
 from ttabench.method_settings import configured, parse_settings, parse_values
 from ttabench.models.model import Model
@@ -81,7 +81,7 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
         for key in wanted.values():
             if key not in known:
                 _, arch, checkpoint, normalize = key
-                file = Path(checkpoint) if checkpoint else None
+                file = user_path(checkpoint) if checkpoint else None
                 known[key] = resolve_model(arch, data, checkpoint=file, normalize=normalize)
         models = {arch: known[key] for arch, key in wanted.items()}
         exclude = tuple(exclusion(rule) for rule in grid.exclude if name in rule.get("datasets", (name,)))
