@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -201,9 +201,15 @@ class Claims(Watch):
         return [entry[0].where for name in self._claimants(key) if (entry := self._read(name))]
 
     @contextmanager
-    def alone(self, key: str) -> Iterator[None]:
-        """A block that processes run one after the other."""
+    def alone(self, key: str, waiting: Callable[[list[str]], None] | None = None) -> Iterator[None]:
+        """A block that processes run one after the other.
+
+        waiting   called once if another process is in its block, with where it is, as ``host:pid``.
+        """
         while not self.take(key):
+            if waiting is not None and (where := self.where(key)):
+                waiting(where)
+                waiting = None
             time.sleep(0.2)
         try:
             yield

@@ -40,11 +40,18 @@ class Facts(NamedTuple):
 
 
 def facts_of(source: bytes) -> Facts:
-    """The facts of a module's text, from the cache if it has them. Raises SyntaxError for other text."""
+    """The facts of a module's text, from the cache if it has them.
+
+    What cannot be parsed has the hash of its bytes and no imports: a compiled module, or a file in the middle
+    of a change.
+    """
     text = hashlib.sha256(source).hexdigest()
     facts = _KNOWN.used.get(text) or _KNOWN.stored.get(text)
     if facts is None:
-        facts = Facts(hashing.code_hash(source), _imports(source))
+        try:
+            facts = Facts(hashing.code_hash(source), _imports(source))
+        except (SyntaxError, ValueError):
+            facts = Facts(text[:16], ())
         _KNOWN.new = True
     _KNOWN.used[text] = facts
     return facts

@@ -99,6 +99,10 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("leaderboard", "x", "--out="), "--out '' names no folder; name one, e.g. --out results"),
         (("data", "list", "--root", ""), "--root '' names no folder; name one, e.g. --root data"),
         (("data", "verify", "x", "--root="), "--root '' names no folder; name one, e.g. --root data"),
+        (
+            ("sweep", "--checkpoint", ""),
+            "--checkpoint '' names no file; name one, or leave --checkpoint out.",
+        ),
         (("sweep", "--batch-size", str(10**21)), "2,147,483,647"),
         (
             ("train", "--datasets", "digits-c", "--recipe", "paper"),
@@ -135,9 +139,9 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("figure", "six-blobs", "--out", "/proc/figures"), "choose another --out."),
         (("report", "x" * 5000), "(5,000 characters) is too long for this system; choose a shorter one."),
         (("compare", "x" * 5000, "y"), "is too long for this system"),
-        (("status", "x" * 5000), "is not a results folder"),
+        (("status", "x" * 5000), "cannot be read (File name too long)."),
         (("sweep", "--config", "x" * 5000), "cannot be read"),
-        (("sweep", "--checkpoint", "x" * 5000, "--archs", "resnet18"), "is too long for this system"),
+        (("sweep", "--checkpoint", "x" * 5000, "--archs", "resnet18"), "(File name too long)"),
         (("sweep", "--corruptions", "frg"), "did you mean 'fog' or 'frost'? See `ttabench list corruptions`"),
         (("sweep", "--datasets", "/data/CIFAR-10-C"), "published datasets are opened by name: cifar10-c"),
         (("sweep", "--archs", "resnet18", "--log", "tensorbord"), "did you mean 'tensorboard'?"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import re
@@ -261,11 +263,10 @@ def test_dry_run_refuses_a_folder_that_the_sweep_would_refuse(
     assert ttabench("sweep", *other, "--out", swept, "--extend").out.count("run    tent") == 2
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.txt").write_text("precious")
-    for folder, says in ((tmp_path / "thesis", "is not a results folder"), ("x" * 5000, "cannot be read")):
+    for folder, says in ((tmp_path / "thesis", "choose another"), ("x" * 5000, "not a usable path")):
         output = ttabench("sweep", *SMALL, "--out", folder, "--dry-run")
         assert (output.code, output.out) == (2, "")
         assert says in output.err
-        assert "choose another" in output.err
         assert len(output.err) < 400
 
 
@@ -273,6 +274,44 @@ def test_dry_run_is_for_the_device_that_is_asked_for(ttabench: Run, out: Path) -
     output = ttabench("sweep", *SMALL, "--device", "abacus", "--out", out, "--dry-run")
     assert output.code == 2
     assert "abacus" in output.err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--executor", "nosuch"), "unknown executor 'nosuch'"),
+        (("--executor-options", "x=1"), "the executor local has no such option"),
+        (("--executor", "slurm", "--executor-options", "x"), "expected KEY=VALUE"),
+        (("--workers", "foo"), "expected auto or a whole number"),
+        (("--executor", "ray", "--workers", "foo"), "expected auto or a whole number"),
+        (("--device-memory", "inf"), "--device-memory: expected a number"),
+    ],
+)  # fmt: skip
+def test_dry_run_refuses_what_the_sweep_would_refuse(
+    ttabench: Run, out: Path, options: tuple[str, ...], says: str
+) -> None:
+    output = ttabench("sweep", *SMALL, *options, "--out", out, "--dry-run")
+    assert (output.code, output.out) == (2, "")
+    assert says in output.err
+
+
+def test_paths_with_a_tilde_are_in_the_home_and_commands_are_quoted(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    output = ttabench("sweep", *ONE, "--archs", "resnet18", "--limit", "20", *HERE, "--out", "~/my r")
+    assert output.code == 0, output.err
+    assert len(load_frame(tmp_path / "my r")) == 2
+    assert f"ttabench report '{tmp_path}/my r'\n" in output.err
+    output = ttabench(
+        "sweep", *ONE, "--archs", "resnet20", "--checkpoint", "~/w.pt", "--out", "x", "--dry-run"
+    )
+    assert f"{tmp_path}/w.pt" in output.err
+    (tmp_path / "empty.toml").write_text('out = ""\n')
+    output = ttabench("sweep", *SMALL, "--config", "empty.toml")
+    assert (output.code, "--out '' names no folder; name one" in output.err) == (2, True)
+    assert not (tmp_path / "sweep.json").exists()
 
 
 def test_dry_run_lists_the_cells_of_the_slice_that_is_asked_for(ttabench: Run, out: Path) -> None:
@@ -418,6 +457,27 @@ def test_a_foreign_store_file_is_named(ttabench: Run, swept: Path) -> None:
         output = ttabench(*verb)
         assert output.code == 2
         assert "notes.jsonl, line 1, is not what ttabench wrote" in output.err
+
+
+@pytest.mark.parametrize("name", ["plan.jsonl", "running/x.json", "cells/*.jsonl"])
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    ttabench: Run, swept: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (swept / "running").mkdir(exist_ok=True)
+    (swept / "running" / "x.json").touch()
+    real = io.open
+
+    def refused(path: Any, *how: Any, **more: Any) -> Any:
+        if isinstance(path, Path) and path.is_relative_to(swept) and path.match(name):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *how, **more)
+
+    monkeypatch.setattr(io, "open", refused)
+    output = ttabench("status", swept)
+    assert (output.code, output.err.count("\n")) == (2, 1), output.err
+    assert re.search(
+        rf"{swept}/{name.partition('/')[0]}.* cannot be read or written \(Permission", output.err
+    )
 
 
 def test_a_full_disk_ends_the_sweep_with_one_sentence(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -20,6 +21,7 @@ import pytest
 from PIL import Image
 
 from tests.unit import data_fakes as fakes
+from tests.unit.conftest import Output
 from tests.unit.sweep_processes import wait_for
 from ttabench.claims import process_start
 from ttabench.corruptions import corrupt
@@ -29,6 +31,7 @@ from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.own import generate_corrupted as generating
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
+from ttabench.data.own.manifest import MANIFEST
 from ttabench.data.published.cifar import CifarC
 from ttabench.errors import UserError
 
@@ -479,6 +482,32 @@ def test_what_was_opened_by_path_is_known_by_name(clean: Path, tmp_path: Path) -
     np.savez(tmp_path / "other.npz", images=fakes.clean_images(6, seed=5), labels=[0, 1, 2] * 2)
     other = catalog.dataset(str(generate(tmp_path / "other.npz", name="known", root=tmp_path / "b", **SMALL)))
     assert catalog.dataset("known-c-local").fingerprint() == other.fingerprint() != opened.fingerprint()
+
+
+def test_a_folder_whose_name_means_another_folder_is_refused(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+    one = generate(clean, name="twice", root=tmp_path / "one", **SMALL)
+    catalog.check_names([catalog.dataset(str(one)), catalog.dataset("digits-c")])
+    generate(clean, name="twice", **SMALL)
+    catalog.check_names([catalog.dataset("twice-c-local")])
+    with pytest.raises(UserError, match=rf"{one} and {tmp_path}/root/twice-c-local .* generate .* --name"):
+        catalog.check_names([catalog.dataset(str(one))])
+
+
+def test_two_folders_of_one_name_are_no_sweep_and_are_not_trained(
+    clean: Path, tmp_path: Path, ttabench: Callable[..., Output]
+) -> None:
+    for site in ("a", "b"):
+        folder = generate(clean, name="weather", root=tmp_path / site, **SMALL)
+        (folder / MANIFEST).unlink()
+    both = ",".join(str(tmp_path / site / "weather-c-local") for site in ("a", "b"))
+    dry = ("sweep", "--corruptions", "brightness", "--dry-run", "--out", tmp_path / "out")
+    for command in (dry, ("train",)):
+        output = ttabench(*command, "--datasets", both, "--archs", "resnet18")
+        assert output.code == 2
+        assert f"rename {tmp_path}/a/weather-c-local" in output.err
 
 
 def test_a_clean_set_is_no_dataset_yet(clean: Path) -> None:

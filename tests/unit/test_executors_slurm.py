@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -251,6 +252,27 @@ def test_what_a_job_raises_and_what_slurm_refuses_are_one_sentence(cell: Cell, s
 def test_mistakes_come_out_before_anything_is_submitted(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         open_engine("slurm", Setup(**options))
+
+
+def test_tasks_find_what_this_process_does_besides_its_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("venv", "venv/lib", "venv two", "base", "base/lib", "it's mine")
+    folders = [tmp_path / name for name in names]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "base"))
+    monkeypatch.setattr(sys, "path", [str(folder) for folder in folders])
+    (line,) = slurm.sbatch_parameters(slurm.OPTIONS, "cpu", 1)["setup"]
+    for before in ("", "/earlier"):
+        told = subprocess.run(
+            ["bash", "-c", f'set -u; {line}; echo "$PYTHONPATH"'], env={"PYTHONPATH": before},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert told.stdout == ":".join(filter(None, [f"{folders[2]}", f"{folders[5]}", before])) + "\n"
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "venv")])
+    assert slurm.sbatch_parameters(slurm.OPTIONS, "cpu", 1)["setup"] == []
 
 
 def test_packs_hold_as_many_cells_each_and_keep_the_order(cell: Cell, tmp_path: Path) -> None:

@@ -48,6 +48,14 @@ def test_imports_in_functions_count_and_those_for_types_do_not(new_process: NewP
     assert facts_of(code).imported("a") == {"typing", "typing.TYPE_CHECKING", "always", "inside"}
 
 
+@pytest.mark.parametrize("source", [b"\x7fELF\0\0", b"print 'Python 2'\n", b"x = '\xff'\n", b"def"])
+def test_what_is_no_python_has_the_hash_of_its_bytes(new_process: NewProcess, source: bytes) -> None:
+    facts = facts_of(source)
+    assert facts.imports == ()
+    assert len(facts.hash) == 16
+    assert facts.hash != facts_of(source + b"\n").hash
+
+
 def test_a_second_process_parses_nothing(new_process: NewProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     first = facts_of(CODE)
     keep()
@@ -132,8 +140,3 @@ def test_the_cache_does_not_grow_for_ever(
         keep()
     kept = module_facts._read(cached(tmp_path))
     assert [facts.hash for facts in kept.values()] == [code_hash(b"A = 4")]
-
-
-def test_a_text_that_is_not_python_is_refused(new_process: NewProcess) -> None:
-    with pytest.raises(SyntaxError):
-        facts_of(b"def")

@@ -206,6 +206,20 @@ def test_a_foreign_manifest(store: Store, text: str) -> None:
         Store.at(store.root)
 
 
+def test_what_cannot_be_read_is_not_said_to_be_missing(store: Store, result: Result) -> None:
+    shard = fill(store, result)
+    shard.rename(store.root / shard.name)
+    store.cells.rmdir()
+    assert store.latest() == {}
+    store.cells.write_text("")
+    with pytest.raises(UserError, match=rf"{store.cells} cannot be read \(Not a directory\)\."):
+        store.latest()
+    store.manifest.unlink()
+    store.manifest.mkdir()
+    with pytest.raises(UserError, match=rf"{store.manifest} cannot be read \(Is a directory\)\."):
+        Store.at(store.root)
+
+
 def test_a_newer_store_is_not_misread(store: Store) -> None:
     manifest = json.loads(store.manifest.read_text())
     store.manifest.write_text(json.dumps({**manifest, "version": 99}))

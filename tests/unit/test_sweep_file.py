@@ -350,6 +350,7 @@ def test_the_kept_file_is_the_same_sweep(made: Make, tmp_path: Path) -> None:
         full,
         SMALL,
         'methods = "alignment"\narchs = "cct"\ncorruptions = "extra"\nheld_out = 0.5',
+        SMALL + 'pace = 1\n[[include]]\npace_ratio = "tent=2"\n[per_dataset.digits-c]\npace_ratio = "tent=3"',
     ):
         asked = grid(made(content))
         file = made(to_toml(asked))

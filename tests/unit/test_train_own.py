@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.test_training import Bars
+from ttabench.cli.train import tell_checkpoint
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import MEMBERS
 from ttabench.models.resolve import resolve_model, resolve_trainable
@@ -101,6 +104,13 @@ def test_the_command_says_how_to_use_the_weights(ttabench: Run, nets: Path) -> N
         "fog", "--limit", "20", "--dry-run",
     )  # fmt: skip
     assert output.code == 0, output.err
+
+
+def test_a_printed_path_with_a_space_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = SimpleNamespace(path=Path("my cache/w.safetensors"))
+    model: Any = SimpleNamespace(name="ownnets:build", dataset=Bars(), load=lambda: loaded)
+    tell_checkpoint(model)
+    assert capsys.readouterr().out.endswith("--checkpoint 'my cache/w.safetensors'\n")
 
 
 def test_what_cannot_be_trained_is_one_sentence(nets: Path) -> None:

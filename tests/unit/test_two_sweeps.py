@@ -17,7 +17,9 @@ import pytest
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.claims import Claims
+from ttabench.cli import _sweep
 from ttabench.store import Store, load_frame
+from ttabench.sweep import compute_ratio
 
 Run = Callable[..., Output]
 
@@ -102,6 +104,61 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
     assert waited == [3]
     assert records(out) == Counter(dict.fromkeys(alone, 1))
     assert "[4/4]" in output.err
+
+
+def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    usual = ("sweep", *GRID, "--corruptions", "fog", "--pace", "1", "--workers", "0", "--out")
+    measured: list[float] = []
+    monkeypatch.setattr(compute_ratio, "measured", lambda cell, device: measured.append(2.0) or 2.0)
+    assert ttabench(*usual, out.parent / "other").code == 0
+    Store.create(out, Store.at(out.parent / "other").sweep())
+    real = time.sleep
+    with Claims(out) as other:
+        assert other.take("pace")
+
+        def measures_meanwhile(seconds: float) -> None:
+            if seconds == 0.2 and other.where("pace") and not (out / compute_ratio.FILE).exists():
+                text = (out.parent / "other" / compute_ratio.FILE).read_text()
+                (out / compute_ratio.FILE).write_text(text.replace("2.0", "3.0"))
+                other.release("pace")
+            real(seconds)
+
+        monkeypatch.setattr("ttabench.claims.time.sleep", measures_meanwhile)
+        output = ttabench(*usual, out)
+    assert output.code == 0, output.err
+    assert re.search(r"Waiting for \S+:\d+: it measures compute ratios\.", output.err)
+    assert measured == [2.0]
+    ratios = {row.result.cell.protocol.pace_ratio for row in Store.at(out).latest().values()}
+    assert ratios == {1.0, 3.0}
+
+
+def test_a_sweep_that_waits_for_the_training_of_another_says_so(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    usual = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out")
+    assert ttabench(*usual, out.parent / "other").code == 0
+    Store.create(out, Store.at(out.parent / "other").sweep())
+    real, untrained = time.sleep, ["net"]
+    with Claims(out) as other:
+        assert other.take("training")
+
+        def trains_meanwhile(seconds: float) -> None:
+            untrained.clear()
+            other.release("training")
+            real(seconds)
+
+        monkeypatch.setattr(_sweep, "untrained", lambda sweep: list(untrained))
+        monkeypatch.setattr("ttabench.claims.time.sleep", trains_meanwhile)
+        output = ttabench(*usual, out)
+    assert output.code == 0, output.err
+    assert re.search(r"Waiting for \S+:\d+: it trains source classifiers\.", output.err)
+    assert ": training." not in output.err
 
 
 @pytest.mark.parametrize("reset", ["per_corruption", pytest.param("continual", marks=pytest.mark.slow)])

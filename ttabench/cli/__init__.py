@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from ttabench.cli._mistakes import HELP, refuse_empty_folder, sentence, tidy_help
+from ttabench.cli._mistakes import HELP, refuse_empty_path, sentence, tidy_help
 from ttabench.errors import UserError, forward_warnings, printable, shortened
 from ttabench.nonblocking import FULL, NonBlocking
 
@@ -121,7 +121,7 @@ def _main() -> None:
     try:
         with warnings.catch_warnings():
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))
-            refuse_empty_folder(sys.argv)
+            refuse_empty_path(sys.argv)
             code = command().main(prog_name="ttabench", standalone_mode=False)
             print(end="", flush=True)  # a disk that is full says so here, and not after the end
     except UserError as problem:
@@ -154,11 +154,13 @@ def _main() -> None:
 
 
 def _about_path_or_disk(problem: OSError) -> str:
-    """A sentence on a path that is too long or a disk that is full. Raises any other problem again."""
+    """A sentence on a disk that is full or a file that cannot be used. Raises any other problem again."""
     if problem.errno == errno.ENAMETOOLONG:
         return f"the path {problem.filename} is too long for this system; choose a shorter one."
     if problem.errno not in FULL:
-        raise problem
+        if problem.filename is None:
+            raise problem
+        return f"{problem.filename} cannot be read or written ({problem.strerror})."
     what = problem.filename or "the output"
     return f"{what} cannot be written ({problem.strerror}); free some space, and run the same command again."
 

@@ -14,6 +14,8 @@ MEANS_OUT = ("--to", "--results", "--output", "--out-dir", "--output-dir", "--di
 """Other names for the output folder, of other programs and of older versions."""
 FOLDERS = {"--out": "results", "--root": "data"}
 """Options that name a folder, each with an example."""
+FILES = ("--checkpoint",)
+"""Options that name a file, and would be ignored without one."""
 NUMBERS = {int: "a whole number", float: "a number"}
 
 
@@ -39,14 +41,21 @@ def sentence(problem: Any) -> str:
     return f"{text} {usage}".rstrip()
 
 
-def refuse_empty_folder(arguments: Sequence[str]) -> None:
-    """Raises UserError for ``--out ""`` or ``--root ""``, which would otherwise be the current folder."""
+def refuse_empty_path(arguments: Sequence[str]) -> None:
+    """Raises UserError for ``--out ""`` or ``--root ""``, which would otherwise be the current folder.
+
+    And for ``--checkpoint ""``, which would be as if it were not there.
+    """
     for argument, value in zip(arguments, [*arguments[1:], None], strict=True):
         option, equals, given = argument.partition("=")
-        if option in FOLDERS and (given if equals else value) == "":
+        if (given if equals else value) != "":
+            continue
+        if option in FOLDERS:
             raise UserError(
                 f"{option} '' names no folder; name one, e.g. {option} {FOLDERS[option]}, or . for this one."
             )
+        if option in FILES:
+            raise UserError(f"{option} '' names no file; name one, or leave {option} out.")
 
 
 def _usage(problem: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,12 +21,12 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
 from ttabench.events import CellProgress, Waiting
-from ttabench.executors import NO_LIMITS, open_engine
-from ttabench.executors.workers import own_gpu
+from ttabench.executors import EXECUTORS, NO_LIMITS, Engine, open_engine
+from ttabench.executors.workers import own_gpu, pick_workers
 from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
 from ttabench.parse_methods import split_list
-from ttabench.registry import method, view
+from ttabench.registry import load, method, view
 from ttabench.store import Store
 from ttabench.sweep.agenda import (
     Agenda,
@@ -41,8 +41,8 @@ from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import device_memory, executor_setup
-from ttabench.sweep.plan import Planned, RatioOf, find_sources, plan
+from ttabench.sweep.options import device_memory, executor_setup, out_folder
+from ttabench.sweep.plan import Source, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
@@ -62,12 +62,10 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     """
     sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
     check_loggers(split_list(str(options["log"])))
-    overwrite, out = str(options["overwrite"]), Path(options["out"])
-    # Another executor than local may have GPUs that this machine does not have.
-    local = options["executor"] == "local"
-    here = own_gpu(pick_device(str(options["device"]) if local else "auto"))
+    overwrite, out = str(options["overwrite"]), out_folder(options)
+    here = own_gpu(_check_executor(options))
     ratios = Ratios(grid, out, here, _console().print, dry_run=True)
-    planned = take_shard(_plan(sweep, here, ratios), shard)
+    planned = take_shard(plan(sweep, _sources(sweep, here), ratios), shard)
     exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
     store = Store.at(out) if exists else None
     agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))
@@ -81,6 +79,20 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
         what = "skip " if item.unmet else "done " if key in done else "failed" if key in failed else "run  "
         console.print(f"{what}  {item.cell}{f'  (n/a: {item.unmet})' if item.unmet else ''}")
     console.print(_counts(agenda))
+
+
+def _check_executor(options: Mapping[str, Any]) -> str:
+    """Raise UserError for an executor that the sweep would refuse; returns the device of this process.
+
+    Another executor than local is not opened: it may start a cluster, and have GPUs that are not here.
+    """
+    name, setup = str(options["executor"]), executor_setup(options)
+    device_memory(options)
+    if name == "local":
+        return open_engine(name, setup).device
+    load(EXECUTORS, name, "executor")
+    pick_workers(setup.workers, "cpu", 1)
+    return pick_device("auto")
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,7 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         frame = finished.store.frame()
         _summary(frame[frame["cell_id"].isin(finished.cells)])
     took = clock(time.monotonic() - started)
-    out, console = printable(str(options["out"])), _console()
+    out, console = printable(shlex.quote(str(out_folder(options)))), _console()
     console.print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed; {took} in total.")
     if finished.shard != WHOLE:
         index, count = finished.shard
@@ -123,7 +135,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
 
     options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
     """
-    out = Path(options["out"])
+    out = out_folder(options)
     console = _console()
     sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
     log = split_list(str(options["log"]))
@@ -138,35 +150,32 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     setup, memory = executor_setup(options), device_memory(options)
     engine = open_engine(str(options["executor"]), setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
-    ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
-    whole = _plan(sweep, here, ratios)
-    planned = take_shard(whole, shard)
+    known = Ratios(grid, out, here, lambda text: None, measure=shard == WHOLE, dry_run=True)
+    sources = _sources(sweep, here)
+    whole = plan(sweep, sources, known)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store = Store.create(out, grid.to_json(), extend=extend)
     keep(grid, out)
     with Claims(store.root, "sweep") as claims, open_loggers(log, store.root) as loggers:
         _greet(claims, console)
-        if missing and not all(item.unmet for item in planned):
-            console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
-            with claims.alone("training"):  # another sweep in this folder may just have done it
+        trains = bool(missing) and not all(item.unmet for item in whole)
+        if trains:
+            with claims.alone("training", _waiting(console, "it trains source classifiers")):
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
-                train = [TrainJob(m.name, m.dataset.name, engine.device) for m in untrained(sweep)]
-                try:
-                    train_all(train, trainer.run, trainer.workers)
-                except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
-                    console.print(
-                        "\nInterrupted while training; no cell was run yet. Trained classifiers are kept; "
-                        "the same command trains the others and goes on."
-                    )
-                    raise
-            planned = whole = _plan(sweep, here, ratios)
+                _train(untrained(sweep), trainer, console)  # another sweep may just have done it
+            sources = _sources(sweep, here)
+        if trains or known.unknown:
+            with claims.alone("pace", _waiting(console, "it measures compute ratios")):
+                ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
+                whole = plan(sweep, sources, ratios)
+                ratios.write()
+        planned = take_shard(whole, shard)
         start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
         rows = plan_rows(whole)
         units = make_units(
             agenda.todo, planned, store, engine.device, engine.workers,
             device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores, begun=start,
         )  # fmt: skip
-        ratios.write()
         with claims.alone("plan"):
             store.write_plan(rows, extend=extend)
             record_not_applicable(agenda.not_applicable, store, overwrite)
@@ -205,6 +214,26 @@ def _greet(claims: Claims, console: Console) -> None:
     if others := claims.others("sweep"):
         where = ", ".join(lease.where for lease in others)
         console.print(f"Another sweep runs in this folder ({where}). This one takes cells that are free.")
+
+
+def _train(missing: Sequence[Model], trainer: Engine, console: Console) -> None:
+    if not missing:
+        return
+    console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
+    jobs = [TrainJob(model.name, model.dataset.name, trainer.device) for model in missing]
+    try:
+        train_all(jobs, trainer.run, trainer.workers)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
+        console.print(
+            "\nInterrupted while training; no cell was run yet. Trained classifiers are kept; "
+            "the same command trains the others and goes on."
+        )
+        raise
+
+
+def _waiting(console: Console, why: str) -> Callable[[list[str]], None]:
+    """What says that this sweep waits for another process, and why."""
+    return lambda where: console.print(f"Waiting for {', '.join(where)}: {why}.")
 
 
 def _follow(
@@ -252,10 +281,9 @@ def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
     ]
 
 
-def _plan(sweep: Sweep, device: str, ratio_of: RatioOf) -> list[Planned]:
+def _sources(sweep: Sweep, device: str) -> list[Source]:
     with Meter("bytes") as meter:
-        sources = find_sources(sweep.models, device, meter)
-    return plan(sweep, sources, ratio_of)
+        return find_sources(sweep.models, device, meter)
 
 
 def _counts(agenda: Agenda) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,7 +57,7 @@ def train(
     """
     from ttabench.cli._training import train_all
     from ttabench.cores import available_cores
-    from ttabench.data.catalog import dataset
+    from ttabench.data.catalog import check_names, dataset
     from ttabench.env import pick_device
     from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.models.resolve import resolve_trainable
@@ -73,8 +74,9 @@ def train(
     if everywhere:
         portable.check_options(chosen, precision)
     todo: list[TrainedModel] = []
-    for name in distinct_list(datasets, "--datasets"):
-        data = dataset(name)
+    opened = [dataset(name) for name in distinct_list(datasets, "--datasets")]
+    check_names(opened)
+    for data in opened:
         for arch in distinct_list(archs, "--archs"):
             model = resolve_trainable(arch, data, recipe=recipe, epochs=epochs, seed=seed)
             if model.plan and not force and model.ready:
@@ -107,7 +109,7 @@ def tell_checkpoint(model: TrainedModel) -> None:
     from ttabench.models.resolve import resolve_trainable
 
     if ":" in model.name or resolve_trainable(model.name, model.dataset).plan != model.plan:
+        path = shlex.quote(str(model.load().path))
         print(
-            f"To use these weights: --archs {model.name} --datasets {model.dataset.name} "
-            f"--checkpoint {model.load().path}"
+            f"To use these weights: --archs {model.name} --datasets {model.dataset.name} --checkpoint {path}"
         )

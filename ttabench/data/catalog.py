@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,23 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
             "make it with `ttabench data generate SOURCE`, or give the path of its folder."
         )
     raise unknown("dataset", name, (*NAMES, *local_names(root)), "`ttabench data list`")
+
+
+def check_names(datasets: Iterable[Dataset]) -> None:
+    """Raise UserError for an own dataset whose name means another folder: workers open it by its name."""
+    from ttabench.data.own.own_dataset import OwnDataset
+
+    for data in datasets:
+        if not isinstance(data, OwnDataset):
+            continue
+        named = _folder_by_name(data.name, None)
+        if named is not None and not named.samefile(data.folder):
+            # Where there is a manifest, it holds the name, and a new name of the folder changes nothing.
+            again = " again with another --name" if data.manifest else ""
+            raise UserError(
+                f"{data.folder} and {named} are both called {data.name}, and workers open data by name; "
+                f"{'generate' if again else 'rename'} {data.folder}{again}."
+            )
 
 
 def _hint_at_published(folder: str) -> str:

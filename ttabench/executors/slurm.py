@@ -94,8 +94,12 @@ def sbatch_parameters(options: Mapping[str, str], device: str, each: int) -> dic
                 raise UserError(f"--executor-options {name}={options[name]}: expected {unit}, a number.")
             parameters[name] = math.ceil(number) if name == "time" else f"{math.ceil(1024 * number)}MB"
     path = [entry for entry in map(os.path.abspath, sys.path) if os.path.isdir(entry)]
-    user_path = os.pathsep.join(entry for entry in path if not entry.startswith(sys.prefix))
-    parameters["setup"] = [f"export PYTHONPATH={shlex.quote(user_path)}", *filter(None, [options["setup"]])]
+    ours = (sys.prefix, sys.base_prefix)  # the Python of a task has these by itself
+    user_path = os.pathsep.join(
+        entry for entry in path if not any(Path(entry).is_relative_to(place) for place in ours)
+    )
+    more = f'export PYTHONPATH={shlex.quote(user_path)}"${{PYTHONPATH:+:$PYTHONPATH}}"' if user_path else ""
+    parameters["setup"] = [line for line in (more, options["setup"]) if line]
     return parameters
 
 

@@ -101,16 +101,18 @@ class Store:
         return self.root / "sweep.json"
 
     def sweep(self) -> dict[str, Any]:
-        """The options of the sweep that created the folder."""
+        """The options of the sweep that created the folder. Raises UserError if they cannot be read."""
         try:
             manifest = json.loads(self.manifest.read_bytes())
             if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
                 raise ValueError
             version = int(manifest["version"])
-        except OSError as problem:
+        except (FileNotFoundError, NotADirectoryError) as problem:
             if isinstance(problem, FileNotFoundError) and not self.root.exists():
                 raise UserError(f"{self.root} does not exist; expected a results folder.") from None
             raise UserError(f"{self.root} is not a results folder of ttabench (no sweep.json).") from None
+        except OSError as problem:
+            raise _unreadable(self.manifest, problem) from None
         except (ValueError, KeyError, TypeError):
             raise UserError(
                 f"{self.manifest} is not what ttabench wrote; restore it, or choose another folder."
@@ -228,7 +230,13 @@ class Store:
         return path
 
     def _shards(self) -> list[Path]:
-        return sorted(self.cells.glob("*.jsonl"))
+        """Raises UserError for a folder that cannot be read, which `glob` takes to be empty."""
+        try:
+            return sorted(path for path in self.cells.iterdir() if path.match("*.jsonl"))
+        except FileNotFoundError:
+            return []
+        except OSError as problem:
+            raise _unreadable(self.cells, problem) from None
 
     def correct(self, cell_id: str) -> NDArray[np.bool_]:
         """Which images of a cell were classified correctly, in the order of the test set."""
@@ -243,6 +251,10 @@ class Store:
         import pandas as pd
 
         return pd.DataFrame([row(record) for record in self.latest().values()], columns=list(COLUMNS))
+
+
+def _unreadable(path: Path, problem: OSError) -> UserError:
+    return UserError(f"{shortened(str(path))} cannot be read ({problem.strerror}).")
 
 
 def _is_free(root: Path) -> bool:

@@ -47,7 +47,10 @@ class Ratios:
     """Compute ratios: those that were given, then those in the results folder, then new measurements.
 
     measure   False: raise UserError instead of measuring.
-    dry_run   A ratio that is not known yet is 1, and is named.
+    dry_run   A ratio that is not known yet is 1, and is named; `unknown` says then whether there was one.
+
+    Two sweeps in one folder measure different ratios, and so different cells: measure where no other process
+    does, with a new object, which reads the file again.
     """
 
     grid: Grid
@@ -56,6 +59,7 @@ class Ratios:
     say: Say = print
     measure: bool = True
     dry_run: bool = False
+    unknown: bool = field(default=False, init=False)
     _known: dict[str, dict[str, Any]] | None = field(default=None, init=False)
     _announced: bool = field(default=False, init=False)
 
@@ -75,14 +79,15 @@ class Ratios:
         code = combined(current_modules(cell.method, cell.dataset, arch=cell.arch))
         if key in known and known[key].get("code") == code:
             return float(known[key]["ratio"])
-        if self.dry_run:
-            self.say(f"Compute ratio of {cell.label} on {cell.arch}: measured when the sweep runs.")
-            return 1.0
         if not self.measure:
             raise UserError(
                 f"--shard with --pace needs the compute ratio of {cell.label} on {cell.arch}; "
                 f"add --pace-ratio {cell.method}=…"
             )
+        if self.dry_run:
+            self.unknown = True
+            self.say(f"Compute ratio of {cell.label} on {cell.arch}: measured when the sweep runs.")
+            return 1.0
         if not self._announced:
             self.say("Measuring compute ratios for --pace; this takes seconds to minutes per method.")
             self._announced = True

@@ -10,6 +10,7 @@ from typing import Any
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.executors import Limits, Setup
+from ttabench.files import user_path
 from ttabench.parse_methods import split_list
 from ttabench.protocol import StreamSpec, parse_call
 from ttabench.registry import in_groups
@@ -24,6 +25,7 @@ __all__ = [
     "device_memory",
     "executor_setup",
     "make_grid",
+    "out_folder",
     "share",
     "whole_numbers",
 ]
@@ -74,6 +76,13 @@ def device_memory(options: Mapping[str, Any]) -> int:
     return int(size * 1e9)
 
 
+def out_folder(options: Mapping[str, Any]) -> Path:
+    """The results folder. Raises UserError for "", which would be the current folder."""
+    if not str(options["out"]):
+        raise UserError("--out '' names no folder; name one, e.g. --out results, or . for this one.")
+    return user_path(options["out"])
+
+
 def executor_setup(options: Mapping[str, Any]) -> Setup:
     """What an executor is to know, with absolute paths. Raises UserError."""
     values: dict[str, str] = {}
@@ -87,7 +96,7 @@ def executor_setup(options: Mapping[str, Any]) -> Setup:
         device=str(options["device"]),
         per_gpu=count(options["per_gpu"], "--per-gpu") or 1,
         limits=cell_limits(options),
-        folder=Path(options["out"]).absolute(),
+        folder=out_folder(options).absolute(),
         options=values,
     )
 

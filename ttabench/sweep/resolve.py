@@ -6,12 +6,13 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Scalar
+from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError, unknown
+from ttabench.files import user_path
 from ttabench.method import Method
 from ttabench.method_settings import configured, parse_settings, parse_values
 from ttabench.models.model import Model
@@ -61,9 +62,9 @@ class Sweep:
 def resolve(grid: Grid) -> Sweep:
     """Look up every name and check every setting; nothing is fetched or trained. Raises UserError."""
     known: dict[tuple[str, ...], Model] = {}
-    return Sweep(
-        tuple(part for plain in plain_grids(grid) for part in _parts(plain, known)), tuple(known.values())
-    )
+    parts = tuple(part for plain in plain_grids(grid) for part in _parts(plain, known))
+    check_names(model.dataset for model in known.values())
+    return Sweep(parts, tuple(known.values()))
 
 
 def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
@@ -80,7 +81,7 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
         for key in wanted.values():
             if key not in known:
                 _, arch, checkpoint, normalize = key
-                file = Path(checkpoint) if checkpoint else None
+                file = user_path(checkpoint) if checkpoint else None
                 known[key] = resolve_model(arch, data, checkpoint=file, normalize=normalize)
         models = {arch: known[key] for arch, key in wanted.items()}
         exclude = tuple(exclusion(rule) for rule in grid.exclude if name in rule.get("datasets", (name,)))

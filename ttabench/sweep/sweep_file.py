@@ -169,9 +169,8 @@ def to_toml(grid: Grid) -> str:
     """A sweep file of what a grid measures: every option with its value, names of groups resolved."""
     values = grid.to_json(whole=True)
     values["set"] = values.pop("settings")
-    values["pace_ratio"] = ",".join(f"{name}={ratio:g}" for name, ratio in values["pace_ratio"])
     lines = ["# What this sweep measures, with every value. Run it again: ttabench sweep --config FILE"]
-    lines += [f"{name} = {_toml(values[name])}" for name in MEASURED if name in values]
+    lines += _lines({name: values[name] for name in MEASURED if name in values})
     for name in ("include", "exclude"):
         for rule in values[name]:
             lines += ["", f"[[{name}]]", *_lines(rule)]
@@ -182,6 +181,9 @@ def to_toml(grid: Grid) -> str:
 
 
 def _lines(rule: Mapping[str, Any]) -> list[str]:
+    if "pace_ratio" in rule:
+        ratios = ",".join(f"{name}={ratio:g}" for name, ratio in rule["pace_ratio"])
+        rule = {**rule, "pace_ratio": ratios}
     return [f"{'set' if name == 'settings' else name} = {_toml(value)}" for name, value in rule.items()]
 
 
