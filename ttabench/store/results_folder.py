@@ -254,7 +254,7 @@ class Store:
 
 
 def _unreadable(path: Path, problem: OSError) -> UserError:
-    return UserError(f"{shortened(str(path))} cannot be read ({problem.strerror}).")
+    return UserError(f"{path} cannot be read ({problem.strerror}).")
 
 
 def _is_free(root: Path) -> bool:
