@@ -196,8 +196,8 @@ def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
     """(id of row, column) → ``best`` or ``second`` among the rows of the same weights and mode.
 
     Best is the highest number, and each that does not differ from it in a paired test (Holm-corrected over
-    the group, at 5 %) or that prints the same; second is the highest method of the rest, with its ties. What
-    prints no higher than Source is not second.
+    the group, at 5 %), that is higher over the seeds of both, or that prints the same; second is the highest
+    method of the rest, with its ties. What prints no higher than Source is not second.
     Source competes with both modes, and is marked by how it stands among the online rows, if there are any.
     A number over fewer seeds takes no part. Where correctness is not stored, ties are as printed.
     """
@@ -231,11 +231,18 @@ def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
     """The highest row first, then those that are no different from it."""
     top = max(rows, key=lambda row: row.value(column))
     others = [row for row in rows if row is not top]
-    p = stats.holm(table.paired(top).p_values(top, others, table.over(column)))
+    paired, over = table.paired(top), table.over(column)
+    p = stats.holm(paired.p_values(top, others, over))
+
+    def is_lower(row: Row) -> bool:
+        """Over the seeds that both have: where these are other images, so may be the order of the means."""
+        spread = paired.spread(row, top, over)
+        return spread is None or spread.mean < 0
+
     return [top] + [
         row
         for row, adjusted in zip(others, p, strict=True)
-        if adjusted >= ALPHA or row.printed(column) == top.printed(column)
+        if adjusted >= ALPHA or row.printed(column) == top.printed(column) or not is_lower(row)
     ]
 
 

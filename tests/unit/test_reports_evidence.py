@@ -350,6 +350,14 @@ def test_a_row_is_compared_with_source_over_the_seeds_of_the_row(seeds: tuple[in
     assert len([r for r in table.rows if r.kind == "source"]) == 1
 
 
+def test_a_higher_mean_over_other_images_does_not_take_the_mark_from_what_is_better_on_the_same() -> None:
+    images = np.arange(IMAGES)
+    right = {("source", 0): images < 0.4 * IMAGES, ("source", 1): images < 0.9 * IMAGES}
+    table = one(mixed({**right, ("tent", 0): images < 0.5 * IMAGES, ("sar", 0): images < 0.3 * IMAGES}))
+    place = {m: table.places.get((id(row(table, m)), "mean")) for m in ("source", "tent", "sar")}
+    assert place == {"source": "best", "tent": "best", "sar": None}
+
+
 def test_a_source_that_is_the_same_for_all_seeds_is_the_printed_one() -> None:
     same = np.arange(IMAGES) < 200
     table = one(mixed({**{("source", seed): same for seed in (0, 1, 2)}, ("tent", 0): same}))
