@@ -232,17 +232,17 @@ def _alone(folder: Path) -> Iterator[None]:
 
     Temporary files that are there before and after it are of processes that were killed.
     """
+
+    def waiting(where: list[str]) -> None:
+        warnings.warn(f"{folder}: waiting for {', '.join(where)}, which works there.", stacklevel=2)
+
     try:
-        with _claims(folder / CLAIMS) as claims:
-            if not claims.is_free("generate"):
-                others = ", ".join(claims.where("generate"))
-                warnings.warn(f"{folder}: waiting for {others}, which works there.", stacklevel=4)
-            with claims.alone("generate"):
+        with _claims(folder / CLAIMS) as claims, claims.alone("generate", waiting):
+            _delete_parts(folder)
+            try:
+                yield
+            finally:
                 _delete_parts(folder)
-                try:
-                    yield
-                finally:
-                    _delete_parts(folder)
     finally:
         with suppress(OSError):  # another process waits
             (folder / CLAIMS / FOLDER).rmdir()
