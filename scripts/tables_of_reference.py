@@ -213,7 +213,7 @@ def scores(report: Report) -> str:
         table_row(["", "Methods", *(heading for name in names for heading in (SCORE_NAMES[name], "Loss"))]),
         table_row([":---", "---:", *["---:"] * (2 * len(names))]),
     ]
-    cells, _ = one_per_cell(checked(report.cells))
+    cells = one_per_cell(checked(report.cells))
     cells = cells[cells[["accuracy", *names]].notna().all(axis=1)]
     networks = {(str(d), str(a)): here for (d, a), here in cells.groupby(["dataset", "arch"])}
     for (dataset, arch), here in sorted(

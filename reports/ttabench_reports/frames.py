@@ -117,10 +117,10 @@ def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.
     return bad
 
 
-def one_per_cell(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The latest of cells that differ in nothing a table shows, and how many measured ones were left out.
+def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:
+    """The latest of cells that differ in nothing a table shows.
 
-    Of Source, one cell for all modes, numbers of epochs and batch sizes; those left out are not counted.
+    Of Source, one cell for all modes, numbers of epochs and batch sizes.
 
     Such twins come from continual runs in another order of corruptions, and from cells that failed
     before their weights or data existed and were run again.
@@ -128,8 +128,7 @@ def one_per_cell(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     frame = _borrow(_borrow(frame, "fingerprint", ["dataset"]), "checkpoint", ["dataset", "arch"])
     key = [*TABLE, *ROW, "corruption", "seed"]
     later = frame.sort_values("written", kind="stable").duplicated(key, keep="last").reindex(frame.index)
-    twins = int((later & frame["accuracy"].notna()).sum())
-    return _one_source(frame[~later]), twins
+    return _one_source(frame[~later])
 
 
 def _one_source(frame: pd.DataFrame) -> pd.DataFrame:

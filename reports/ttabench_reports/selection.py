@@ -152,7 +152,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
 
 def _means(cells: pd.DataFrame) -> pd.DataFrame:
     """Row number, as in :func:`tables.tables` → means of the stored scores over the main cells; counts."""
-    frame, _ = one_per_cell(checked(cells))
+    frame = one_per_cell(checked(cells))
     frame = frame.assign(row=frame.groupby([*TABLE, *ROW], sort=False).ngroup())
     main = frame["corruption"].isin(CORRUPTIONS)
     has_main = main.groupby([frame[name] for name in TABLE]).transform("any")

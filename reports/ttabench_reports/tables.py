@@ -44,7 +44,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     Raises UserError where `cells` is empty or is not a table of cells.
     """
     stored = checked(cells)
-    frame, _ = one_per_cell(stored)
+    frame = one_per_cell(stored)
     twins = _twins(stored)
     per_image = {f"{kind}_passes": frame[kind] / frame["images"] for kind in ("forward", "backward")}
     device_codes, devices = pd.factorize(frame["device"], sort=True)

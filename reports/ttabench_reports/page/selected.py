@@ -21,7 +21,7 @@ class Selected:
 
     def __init__(self, report: Report) -> None:
         self.report = report
-        cells, _ = one_per_cell(checked(report.cells))
+        cells = one_per_cell(checked(report.cells))
         order = cells.assign(_place=cells["corruption"].map(naming.corruption_key))
         order = order.sort_values(
             ["dataset", "severity", "arch", "base", "method", "_place", "seed", "cell_id"]
