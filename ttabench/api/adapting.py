@@ -118,7 +118,8 @@ def adapt(
     mean, std   per channel; what the network expects its images to be normalised with. Images are handed to
                 ttabench in [0, 1].
     dataset     its name, where the method's paper has other settings for it, e.g. ``cifar100-c``.
-    settings    of the method, e.g. ``lr=1e-3``; the others are as the method's paper has them.
+    seed        of the method's random numbers.
+    settings    of the method, e.g. ``lr=1e-3``; the others have their defaults.
 
     Raises UserError on an unknown method or setting, and where the method cannot run on the network.
     """

@@ -15,6 +15,7 @@ class Evaluation(scoring.Evaluation):
     seconds      to adapt and score.
     alarm        why the number may not be trusted, such as a collapse to few classes; "" if nothing is known.
     calibration  how sure the predictions were: counts, right ones and confidences of bins.
+    windows      accuracy in the windows of a long stream; empty for `evaluate`.
     """
 
     def __repr__(self) -> str:

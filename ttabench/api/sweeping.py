@@ -48,8 +48,9 @@ def run_sweep(
     config    a sweep file, as for ``--config``; the arguments of this function win over it.
     out       the results folder; else that of the file, else ``results``.
     extend    add to a results folder of another sweep.
-    options   those of the command, with its defaults: datasets, corruptions, severities, seeds, mode, reset,
-              order, limit, workers … Lists may be given as lists. ``set`` takes method.key=value texts.
+    options   those that a sweep file can have, with their defaults: datasets, corruptions, severities, seeds,
+              mode, reset, order, limit, workers … Lists may be given as lists. ``set`` takes method.key=value
+              texts.
 
     Settings of torch that a program has made, such as the precision of matrix products, do not count here.
     Progress is shown on stderr, and what an argument replaces in the file. Run again, it goes on where it

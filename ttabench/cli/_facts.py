@@ -58,6 +58,8 @@ def method(text: str) -> Fact:
 def about(fact: Fact) -> list[tuple[str, str]]:
     """What a method is, as lines of a heading and a text; without its settings. One line per paper."""
     images = f"{fact['batch_size']} images"
+    if fact["online_batch_size"]:
+        images += f", {fact['online_batch_size']} in the online mode"
     if fact["imagenet_batch_size"]:
         images += f", {fact['imagenet_batch_size']} with a thousand classes and more"
     return [
@@ -174,6 +176,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Ma
         "mode": cls.mode,
         "batch_size": cls.batch_size,
         "imagenet_batch_size": cls.imagenet_batch_size,
+        "online_batch_size": cls.online_batch_size,
         "family": cls.family,
         "needs": ", ".join(filter(None, wants)) or "nothing",
         "source_data": _source_data(needs),

@@ -37,9 +37,12 @@ class Labelled:
 class Dataset(ABC):
     """A clean train and test set, and the test set under each corruption × severity.
 
+    name           of the dataset.
+    num_classes    the number of its classes.
+    image_size     the side of its images in pixels.
     mean, std      per channel, of pixels in [0, 1]: what classifiers trained here normalise with.
     corruptions    the names :meth:`corrupted` knows; ``("natural",)`` where the images are photographs that
-                   come from elsewhere. Such a set has no severities: severity is `NO_SEVERITY`.
+                   come from elsewhere. Such a set has no severities: severity is 0.
     scored_classes the classes that the corrupted sets have; () = all. Logits of other classes do not count.
     """
 
@@ -71,5 +74,5 @@ class Dataset(ABC):
     def corrupted(self, corruption: str, severity: int) -> Labelled:
         """The test set under one corruption at severity 1 … 5, in the order of :meth:`test`.
 
-        A natural shift has its own images, and severity `NO_SEVERITY`.
+        A natural shift has its own images, and severity 0.
         """

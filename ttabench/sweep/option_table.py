@@ -79,7 +79,7 @@ _TABLE = (
         Numbers(0, 2**63 - 1, "[0, 1, 2]"), "axis",
     ),
     Option(
-        "mode", "native", "MODE", "native (each method as its paper runs it), online or offline.",
+        "mode", "native", "MODE", "native (each method as in its paper or usual code), online or offline.",
         Choice(MODES), "method",
     ),
     Option(
