@@ -42,9 +42,13 @@ def user_path(text: Path | str) -> Path:
     """A path that a user gave, with ``~`` expanded. Raises UnknownName where no file can have that path."""
     try:
         path = Path(text).expanduser()
+        str(path).encode()  # files of results and reports are UTF-8
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return path
+    except UnicodeEncodeError:
+        shown = shortened(str(text)).encode(errors="backslashreplace").decode()
+        raise UnknownName(f"'{shown}' is not a usable path (its name is not UTF-8).") from None
     except (OSError, ValueError, RuntimeError) as problem:  # too long, a null character, an unknown ~user
         raise UnknownName(f"'{shortened(str(text))}' is not a usable path ({_reason(problem)}).") from None
     return path

@@ -32,5 +32,7 @@ def parse_method(text: str) -> tuple[str, dict[str, str]]:
         key, equals, value = part.partition("=")
         if not equals:
             raise UserError(f"'{part}' in '{text}' is not of the form key=value.")
+        if key.strip() in settings:
+            raise UserError(f"'{key.strip()}' is in '{text}' twice; give it once.")
         settings[key.strip()] = value.strip()
     return match[1].strip(), settings

@@ -207,11 +207,15 @@ def run(
             if isinstance(event, CellProgress):
                 yield event
                 continue
-            if isinstance(event, Died):
-                raise UserError(f"{event.job.cells[-1]}: {event.reason}.")
-            for result in event:
+            for result in _lost(event, waiting) if isinstance(event, Died) else event:
                 if (stored := waiting.pop(result.cell.cell_id, None)) is not None:
                     yield compare(stored, result, here(device or _stored(stored), result.cell))
+
+
+def _lost(died: Died, waiting: Mapping[str, Record]) -> list[Result]:
+    """The results of a job whose worker died: all of them have failed."""
+    records = [waiting[cell.cell_id] for cell in died.job.cells if cell.cell_id in waiting]
+    return [replace(record.result, status="failed", reason=died.reason) for record in records]
 
 
 @contextmanager

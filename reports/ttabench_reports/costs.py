@@ -17,7 +17,7 @@ def costs(report: Report) -> pd.DataFrame:
     """Accuracy, increase and cost of every measured row: the data of accuracy against cost.
 
     Costs are those of `tables.MEASURED`, NaN where they were not measured. `cells` and `cells_with_cost`
-    count the cells of a row, and `notes` says what is missing. `device` names each device that they ran on.
+    count the cells of a row, and `notes` says what is missing. `device` names each device on which they ran.
     """
     lines = []
     for table in report.tables:
@@ -36,7 +36,7 @@ def costs(report: Report) -> pd.DataFrame:
 
 
 def device(row: Row) -> str:
-    """``cpu``, or ``cpu, cuda`` where the cells of a row ran on several."""
+    """``cpu``, or ``cpu, cuda`` where the cells of a row with a number ran on several."""
     return ", ".join(filter(None, dict.fromkeys((row.about["first_device"], row.about["last_device"]))))
 
 

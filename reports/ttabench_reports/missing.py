@@ -35,14 +35,15 @@ class Missing:
 def missing(plan: Iterable[Mapping[str, Any]], stored: Iterable[str]) -> tuple[Missing, ...]:
     """What of a plan (see :meth:`ttabench.store.Store.plan`) is not among the `stored` ids.
 
-    Cells that cannot be run have a reason in the plan and are not missing.
+    Cells that cannot be run have a reason in the plan and are not missing. A cell counts once, also where
+    `plan` is that of several folders: each slice of a sweep stores the whole plan.
     """
     there = set(stored)
+    lacking = {row["id"]: row for row in plan if row["id"] not in there and not row["reason"]}
     groups: dict[tuple[str, str, str, str, int], list[Mapping[str, Any]]] = {}
-    for row in plan:
-        if row["id"] not in there and not row["reason"]:
-            key = (row["method"], row["base"], row["arch"], row["dataset"], row["severity"])
-            groups.setdefault(key, []).append(row)
+    for row in lacking.values():
+        key = (row["method"], row["base"], row["arch"], row["dataset"], row["severity"])
+        groups.setdefault(key, []).append(row)
     return tuple(
         Missing(*key, tuple(dict.fromkeys(row["corruption"] for row in rows)), len(rows), _protocols(rows))
         for key, rows in groups.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from ttabench_reports.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
 OWN = "-local"  # at the end of the names of all own datasets
+LONGEST = 120  # characters of a slug: file systems take names of 255 bytes, with what stands around it
 FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
 _RAISED = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
 _NAMES = {
@@ -202,8 +204,11 @@ def title(column: str) -> str:
 
 
 def slug(text: str) -> str:
-    """`text` as part of a file name or a LaTeX label."""
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.") or "table"
+    """`text` as part of a file name or a LaTeX label; a long one is cut, and ends with its SHA-256 then."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.") or "table"
+    if len(name) <= LONGEST:
+        return name
+    return f"{name[:LONGEST].rstrip('-.')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def split(corruptions: set[str]) -> tuple[list[str], list[str]]:

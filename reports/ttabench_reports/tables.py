@@ -47,8 +47,11 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     frame = one_per_cell(stored)
     twins = _twins(stored)
     per_image = {f"{kind}_passes": frame[kind] / frame["images"] for kind in ("forward", "backward")}
-    device_codes, devices = pd.factorize(frame["device"], sort=True)
-    seconds = frame["seconds"].where(frame["accuracy"].notna())  # a cell that failed has 0
+    measured = frame["accuracy"].notna()
+    seconds = frame["seconds"].where(measured)  # a cell that failed has 0
+    # One that did not run is stored with the device of the process that planned it.
+    codes, devices = pd.factorize(frame["device"].where(measured & (frame["device"] != "")), sort=True)
+    device_codes = pd.Series(codes, frame.index).where(codes >= 0)
     frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds)
     by_row = frame.groupby([*TABLE, *ROW], sort=False)
     frame = frame.assign(row=by_row.ngroup())
@@ -60,7 +63,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     ).reset_index()  # fmt: skip
     rows["row"] = range(len(rows))
     for name in ("first_device", "last_device"):
-        rows[name] = devices.take(rows[name].to_numpy())
+        rows[name] = ["" if math.isnan(code) else devices[int(code)] for code in rows[name]]
     for name in OF_METHOD:
         rows[name] = _texts_of_rows(frame, name, len(rows))
     rows["difference"] = _variants(rows)

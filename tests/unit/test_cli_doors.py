@@ -114,6 +114,11 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("train", "--seed", "-1"), "--seed -1: expected a whole number, 0 or larger."),
         (("train", "--archs", ""), "--archs '' names nothing; name at least one."),
         (("train", "--archs", "cct,cct"), "--archs names 'cct' twice; name it once."),
+        (("sweep", "--methods", "tent", "--methods=sar"), "--methods is given twice; give it once"),
+        (
+            ("sweep", "--methods", "tent[lr=0.1,lr=0.2]"),
+            "'lr' is in 'tent[lr=0.1,lr=0.2]' twice; give it once.",
+        ),
         (("train", "--archs", ":build"), "':build' is not of the form package.module:callable"),
         (("sweep", "--archs", ""), "no archs were given; name at least one."),
         (("sweep", "--archs", "cct,cct"), "archs names 'cct' twice; name each once."),

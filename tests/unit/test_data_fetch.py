@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import http.client
 import io
+import json
+import os
+import shutil
 import socket
+import ssl
 import tarfile
+import threading
+import warnings
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from tests.unit import data_fakes as fakes
+from tests.unit.sweep_processes import wait_for
 from tests.unit.web import Mirror
 from ttabench.data.catalog import listing
 from ttabench.data.fetch import download as downloading
 from ttabench.data.fetch.download import download
 from ttabench.data.fetch.extract import unpack
-from ttabench.data.fetch.fetch import fetch, fetch_published, place
+from ttabench.data.fetch.fetch import _web_folder, fetch, fetch_published, place
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.facts import Archive, PublishedDataset
 from ttabench.data.published.imagenet import TinyImageNetC
@@ -187,6 +198,85 @@ def test_no_network_is_said_plainly(mirror: Mirror, tmp_path: Path) -> None:
             download(described(CONTENT, mirror), tmp_path, urls=urls)
     text = _one_sentence(caught, tmp_path)
     assert "nowhere.invalid" in text
+
+
+NETWORK_ERRORS = {
+    "TLS": ssl.SSLError(1, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] bad record"),
+    "no route": OSError(errno.EHOSTUNREACH, "No route to host"),
+    "reset": ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+    "chunks": http.client.IncompleteRead(b""),
+}
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
+    """What reading from the network raises, time by time; None = it works. At the end it works."""
+    outcomes: list[Exception | None] = []
+    read = http.client.HTTPResponse.read1
+
+    def read1(answer: http.client.HTTPResponse, size: int = -1) -> bytes:
+        if outcomes and (problem := outcomes.pop(0)):
+            raise problem
+        return read(answer, size)
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read1", read1)
+    return outcomes
+
+
+@pytest.mark.parametrize("what", NETWORK_ERRORS)
+def test_a_network_error_in_the_middle_is_an_interruption(
+    mirror: Mirror, tmp_path: Path, reading: list[Exception | None], what: str
+) -> None:
+    mirror.files["a.tar"] = CONTENT
+    reading += [None, NETWORK_ERRORS[what]]
+    path, _ = download(described(CONTENT, mirror), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert len(mirror.ranges) == 2
+    assert mirror.ranges[1].startswith("bytes=")
+
+
+@pytest.mark.parametrize("what", NETWORK_ERRORS)
+def test_a_mirror_with_network_errors_is_given_up_for_the_next(
+    mirror: Mirror, tmp_path: Path, reading: list[Exception | None], what: str
+) -> None:
+    mirror.files |= {"bad/a.tar": CONTENT, "good/a.tar": CONTENT}
+    reading += [NETWORK_ERRORS[what]] * downloading.ATTEMPTS
+    urls = [f"{mirror.url}/{where}/a.tar" for where in ("bad", "good")]
+    assert download(described(CONTENT, mirror), tmp_path, urls=urls)[0].read_bytes() == CONTENT
+    assert mirror.asked == ["bad/a.tar"] * downloading.ATTEMPTS + ["good/a.tar"]
+
+
+def test_a_network_error_before_the_answer_is_an_interruption(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.files["a.tar"] = CONTENT
+    problems = list(NETWORK_ERRORS.values())
+    begin = http.client.HTTPResponse.begin
+
+    def fails_at_first(answer: http.client.HTTPResponse) -> None:
+        if problems:
+            raise problems.pop()
+        begin(answer)
+
+    monkeypatch.setattr(http.client.HTTPResponse, "begin", fails_at_first)
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ETIMEDOUT])
+def test_an_error_of_writing_is_none_of_the_network(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A network folder that does not answer is a TimeoutError, as a web server that does not."""
+    mirror.files["a.tar"] = CONTENT
+
+    class Broken(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "open", lambda *_: Broken())
+    with pytest.raises(OSError, match=os.strerror(code)):
+        download(described(CONTENT, mirror), tmp_path)
+    assert mirror.asked == ["a.tar"]
 
 
 def test_a_file_put_there_by_hand_is_checked_and_used(mirror: Mirror, tmp_path: Path) -> None:
@@ -359,6 +449,215 @@ def test_fetching_twice_downloads_once(mirror: Mirror, tmp_path: Path) -> None:
     assert len(mirror.asked) == asked
 
 
+def _shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "deleted": Path.unlink,
+    "truncated": _shortened,
+    "replaced by a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_arrays_that_are_not_whole_are_fetched_again(mirror: Mirror, tmp_path: Path, what: str) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    root = tmp_path / "root"
+    fetch_published(facts, root)
+    whole = (root / "CIFAR-10-C" / "frost.npy").read_bytes()
+    CHANGES[what](root / "CIFAR-10-C" / "frost.npy")
+    mirror.asked.clear()
+    output = fetch_published(facts, root)
+    assert mirror.asked == ["CIFAR-10-C.tar"]
+    assert "is here already (6 files in" in output[0]
+    assert "CIFAR-10-C.tar: 4 files in" in output[1]
+    assert (root / "CIFAR-10-C" / "frost.npy").read_bytes() == whole
+    assert all("is here already" in line for line in fetch_published(facts, root))
+
+
+@pytest.fixture
+def tiny(mirror: Mirror, tmp_path: Path) -> PublishedDataset:
+    """A dataset in ``root``, two of whose archives share a folder; what its mirror was asked is forgotten."""
+    made = fakes.make_tiny(tmp_path / "made", corruptions=[*fakes.SOME, "speckle_noise"])
+    facts = _published(mirror, made, fakes.FAKE_TINY)
+    fetch_published(facts, tmp_path / "root")
+    mirror.asked.clear()
+    return facts
+
+
+IMAGE_CHANGES: dict[str, Callable[[Path], object]] = {
+    "one image deleted": Path.unlink,
+    "one image too many": lambda path: shutil.copy(path, path.with_name("more.JPEG")),
+    "a class deleted": lambda path: shutil.rmtree(path.parent),
+    "a corruption deleted": lambda path: shutil.rmtree(path.parents[2]),
+}
+
+
+@pytest.mark.parametrize("what", IMAGE_CHANGES)
+def test_image_folders_that_are_not_whole_are_fetched_again(
+    mirror: Mirror, tmp_path: Path, tiny: PublishedDataset, what: str
+) -> None:
+    image = tmp_path / "root" / "Tiny-ImageNet-C" / "frost" / "2" / fakes.WNIDS[0] / "test_0.JPEG"
+    whole = image.read_bytes()
+    IMAGE_CHANGES[what](image)
+    fetch_published(tiny, tmp_path / "root")
+    assert mirror.asked == ["Tiny-ImageNet-C.tar"]
+    assert image.read_bytes() == whole
+    assert len(list(image.parent.iterdir())) == 2
+    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+
+
+def test_a_receipt_does_not_grow_with_the_images(tmp_path: Path, tiny: PublishedDataset) -> None:
+    receipts = tmp_path / "root" / ".fetched"
+    unpacked = [json.loads((receipts / f"{a.file}.json").read_text())["unpacked"] for a in tiny.archives]
+    words, annotations = ((tmp_path / "made" / "tiny-imagenet-200" / name).stat().st_size
+                          for name in ("wnids.txt", "val/val_annotations.txt"))  # fmt: skip
+    assert annotations
+    assert unpacked == [
+        {"train": {"files": 12}, "val": {"files": 8 + 1}, "wnids.txt": {"bytes": words}},
+        {corruption: {"files": 5 * 8} for corruption in sorted(fakes.SOME)},
+        {"speckle_noise": {"files": 5 * 8}},
+    ]
+
+
+def test_hidden_files_and_files_beside_the_archive_do_not_count(
+    mirror: Mirror, tmp_path: Path, tiny: PublishedDataset
+) -> None:
+    folder = tmp_path / "root" / "Tiny-ImageNet-C"
+    (folder / "frost" / "1" / ".DS_Store").touch()
+    (folder / "notes.txt").touch()
+    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+    assert mirror.asked == []
+
+
+def _as_earlier_versions_wrote_it(root: Path, archive: Archive) -> None:
+    path = root / ".fetched" / f"{archive.file}.json"
+    receipt = json.loads(path.read_text())
+    del receipt["unpacked"]
+    path.write_text(json.dumps(receipt))
+
+
+def test_receipts_of_earlier_versions_are_compared_by_the_number_of_files(
+    mirror: Mirror, tmp_path: Path, tiny: PublishedDataset
+) -> None:
+    """Where archives share a folder, it only has to exist."""
+    root = tmp_path / "root"
+    for archive in tiny.archives:
+        _as_earlier_versions_wrote_it(root, archive)
+    (root / "tiny-imagenet-200" / ".DS_Store").touch()
+    (root / "Tiny-ImageNet-C" / "frost" / "2" / fakes.WNIDS[0] / "test_0.JPEG").unlink()
+    assert all("is here already" in line for line in fetch_published(tiny, root))
+    (root / "tiny-imagenet-200" / "wnids.txt").unlink()
+    fetch_published(tiny, root)
+    assert mirror.asked == ["tiny-imagenet-200.zip"]
+    shutil.rmtree(root / "Tiny-ImageNet-C")
+    fetch_published(tiny, root)
+    assert mirror.asked[1:] == ["Tiny-ImageNet-C.tar", "Tiny-ImageNet-C-extra.tar"]
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", "null", '{"files": "many"}', '{"files": 4'])
+def test_a_damaged_receipt_counts_as_none(mirror: Mirror, tmp_path: Path, damage: str) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    facts = replace(facts, archives=tuple(replace(a, md5="", sha256="") for a in facts.archives))
+    fetch_published(facts, tmp_path / "root")
+    (tmp_path / "root" / ".fetched" / "CIFAR-10-C.tar.json").write_text(damage)
+    mirror.asked.clear()
+    fetch_published(facts, tmp_path / "root")
+    assert mirror.asked == ["CIFAR-10-C.tar"]
+
+
+def test_a_link_to_another_disk_is_replaced_and_what_it_leads_to_is_kept(
+    mirror: Mirror, tmp_path: Path, tiny: PublishedDataset
+) -> None:
+    link, elsewhere = tmp_path / "root" / "Tiny-ImageNet-C" / "frost", tmp_path / "elsewhere"
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+    shutil.rmtree(elsewhere / "1")
+    fetch_published(tiny, tmp_path / "root")
+    assert mirror.asked == ["Tiny-ImageNet-C.tar"]
+    assert not link.is_symlink()
+    assert sorted(p.name for p in elsewhere.iterdir()) == ["2", "3", "4", "5"]
+
+
+def test_two_at_once_download_once_one_after_the_other(mirror: Mirror, tmp_path: Path) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    facts = replace(facts, archives=facts.archives[1:])
+    output: dict[str, list[str]] = {}
+    arrived, goes_on = threading.Event(), threading.Event()
+
+    def stops_in_the_middle(*_: object) -> None:
+        arrived.set()
+        goes_on.wait(30)
+
+    def first() -> None:
+        output["first"] = fetch_published(facts, tmp_path / "root", stops_in_the_middle)
+
+    def second() -> None:
+        output["second"] = fetch_published(facts, tmp_path / "root")
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        threads[0].start()
+        assert arrived.wait(30)
+        threads[1].start()
+        try:
+            wait_for(lambda: told or not threads[1].is_alive())
+            assert threads[1].is_alive()
+        finally:
+            goes_on.set()
+            for thread in threads:
+                thread.join()
+    where = f"{socket.gethostname()}:{os.getpid()}"
+    assert [str(each.message) for each in told] == [f"CIFAR-10-C.tar: waiting for {where}, which fetches it."]
+    assert mirror.asked == ["CIFAR-10-C.tar"]
+    assert "checksum as published" in output["first"][0]
+    assert "is here already" in output["second"][0]
+    assert list((tmp_path / "root" / ".fetched" / "running").iterdir()) == []
+
+
+def test_what_is_here_is_found_in_a_folder_that_cannot_be_written(
+    tmp_path: Path, tiny: PublishedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: pytest.fail("it writes"))
+    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+
+
+def test_what_a_killed_process_had_unpacked_is_deleted_before_space_is_needed(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    """A folder of another archive may be in use."""
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    huge = replace(facts, archives=(replace(facts.archives[1], size=10**18),))
+    mine = [".unpacking-CIFAR-10-C.tar-x0_abcde", ".unpacking-x0_abcde"]
+    kept = [".unpacking-cifar-10-python.tar.gz-x0_abcde", "unpacking-x0_abcde"]
+    for name in mine + kept:
+        (tmp_path / "root" / name / "frost").mkdir(parents=True)
+        (tmp_path / "root" / name / "frost" / "a.JPEG").touch()
+    with pytest.raises(UserError, match=r"needs .* GB below"):
+        fetch_published(huge, tmp_path / "root")
+    left = [p.name for p in (tmp_path / "root").iterdir()]
+    assert sorted(left) == sorted([*kept, ".fetched"])
+
+
+def test_the_folder_for_unpacking_names_its_archive(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that only the process with the claim on this archive deletes it."""
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    seen: set[str] = set()
+
+    def look(what: str, *_: object) -> None:
+        if what.startswith("unpacking"):
+            seen.update(p.name[:-8] for p in (tmp_path / "root").glob(".unpacking-*"))
+
+    fetch_published(facts, tmp_path / "root", look)
+    assert seen == {f".unpacking-{archive.file}-" for archive in facts.archives}
+    assert not list((tmp_path / "root").glob(".unpacking-*"))
+
+
 def test_another_release_is_fetched_anew(mirror: Mirror, tmp_path: Path) -> None:
     facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
     fetch_published(facts, tmp_path / "root")
@@ -391,8 +690,37 @@ def test_a_mirror_of_ones_own_comes_first(mirror: Mirror, tmp_path: Path) -> Non
     mirror.files |= {f"own/{name}": content for name, content in mirror.files.items()}
     fetch_published(facts, tmp_path / "root", mirror=f"{mirror.url}/own/")
     assert mirror.asked == ["own/cifar-10-python.tar.gz", "own/CIFAR-10-C.tar"]
-    with pytest.raises(UserError, match="not a web address"):
-        fetch_published(facts, tmp_path / "root", mirror="ftp://x")
+
+
+@pytest.mark.parametrize("given", ["ä ö", quote("ä ö"), "ä%20ö"])
+def test_the_address_of_a_mirror_may_have_any_letters(mirror: Mirror, tmp_path: Path, given: str) -> None:
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    mirror.files |= {f"{quote('ä ö')}/{name}": content for name, content in mirror.files.items()}
+    fetch_published(facts, tmp_path / "root", mirror=f"{mirror.url}/{given}/")
+    assert mirror.asked == [f"%C3%A4%20%C3%B6/{archive.file}" for archive in facts.archives]
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("http://Bücher.example:8080/x/", "http://xn--bcher-kva.example:8080/x"),
+        ("https://ä/?key=é&b=%C3", "https://xn--4ca/?key=%C3%A9&b=%C3"),
+        ("HTTP://[::1]:80", "http://[::1]:80"),
+        ("http://h/a'b~(c)", "http://h/a'b~(c)"),
+    ],
+)
+def test_the_address_of_a_mirror_is_asked_in_ascii(given: str, asked: str) -> None:
+    assert _web_folder(given) == asked
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["ftp://x", "x", "http:///x", "http://[::1/", "http://h:99999/", "http://a..ä/", "http://h/\udce4"],
+)
+def test_what_is_no_address_is_refused_in_one_sentence(tmp_path: Path, given: str) -> None:
+    with pytest.raises(UserError, match="is not a web address; expected http"):
+        fetch_published(fakes.FAKE_CIFAR10, tmp_path, mirror=given)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_little_space_is_said_before_the_download(

@@ -28,12 +28,14 @@ from ttabench.corruptions import corrupt
 from ttabench.data import catalog
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
+from ttabench.data.files.fingerprint import folder_sha256
 from ttabench.data.own import generate_corrupted as generating
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.manifest import MANIFEST
 from ttabench.data.published.cifar import CifarC
 from ttabench.errors import UserError
+from ttabench.files import user_path
 
 SMALL = {"corruptions": ("gaussian_noise", "brightness"), "severities": (1, 5), "workers": 0}
 
@@ -494,6 +496,26 @@ def test_a_folder_whose_name_means_another_folder_is_refused(
     catalog.check_names([catalog.dataset("twice-c-local")])
     with pytest.raises(UserError, match=rf"{one} and {tmp_path}/root/twice-c-local .* generate .* --name"):
         catalog.check_names([catalog.dataset(str(one))])
+
+
+def test_a_renamed_folder_is_opened_by_its_first_name_too(
+    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest holds the first name. Workers open data by it."""
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path))
+    folder = generate(clean, name="birds", **SMALL)
+    folder.rename(tmp_path / "crows-c-local")
+    opened = catalog.dataset("crows-c-local")
+    catalog.check_names([opened])
+    assert opened.name == "birds-c-local"
+    assert catalog.dataset(opened.name).fingerprint() == opened.fingerprint()
+
+
+def test_a_file_name_that_is_not_utf_8_is_one_sentence_or_read(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"")
+    assert folder_sha256(tmp_path) != folder_sha256(tmp_path.parent)
+    with pytest.raises(UserError, match=r"caf\\udce9.png' is not a usable path \(its name is not UTF-8\)"):
+        user_path(tmp_path / os.fsdecode(b"caf\xe9.png"))
 
 
 def test_two_folders_of_one_name_are_no_sweep_and_are_not_trained(

@@ -62,6 +62,20 @@ def test_missing_costs_show(frame: pd.DataFrame) -> None:
     assert "nan" not in text.lower()
 
 
+def test_devices_are_those_of_cells_with_a_number(frame: pd.DataFrame) -> None:
+    """A cell that did not run is stored with the device of the process that wrote so."""
+    frame = spoil(
+        frame.assign(device="cuda"), "failed", "the worker was killed", method="tent", corruption="fog"
+    )
+    frame.loc[frame["accuracy"].isna(), "device"] = "cpu"
+    result = costs(Report(frame)).set_index(["arch", "method"])["device"]
+    assert result["resnet18", "tent"] == "cuda"
+    assert result["cct", "bn_stats"] == ""
+    sheet = cost(Report(frame))
+    assert sheet is not None
+    assert "the device used (cuda)" in sheet.footer
+
+
 def test_there_is_no_table_without_costs_and_old_cells_still_have_reports() -> None:
     report = Report(cells())
     assert cost(report) is None

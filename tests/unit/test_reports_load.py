@@ -107,6 +107,21 @@ def test_planned_cells_without_a_record_are_missing(tmp_path: Path, result: Resu
     assert load.read([folder, stored(tmp_path / "b", other)]).attrs[MISSING] == ()
 
 
+def test_a_missing_cell_counts_once_where_each_slice_has_the_whole_plan(
+    tmp_path: Path, result: Result, other: Result
+) -> None:
+    third = replace(result.cell, corruption="frost")
+    plan = list(plan_rows(Planned(cell, "") for cell in (result.cell, other.cell, third)))
+    slices = [stored(tmp_path / "a", result), stored(tmp_path / "b", other)]
+    for folder in slices:
+        Store.at(folder).write_plan(plan)
+    frame = load.read(slices)
+    (missing,) = frame.attrs[MISSING]
+    assert (missing.corruptions, missing.cells) == (("frost",), 1)
+    (table,) = tables(frame)
+    assert [row.remarks[""] for row in table.rows if row.measured] == [["1 planned cell is missing"]]
+
+
 def test_planned_cells_are_missing_in_the_row_of_their_protocol(tmp_path: Path, result: Result) -> None:
     """As they are in the row of all protocols where an older plan does not say it."""
     offline = Protocol(mode="offline", epochs=10)

@@ -23,8 +23,9 @@ from tests.unit.made_cells import cells, spoil, where, with_correctness
 from tests.unit.tex import compiled
 from ttabench.calibration import calibration_bins
 from ttabench.corruptions.names import CORRUPTIONS as FIFTEEN
+from ttabench.corruptions.names import EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
-from ttabench_reports import families, naming, plots
+from ttabench_reports import ablation, families, latex, naming, plots
 from ttabench_reports.naming import MEAN
 from ttabench_reports.plots import labels, style
 from ttabench_reports.plots.numbers import Numbers
@@ -134,6 +135,28 @@ def test_tables_of_one_title_do_not_overwrite_each_other(tmp_path: Path) -> None
     frame = cells(("source",), ("cct",), datasets=("a/b", "a b"), corruptions=("fog",))
     paths = plots.write(frame, tmp_path)
     assert len(set(paths)) == len(paths) == 5  # bars of two tables, and the document
+
+
+def test_streams_of_nineteen_corruptions_have_files_of_their_own(tmp_path: Path) -> None:
+    """Their names would be longer than a file system takes."""
+    names = "+".join((*FIFTEEN, *EXTRA_CORRUPTIONS))
+    windows = {"windows": {"length": 100, "accuracy": [50.0, 60.0]}}
+    streams = [
+        cells(
+            ("source", "tent[lr=0.1]", "tent[lr=0.2]"), ("cct",), corruptions=("recurring",),
+            stream=f"recurring({rounds},corruptions={names})", reset="continual",
+        )
+        for rounds in (2, 3)
+    ]  # fmt: skip
+    frame = pd.concat(streams, ignore_index=True)
+    frame["details"] = [windows] * len(frame)
+    frame["config"] = '{"lr": ' + frame["method"].str.extract(r"=([\d.]+)")[0].fillna("1") + "}"
+    paths = plots.write(frame, tmp_path) + latex.write(frame, tmp_path) + ablation.write(frame, tmp_path)
+    assert len(set(paths)) == len(paths)
+    for kind in ("per_corruption", "stability", "bars", "stream"):
+        found = [path.stem for path in paths if path.name.startswith(f"{kind}_digits-c")]
+        assert len({stem.removesuffix("_column") for stem in found}) == 2, kind
+    assert len(list(tmp_path.glob("ablation_tent-cct*_crossed.csv"))) == 2
 
 
 def test_fonts_are_embedded_as_outlines_and_not_as_type_3(frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -407,9 +430,14 @@ def test_windows_of_a_long_stream_are_merged_without_changing_their_mean(few: Re
 
 
 def test_cost_is_the_stored_ratio_where_every_row_has_it(few: Report) -> None:
-    assert "Seconds for a corruption" in texts(drawn(few, "cost")[0].figure)
+    drawing = drawn(few, "cost")[0]
+    assert "Seconds for a corruption" in texts(drawing.figure)
+    assert "(mean over the cells)" in drawing.caption
+    assert "median" not in drawing.caption
     ratio = few.cells.assign(compute_ratio=2.5)
-    assert "Cost (1: Source's forward pass)" in texts(drawn(Report(ratio), "cost")[0].figure)
+    drawing = drawn(Report(ratio), "cost")[0]
+    assert "Cost (1: Source's forward pass)" in texts(drawing.figure)
+    assert "(median over the cells)" in drawing.caption
     ratio.loc[ratio["method"] == "tent", "compute_ratio"] = np.nan
     assert "Seconds for a corruption" in texts(drawn(Report(ratio), "cost")[0].figure)
 

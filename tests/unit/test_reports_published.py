@@ -16,12 +16,12 @@ import pandas as pd
 import pytest
 
 from tests.unit.conftest import Output
-from tests.unit.made_cells import cells
+from tests.unit.made_cells import cells, spoil
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.registry import view
-from ttabench_reports import published
+from ttabench_reports import published, tables
 from ttabench_reports.published.audit import Interval, audit, checked
 from ttabench_reports.published.catalog import accuracies, rows
 
@@ -322,6 +322,46 @@ def test_a_mean_is_over_fifteen_or_not_there(tmp_path: Path) -> None:
     table = pd.read_csv(published.write(frame[frame["corruption"] != "fog"], tmp_path)[0])
     assert "mean" not in set(table["corruption"])
     assert len(table[table["publication"] == "tent2021"]) == 14
+
+
+def standard(*methods: str, **given: Any) -> pd.DataFrame:
+    """Cells in the setting of TENT's README."""
+    return cells(methods, ("robustbench/Standard",), datasets=("cifar10-c",), **{"n_images": 10_000, **given})
+
+
+def numbers_of(frame: pd.DataFrame, to: Path, corruption: str = "mean") -> pd.DataFrame:
+    table = pd.read_csv(published.write(frame, to)[0])
+    return table[table["corruption"] == corruption].drop_duplicates(["method", "fingerprint", "baseline"])
+
+
+def test_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
+    """Of a continual cell in two orders the latest, and one Source for both modes."""
+    first = standard("tent", reset="continual", history="fog-5", accuracy=lambda row: 70.0)
+    second = standard("tent", reset="continual", history="snow-5", written=1.8e9, accuracy=lambda row: 80.0)
+    sources = [standard("source", reset="continual", mode=mode) for mode in ("online", "offline")]
+    frame = pd.concat([second, first, *sources], ignore_index=True)
+    (table,) = tables.tables(frame)
+    expected = {row.method: row.value("mean") for row in table.rows if row.measured}
+    result = numbers_of(frame, tmp_path).set_index("method")
+    assert result["accuracy"].to_dict() == pytest.approx(expected, abs=1e-4)
+    assert expected["tent"] == 80.0
+    assert set(result["seeds"]) == {1}
+    assert set(pd.read_csv(tmp_path / "published.csv")["mode"]) == {"online"}
+
+
+@pytest.mark.parametrize("name", ["fingerprint", "baseline"])
+def test_two_versions_of_the_data_are_not_averaged(tmp_path: Path, name: str) -> None:
+    two = [standard("tent", accuracy=lambda row, n=n: n, **{name: f"v@{n}"}) for n in (70.0, 80.0)]
+    result = numbers_of(pd.concat(two, ignore_index=True), tmp_path)
+    assert result.set_index(name)["accuracy"].to_dict() == {"v@70.0": 70.0, "v@80.0": 80.0}
+
+
+def test_a_seed_that_failed_leaves_no_mean(tmp_path: Path) -> None:
+    frame = spoil(standard("tent", seeds=(0, 1)), "failed", "no memory", corruption="fog", seed=1)
+    frame.loc[frame["status"] == "failed", "n_images"] = 0  # as it is stored
+    assert numbers_of(frame, tmp_path).empty
+    assert numbers_of(frame, tmp_path, "fog").empty
+    assert numbers_of(frame, tmp_path, "snow")["seeds"].tolist() == [2]
 
 
 def test_the_command(ttabench: Run, tmp_path: Path) -> None:

@@ -49,6 +49,17 @@ def test_every_corruption_has_a_name_of_three_letters_and_a_heading() -> None:
     assert all(len(naming.short(c)) == 3 and naming.title(c) != c for c in every)
 
 
+def test_a_long_title_makes_a_short_file_name_of_its_own() -> None:
+    title = f"digits-c, severity 5 (stream recurring(2,corruptions={'+'.join(CORRUPTIONS)}))"
+    slugs = [naming.slug(text) for text in (title, f"{title} ", title.replace("(2,", "(3,"), title[:-9])]
+    assert len(set(slugs)) == 4
+    assert all(re.fullmatch(r"digits-c-severity-5-stream-[\w-]+-[0-9a-f]{8}", name) for name in slugs)
+    assert max(map(len, slugs)) <= 129
+    assert naming.slug(title) == slugs[0]
+    for text in ("digits-c", "a" * 120):
+        assert naming.slug(text) == text
+
+
 def documented() -> dict[str, set[str]]:
     """The columns that docs/reading-the-tables.md has by file; "" are those of several files."""
     page = (Path(__file__).resolve().parents[2] / "docs/reading-the-tables.md").read_text("utf-8")

@@ -232,6 +232,37 @@ def test_the_options_are_those_of_the_cells(tmp_path: Path, result: Result, ttab
     assert shown()["reset"] == "per_corruption, continual"
 
 
+def test_watch_ends_where_what_failed_is_left_and_no_sweep_is_at_work(
+    store: Store, seeds: list[Result]
+) -> None:
+    progress = Progress(store)
+    assert progress.is_open()  # cells are missing
+    writer = store.writer()
+    for one in seeds[2:]:
+        writer.append(one)
+    writer.close()
+    with Claims(store.root, "sweep"):
+        progress.refresh()
+        assert progress.is_open()  # it may compute the failed cell again
+    assert [cell.state for cell in progress.cells()].count("failed") == 1
+    assert not progress.is_open()
+
+
+@pytest.mark.parametrize("width", [30, 60, 80])
+def test_no_number_or_heading_is_cut_on_any_terminal(width: int) -> None:
+    headings = ("method", "arch", "dataset", "done", "failed", "stale", "missing", "n/a", "left")
+    row = ("quantile_paper", "resnet18_w16", "cifar100-c", "1200", "3000", "0", "14", "10", "1:23:45")
+    console = Console(width=width, file=io.StringIO())
+    console.print(make_table(headings, [row, row]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= width
+    for number in row[3:]:
+        assert len(re.findall(rf"(?<!\d){number}(?!\d)", text)) >= 2, number
+    if width < 80:  # a row is a list, and each value stands beside its heading
+        lines = [line.split() for line in text.splitlines() if line.strip()]
+        assert lines == [list(pair) for pair in zip(headings, row, strict=True)] * 2
+
+
 def test_headings_of_counts_are_whole_at_80_columns() -> None:
     headings = ("method", "arch", "dataset", "done", "running", "failed", "stale", "missing", "n/a", "left")
     row = ("quantile_paper", "resnet18_w16", "cifar100-c", "9", "2", "0", "0", "14", "0", "1:23")

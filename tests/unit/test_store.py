@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,6 +177,14 @@ def test_another_sweep_is_refused_unless_extended(store: Store, result: Result) 
 
 def test_the_same_sweep_is_welcome(store: Store) -> None:
     assert Store.create(store.root, dict(SWEEP)).sweep() == SWEEP
+
+
+def test_a_folder_that_lost_its_empty_cells_goes_on(store: Store, result: Result) -> None:
+    """Git and archives leave out empty folders."""
+    shutil.rmtree(store.cells)
+    again = Store.create(store.root, store.sweep())
+    again.writer().append(result)
+    assert list(Store.at(store.root).latest()) == [result.cell.cell_id]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

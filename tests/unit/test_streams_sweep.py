@@ -25,7 +25,7 @@ from tests.unit.test_sweep_shifts import BAR, CIFAR_C, asked
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset
-from ttabench.errors import UserError
+from ttabench.errors import UnusableModel, UserError
 from ttabench.protocol import Protocol, StreamSpec
 from ttabench.store import Store, load_frame
 from ttabench.streams import checkpoint, score
@@ -373,14 +373,16 @@ def test_a_natural_shift_has_no_stream_and_large_images_no_ccc() -> None:
 # ---- compute ratios
 
 
-def paced(**options: Any) -> list[Planned]:
+def paced(folder: Path = Path("nowhere"), **options: Any) -> list[Planned]:
     grid = asked(methods="tent,eata", pace=1.0, **options)
-    return plan(grid, [CIFAR_C], Ratios(grid, Path("nowhere"), "cpu", print))
+    return plan(grid, [CIFAR_C], Ratios(grid, folder, "cpu", print))
 
 
-def test_given_ratios_are_part_of_the_protocol_and_source_has_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_ratios_are_part_of_the_protocol_and_source_has_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compute_ratio, "measured", lambda cell, device: 2.71828)
-    planned = paced(pace_ratio="tent=3.1")
+    planned = paced(tmp_path, pace_ratio="tent=3.1")
     ratios = {p.cell.method: p.cell.protocol.pace_ratio for p in planned}
     assert ratios == {"source": 1.0, "tent": 3.1, "eata": 2.72}
     assert "pace 1 at compute ratio 2.72" in cells(planned, method="eata")[0].protocol.caption()
@@ -398,7 +400,6 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
     output: list[str] = []
     first = Ratios(grid, tmp_path, "cpu", output.append)
     planned = plan(grid, [CIFAR_C], first)
-    first.write()
     assert output == [
         "Measuring compute ratios for --pace; this takes seconds to minutes per method.",
         "Compute ratio of tent on resnet18: 3 (measured).",
@@ -419,6 +420,22 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / compute_ratio.FILE).write_text("[1]")
     with pytest.raises(UserError, match="delete it to measure again"):
         plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", print))
+
+
+def test_a_method_without_a_ratio_is_one_sentence_and_others_keep_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(cell: Cell, device: str) -> float:
+        if cell.method == "eata":
+            raise UnusableModel("eata gave NaN logits\nand more")
+        return 3.0
+
+    monkeypatch.setattr(compute_ratio, "measured", measured)
+    grid = asked(methods="tent,eata", pace=1.0)
+    with pytest.raises(UserError, match=r"of eata on resnet18 cannot .*\(eata gave NaN logits\); .*eata="):
+        plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", print))
+    (stored,) = json.loads((tmp_path / compute_ratio.FILE).read_text()).values()
+    assert (stored["method"], stored["ratio"]) == ("tent", 3.0)
 
 
 def test_a_ratio_is_of_one_network_with_its_settings_and_batches(

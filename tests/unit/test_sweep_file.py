@@ -257,6 +257,9 @@ def test_two_continual_runs_of_one_method_over_the_same_images_are_refused(made:
     asked = grid(made(SMALL + 'reset = "continual"\n[[include]]\ncorruptions = ["frost"]'))
     with pytest.raises(UserError, match="in two continual runs of this sweep"):
         cells(asked)
+    sweep = resolve(grid(made(SMALL + 'reset = "continual"\n[[include]]\nbatch_size = 64')))
+    planned = plan(sweep, [source_of(model) for model in sweep.models])
+    assert len({p.cell.cell_id for p in planned}) == 8  # two protocols are two runs
 
 
 def protocols(asked: Grid) -> dict[str, Any]:
@@ -339,6 +342,28 @@ def test_what_flags_replace_is_said(made: Make) -> None:
 
 def test_other_methods_than_the_file_has_leave_its_settings_without_effect(made: Make) -> None:
     assert {c[0] for c in cells(grid(made(RULED), methods="sar"))} == {"source", "sar"}
+    included = SMALL + "[[include]]\nmethods = ['eata']\nset.eata.lr = 0.1\n"
+    assert {c[0] for c in cells(grid(made(included), methods="tent"))} == {"source", "tent"}
+
+
+def test_the_kept_file_has_no_rule_about_what_flags_left_out(made: Make) -> None:
+    """Such a rule has no effect, and a file that has it is refused."""
+    wide = 'methods = ["tent", "sar"]\narchs = ["resnet18", "cct"]\ndatasets = ["digits-c", "cifar10-c"]\n'
+    rules = (
+        "[per_method.sar]\nbatch_size = 20\n[per_dataset.cifar10-c]\nlimit = 70\n"
+        '[[exclude]]\narchs = ["cct"]\n[[exclude]]\narchs = ["cct", "resnet18"]\nmethods = ["tent", "sar"]\n'
+        'corruptions = "fog"\n'
+    )
+    asked = grid(made(wide + rules), methods="tent", archs="resnet18", datasets="digits-c")
+    assert (asked.per_method, asked.per_dataset) == ({}, {})
+    assert asked.exclude == ({"archs": ("resnet18",), "methods": ("tent",), "corruptions": ("fog",)},)
+    again = grid(made(to_toml(asked)))
+    assert again == asked
+    assert cells(again) == {
+        *(("source", "resnet18", name, 5, 0) for name in CORRUPTIONS),
+        *(("tent", "resnet18", name, 5, 0) for name in CORRUPTIONS if name != "fog"),
+    }
+    assert grid(made(wide + rules), methods="sar").per_method == {"sar": {"batch_size": 20}}
 
 
 # ---- what is kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tests.unit.stored_results import CELL
 from ttabench import verify
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.executors import inline, workers
+from ttabench.executors import Died, inline, workers
 from ttabench.records import decode, encode
 from ttabench.store import Record, Store
 from ttabench.store.staleness import Modules
@@ -268,6 +268,34 @@ def test_a_method_that_fails_now_is_told(ttabench: Run, out: Path, monkeypatch: 
     assert output.code == 1
     assert output.out.count("it fails now: ValueError: no such thing") == 2
     assert "2 the same bit for bit, 2 failed" in output.out
+
+
+def test_a_worker_that_dies_costs_its_own_cells_alone(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(jobs: Sequence[Any], workers: int) -> Iterator[Any]:
+        yield from inline.run(jobs[1:], workers)
+        yield Died(jobs[0], "its worker was killed by SIGKILL")
+
+    monkeypatch.setattr(workers, "pick_executor", lambda count, place: run)
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 1
+    assert output.out.count("it fails now: its worker was killed by SIGKILL") == 1
+    assert "3 the same bit for bit, 1 failed" in output.out
+
+
+def test_what_was_checked_before_ctrl_c_is_shown(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(jobs: Sequence[Any], workers: int) -> Iterator[Any]:
+        yield from inline.run(jobs[:1], workers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "pick_executor", lambda count, place: run)
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 130
+    assert "1 cell: 1 the same bit for bit" in output.out
+    assert ttabench("verify", out, *HERE, "--json").out == ""
 
 
 def test_weights_that_are_gone_are_one_sentence(ttabench: Run, out: Path, weights_in_cache: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from ttabench.cli._mistakes import HELP, refuse_empty_path, sentence, tidy_help
+from ttabench.cli._mistakes import HELP, refuse_empty_path, refuse_repeated, sentence, tidy_help
 from ttabench.errors import UserError, forward_warnings, printable, shortened
 from ttabench.nonblocking import FULL, NonBlocking
 
@@ -122,7 +122,9 @@ def _main() -> None:
         with warnings.catch_warnings():
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))
             refuse_empty_path(sys.argv)
-            code = command().main(prog_name="ttabench", standalone_mode=False)
+            root = command()
+            refuse_repeated(root, sys.argv)
+            code = root.main(prog_name="ttabench", standalone_mode=False)
             print(end="", flush=True)  # a disk that is full says so here, and not after the end
     except UserError as problem:
         _complain(str(problem))

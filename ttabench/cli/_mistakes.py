@@ -58,6 +58,25 @@ def refuse_empty_path(arguments: Sequence[str]) -> None:
             raise UserError(f"{option} '' names no file; name one, or leave {option} out.")
 
 
+def refuse_repeated(root: Any, arguments: Sequence[str]) -> None:
+    """Raises UserError for an option that is given twice: the parser would take its last value alone."""
+    command, rest = root, list(arguments[1:])
+    while rest and rest[0] in (inner := getattr(command, "commands", {})):
+        command = inner[rest.pop(0)]
+    options = [param for param in command.params if param.param_type_name == "option" and not param.is_flag]
+    by_name = {name: param for param in options for name in param.opts}
+    given: set[str] = set()
+    while rest and (argument := rest.pop(0)) != "--":
+        name, equals, _ = argument.partition("=")
+        if name not in by_name:
+            continue
+        if not equals:
+            del rest[:1]  # its value
+        if name in given and not by_name[name].multiple:
+            raise UserError(f"{name} is given twice; give it once, several values with commas.")
+        given.add(name)
+
+
 def _usage(problem: Any) -> str:
     """``Expected: ttabench compare BASELINE CANDIDATE``: the command with its arguments."""
     context = problem.ctx

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttabench.claims import Running, running
+from ttabench.claims import Running, Watch, running
 from ttabench.cli._where import reason_and_place
 from ttabench.errors import UserError
 from ttabench.records import Damaged, decode
@@ -65,6 +65,7 @@ class Progress:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._watch = Watch(store.root)
         self._load()
 
     def _load(self) -> None:
@@ -119,6 +120,15 @@ class Progress:
         except FileNotFoundError:
             return 0, 0
         return stat.st_size, stat.st_mtime_ns
+
+    def is_open(self) -> bool:
+        """Whether a cell runs or is missing, or a sweep that is at work can still compute one again."""
+        states = {cell.state for cell in self.cells()}
+        if self.running or "missing" in states:
+            return True
+        return not states.isdisjoint(OPEN) and any(
+            self._watch.alive(one.name) for one in self._watch.leases()
+        )
 
     def cells(self) -> Iterator[State]:
         """Every stored or planned cell."""

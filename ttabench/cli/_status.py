@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ttabench.claims import SILENT, Running
 from ttabench.cli._display import clock, clock_left
-from ttabench.cli._progress_of import OPEN, STATES, Progress, Row, State, seconds_left
+from ttabench.cli._progress_of import STATES, Progress, Row, State, seconds_left
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
@@ -37,32 +37,31 @@ def print_status(progress: Progress) -> None:
 
 
 def watch_status(progress: Progress) -> None:
-    """The state, until no cell is open: on a terminal in place, elsewhere one line after the other."""
+    """The state, until nothing is left: on a terminal in place, elsewhere one line after the other.
+
+    Failed and stale cells are left for another sweep where none is at work.
+    """
     console = screen()
     if not console.is_terminal:
         printed = -PLAIN
         while True:
-            if time.monotonic() - printed >= PLAIN or not _is_open(progress):
+            if time.monotonic() - printed >= PLAIN or not progress.is_open():
                 printed = time.monotonic()
                 print(
                     f"{time.strftime('%H:%M:%S')}  {'; '.join(_lines(progress, progress.rows()).values())}",
                     flush=True,
                 )
-            if not _is_open(progress):
+            if not progress.is_open():
                 return
             time.sleep(EVERY)
             progress.refresh()
     with Live(console=console, auto_refresh=False, screen=False) as live:
         while True:
             live.update(Group(*_state(progress, MOST)), refresh=True)
-            if not _is_open(progress):
+            if not progress.is_open():
                 return
             time.sleep(EVERY)
             progress.refresh()
-
-
-def _is_open(progress: Progress) -> bool:
-    return any(cell.state in OPEN for cell in progress.cells()) or bool(progress.running)
 
 
 def _options(progress: Progress) -> Iterator[Text]:

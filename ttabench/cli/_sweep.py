@@ -61,10 +61,11 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     Raises UserError for what the sweep would refuse, such as a results folder of another sweep.
     """
     sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
+    missing = _untrained(sweep, shard)
     check_loggers(split_list(str(options["log"])))
     overwrite, out = str(options["overwrite"]), out_folder(options)
     here = own_gpu(_check_executor(options))
-    ratios = Ratios(grid, out, here, _console().print, dry_run=True)
+    ratios = Ratios(grid, out, here, _console().print, measure=shard == WHOLE, dry_run=True)
     planned = take_shard(plan(sweep, _sources(sweep, here), ratios), shard)
     exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
     store = Store.at(out) if exists else None
@@ -72,13 +73,24 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    for model in untrained(sweep):
+    for model in missing:
         console.print(f"train  {model}")
     for item in planned:
         key = item.cell.cell_id
         what = "skip " if item.unmet else "done " if key in done else "failed" if key in failed else "run  "
         console.print(f"{what}  {item.cell}{f'  (n/a: {item.unmet})' if item.unmet else ''}")
     console.print(_counts(agenda))
+
+
+def _untrained(sweep: Sweep, shard: Shard) -> list[Model]:
+    """The classifiers to train. Raises UserError for a slice, whose machines would train different ones."""
+    missing = untrained(sweep)
+    if missing and shard != WHOLE:
+        raise UserError(
+            f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "
+            "run ttabench train first, once."
+        )
+    return missing
 
 
 def _check_executor(options: Mapping[str, Any]) -> str:
@@ -141,12 +153,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     log = split_list(str(options["log"]))
     check_loggers(log)
     shard = pick_shard(str(options["shard"]))
-    missing = untrained(sweep)
-    if missing and shard != WHOLE:  # trained on several machines, they would be different classifiers
-        raise UserError(
-            f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "
-            "run ttabench train first, once."
-        )
+    missing = _untrained(sweep, shard)
     setup, memory = executor_setup(options), device_memory(options)
     engine = open_engine(str(options["executor"]), setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
@@ -168,7 +175,6 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             with claims.alone("pace", _waiting(console, "it measures compute ratios")):
                 ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
                 whole = plan(sweep, sources, ratios)
-                ratios.write()
         planned = take_shard(whole, shard)
         start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
         rows = plan_rows(whole)

@@ -71,18 +71,23 @@ def verify(
     executor = pick_executor(count, place)
     checks: list[Check] = []
     kinds = [(str(cell), f"{cell.label} {cell.arch}") for cell in (r.result.cell for r in records)]
-    with Display(len(records), "cells", kinds=kinds, workers=count) as display:
-        seconds = sum(record.result.seconds for record in records)
-        took = clock(seconds) if round(seconds) else "less than a second"
-        stored = "they were" if len(records) > 1 else "it was"
-        drawn = counted(len(records), "cell")
-        display.console.print(f"{drawn}, which took {took} when {stored} stored.", markup=False)
-        for event in verifying.run(store, records, others, on, executor, count):
-            if isinstance(event, verifying.Check):
-                checks.append(event)
-                display.finished(str(event.cell), event.verdict)
-            else:
-                display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
+    try:
+        with Display(len(records), "cells", kinds=kinds, workers=count) as display:
+            seconds = sum(record.result.seconds for record in records)
+            took = clock(seconds) if round(seconds) else "less than a second"
+            stored = "they were" if len(records) > 1 else "it was"
+            drawn = counted(len(records), "cell")
+            display.console.print(f"{drawn}, which took {took} when {stored} stored.", markup=False)
+            for event in verifying.run(store, records, others, on, executor, count):
+                if isinstance(event, verifying.Check):
+                    checks.append(event)
+                    display.finished(str(event.cell), event.verdict)
+                else:
+                    display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
+    except (KeyboardInterrupt, SystemExit):
+        if not json:  # JSON of some cells would be taken for that of all
+            _print(verifying.joined(checks, wrong), seed)
+        raise
     checks = verifying.joined(checks, wrong)
     _report(checks, results, seed, json)
     if code := _exit_code(checks):

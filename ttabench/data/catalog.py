@@ -49,7 +49,10 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
     if name in PUBLISHED:
         return _open_published(PUBLISHED[name], data_root(root))
     if os.sep not in name and (folder := _folder_by_name(name, root)):
-        return _open_own(folder)
+        opened = _open_own(folder)
+        if opened.name != name:  # the folder was renamed: workers open it by the name in its manifest
+            _remember_path(opened.name, folder)
+        return opened
     path = user_path(name)
     if path.is_dir():
         if hint := how_to_open(path):

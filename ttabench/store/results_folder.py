@@ -59,10 +59,10 @@ class Store:
         store = cls(Path(root))
         try:
             before = store.sweep_before(sweep, extend=extend)
+            store.cells.mkdir(parents=True, exist_ok=True)  # git and zip lose empty folders
             if before == sweep:
                 return store
             joined = sweep if before is None else union(before, sweep)
-            store.cells.mkdir(parents=True, exist_ok=True)
             manifest = {"format": FORMAT, "version": VERSION, "sweep": joined}
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
             replace_file(store.manifest, text.encode())

@@ -13,8 +13,7 @@ from ttabench.protocol import Protocol
 from ttabench.store import Record, Store
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.sweep.option_table import OVERWRITE, SCORES
-from ttabench.sweep.plan import Planned
-from ttabench.sweep.shard import sequence
+from ttabench.sweep.plan import Planned, sequence
 from ttabench.unit import Chain, Unit
 
 LARGEST = 64  # cells of a unit

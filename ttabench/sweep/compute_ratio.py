@@ -9,7 +9,7 @@ deterministic.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,20 +91,36 @@ class Ratios:
         if not self._announced:
             self.say("Measuring compute ratios for --pace; this takes seconds to minutes per method.")
             self._announced = True
-        ratio = float(f"{measured(cell, self.device):.3g}")
+        ratio = float(f"{self._measured(cell):.3g}")
         free_gpu_memory(self.device)  # for the workers
         known[key] = {
             "method": cell.label, "arch": cell.arch, "dataset": cell.dataset,
             "batch_size": cell.protocol.batch_size, "ratio": ratio, "code": code,
             "device": self.device, "processor": processor(self.device),
         }  # fmt: skip
+        self._write(known)
         self.say(f"Compute ratio of {cell.label} on {cell.arch}: {ratio:g} (measured).")
         return ratio
 
-    def write(self) -> None:
-        """Store what was measured in the results folder, which must exist."""
-        if self._known:
-            replace_file(self.folder / FILE, (json.dumps(self._known, indent=1) + "\n").encode())
+    def _measured(self, cell: Cell) -> float:
+        """Raises UserError if the method fails: without its ratio, its cells have no protocol."""
+        try:
+            return measured(cell, self.device)
+        except UserError:
+            raise
+        except Exception as problem:
+            why = str(problem).partition("\n")[0] or type(problem).__name__
+            raise UserError(
+                f"the compute ratio of {cell.label} on {cell.arch} cannot be measured ({why}); "
+                f"leave the method out, or add --pace-ratio {cell.method}=…"
+            ) from problem
+
+    def _write(self, known: Mapping[str, Any]) -> None:
+        """Store what was measured in the results folder, which must exist. Raises UserError."""
+        try:
+            replace_file(self.folder / FILE, (json.dumps(known, indent=1) + "\n").encode())
+        except OSError as problem:
+            raise UserError(f"{self.folder} cannot be written ({problem.strerror}).") from None
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """Raises UserError for a damaged file."""

@@ -90,6 +90,8 @@ def executor_setup(options: Mapping[str, Any]) -> Setup:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals):
             raise UserError(f"--executor-options {text}: expected KEY=VALUE.")
+        if name.strip() in values:
+            raise UserError(f"--executor-options has {name.strip()} twice; give it once.")
         values[name.strip()] = value.strip()
     return Setup(
         workers=str(options["workers"]),

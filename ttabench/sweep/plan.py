@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ttabench.cell import Cell
@@ -113,13 +113,24 @@ def _baseline(source: Source) -> str:
     return baseline_of(source.name, source.checkpoint)
 
 
+def sequence(cell: Cell) -> Hashable:
+    """Cells that have to run one after the other share it; otherwise it is the cell's own.
+
+    A long stream is one cell: it begins with a method that has seen nothing, whatever ran before.
+    """
+    if cell.protocol.reset == "continual" and not cell.protocol.stream:
+        weights, data = (cell.arch, cell.checkpoint), (cell.dataset, cell.fingerprint)
+        return cell.method, cell.config, weights, data, cell.severity, cell.seed, cell.protocol
+    return cell.cell_id
+
+
 def _check_sequences(planned: Sequence[Planned]) -> None:
     """Raises UserError if two rules give one method two different continual runs over the same images."""
-    seen: set[tuple[str, str, str, int, int, int]] = set()
+    seen: set[tuple[Hashable, int]] = set()
     for cell in (item.cell for item in planned):
         if cell.protocol.reset != "continual" or cell.protocol.stream:
             continue
-        at = (cell.label, cell.arch, cell.dataset, cell.severity, cell.seed, len(cell.history))
+        at = sequence(cell), len(cell.history)
         if at in seen:
             raise UserError(
                 f"{cell} is in two continual runs of this sweep that differ in their corruptions; "

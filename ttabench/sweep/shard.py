@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping, Sequence
 
-from ttabench.cell import Cell
 from ttabench.errors import UserError
-from ttabench.sweep.plan import Planned
+from ttabench.sweep.plan import Planned, sequence
 
 Shard = tuple[int, int]
 """The index of a slice, from 0, and how many slices there are."""
@@ -78,13 +77,3 @@ def take_shard(planned: Sequence[Planned], shard: Shard) -> list[Planned]:
     index, count = shard
     numbers: dict[Hashable, int] = {}
     return [p for p in planned if numbers.setdefault(sequence(p.cell), len(numbers)) % count == index]
-
-
-def sequence(cell: Cell) -> Hashable:
-    """Cells that have to run one after the other share it; otherwise it is the cell's own.
-
-    A long stream is one cell: it begins with a method that has seen nothing, whatever ran before.
-    """
-    if cell.protocol.reset == "continual" and not cell.protocol.stream:
-        return cell.method, cell.config, cell.arch, cell.dataset, cell.severity, cell.seed, cell.protocol
-    return cell.cell_id

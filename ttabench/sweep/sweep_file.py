@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ RULE_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """The rules of a sweep file, and the options that each may have."""
 KEPT = "sweep.toml"
+NAMED = {"methods", "archs", "datasets"}
+"""The axes whose names a rule may only have if the sweep has them."""
 
 
 def read_sweep_file(path: Path) -> dict[str, Any]:
@@ -116,7 +119,8 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     """The options of a sweep file and of the command line. A flag replaces its option in the whole file.
 
     That is at the top, in include rules, and in the rules of methods and datasets. ``--set`` replaces the
-    settings that it names. With ``--methods``, what the file says of other methods has no effect.
+    settings that it names. With ``--methods``, ``--archs`` or ``--datasets``, what the file says of others
+    has no effect.
     """
     options = {**DEFAULTS, **config, **flags}
     replaced = flags.keys() - {"set"}
@@ -124,18 +128,36 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     def rest(rule: Mapping[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in rule.items() if name not in replaced}
         if "set" in kept:
-            kept["set"] = _not_given(kept["set"], flags.get("set", ()))
-        return kept
+            kept["set"] = _not_given(_of_sweep(kept["set"], "methods", flags), flags.get("set", ()))
+        return {name: value for name, value in kept.items() if name != "set" or value}
 
     options["include"] = [kept for rule in config.get("include", ()) if (kept := rest(rule))]
-    for name in ("per_method", "per_dataset"):
-        options[name] = {key: kept for key, rule in config.get(name, {}).items() if (kept := rest(rule))}
-    held = config.get("set", ())
-    if "methods" in flags:
-        chosen = {"source", *method_names(in_groups(split_list(str(flags["methods"]))))}
-        held = [text for text in held if text.partition(".")[0] in chosen]
+    for name, axis in (("per_method", "methods"), ("per_dataset", "datasets")):
+        rules = config.get(name, {})
+        options[name] = {key: kept for key in _of_sweep(rules, axis, flags) if (kept := rest(rules[key]))}
+    options["exclude"] = [kept for rule in config.get("exclude", ()) if (kept := _left_out(rule, flags))]
+    held = _of_sweep(config.get("set", ()), "methods", flags)
     options["set"] = list(joined_settings(held, list(flags.get("set", ()))))
     return options
+
+
+def _of_sweep(names: Iterable[str], axis: str, flags: Mapping[str, Any]) -> list[str]:
+    """The names, or settings of methods, that the flag of their axis has; all where there is no such flag."""
+    if axis not in flags:
+        return list(names)
+    chosen = split_list(str(flags[axis]))
+    if axis != "methods":
+        return [name for name in names if name in chosen]
+    methods = {"source", *method_names(in_groups(chosen))}
+    return [name for name in names if re.split(r"[.\[]", name, maxsplit=1)[0].strip() in methods]
+
+
+def _left_out(rule: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """An exclude rule with the names that are in the sweep; {} where it names others alone."""
+    kept = dict(rule)
+    for axis in NAMED & rule.keys():
+        kept[axis] = ",".join(_of_sweep(split_list(rule[axis]), axis, flags))
+    return kept if all(kept[axis] for axis in NAMED & rule.keys()) else {}
 
 
 def _not_given(settings: Iterable[str], given: Iterable[str]) -> list[str]:

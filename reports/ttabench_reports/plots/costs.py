@@ -29,15 +29,17 @@ PANELS = 3  # in a figure
 AXES = {
     "compute_ratio": (
         "Cost (1: Source's forward pass)",
-        "the time of a method, adaptation included, over that of Source's forward pass",
+        "the time of a method, adaptation included, over that of Source's forward pass "
+        "(median over the cells)",
     ),
     "ms_per_image": (
         "Milliseconds per image",
-        "the milliseconds that a method needs for an image, adaptation included",
+        "the milliseconds that a method needs for an image, adaptation included (median over the cells)",
     ),
     "seconds": (
         "Seconds for a corruption",
-        "the seconds that a method needs to adapt to the images of one corruption and to score them",
+        "the seconds that a method needs to adapt to the images of one corruption and to score them "
+        "(mean over the cells)",
     ),
 }
 """What is known of a row's cost, the best measure first → the axis, and its meaning."""
@@ -74,8 +76,8 @@ def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> 
     label, meaning = AXES[cost]
     figure.text(0.5 * (1 + (LEFT - RIGHT) / WIDTH), 0, label, ha="center", va="bottom")
     caption = (
-        f"Mean accuracy (%) on {table.heading} against {meaning} (median over the cells). Line: methods that "
-        "no other one surpasses in both. Square: Source. Circles: online. Diamonds: offline. "
+        f"Mean accuracy (%) on {table.heading} against {meaning}. Line: methods that no other one "
+        "surpasses in both. Square: Source. Circles: online. Diamonds: offline. "
         f"{protocol(table)}"
     )
     return Drawing("cost", table.title, f"Accuracy against cost: {table.heading}", caption, figure)

@@ -12,7 +12,7 @@ import pandas as pd
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports import naming
 from ttabench_reports.files import write_text
-from ttabench_reports.frames import PROTOCOL
+from ttabench_reports.frames import PROTOCOL, ROW, TABLE, one_per_cell
 from ttabench_reports.frames import checked as checked_cells
 from ttabench_reports.markdown_text import table_row
 from ttabench_reports.published.audit import audit, checked
@@ -24,7 +24,7 @@ from ttabench_reports.sheets.words import minus
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-ROW = ("dataset", "severity", "arch", "checkpoint", "method", "base", "config", "n_images", *PROTOCOL)
+KEY = (*TABLE, *ROW)
 SHOWN = ("dataset", "severity", "arch", "method", "corruption", "seeds", "accuracy")
 HEADS = ("Data set", "Architecture", "Method", "Ours", "Published", "Ours − published", "Publication")
 
@@ -37,7 +37,8 @@ def write(cells: pd.DataFrame, to: Path) -> list[Path]:
     from ttabench_reports.latex import write_sheets  # it imports this package's catalog
 
     numbers = beside(averages(cells), every=True)
-    columns = [*SHOWN, "publication", "published", "difference", "why_not", "remark", *PROTOCOL]
+    columns = [*SHOWN, "publication", "published", "difference", "why_not", "remark"]
+    columns += ["checkpoint", "fingerprint", "baseline", *PROTOCOL]
     table = numbers[columns].round({"accuracy": 4, "published": 4, "difference": 4})
     means = numbers[numbers["corruption"] == "mean"]
     matched = means[means["why_not"] == ""]
@@ -50,18 +51,25 @@ def write(cells: pd.DataFrame, to: Path) -> list[Path]:
 
 
 def averages(cells: pd.DataFrame) -> pd.DataFrame:
-    """Means over seeds per corruption, and over the fifteen; where a number is missing there is none."""
-    frame = checked_cells(cells)
-    by = frame.groupby([*ROW, "corruption"], sort=False)["accuracy"]
-    each = by.mean().where(by.count() == by.size()).to_frame("accuracy")
-    each["seeds"] = frame.groupby([*ROW, "corruption"], sort=False)["seed"].nunique()
+    """Means over seeds per corruption, and over the fifteen; where a number is missing there is none.
+
+    They are over the cells that the tables show. A cell that failed has no images, so `n_images` is the most.
+    """
+    by = one_per_cell(checked_cells(cells)).groupby([*KEY, "corruption"], sort=False)
+    each = by.agg(
+        accuracy=("accuracy", "mean"), seeds=("seed", "nunique"), n_images=("n_images", "max"),
+    )  # fmt: skip
+    each["accuracy"] = each["accuracy"].where(by["accuracy"].count() == by.size())
     each = each.dropna(subset="accuracy").reset_index()
-    main = each[each["corruption"].isin(CORRUPTIONS)].groupby(list(ROW), sort=False)
-    whole = main.agg(accuracy=("accuracy", "mean"), seeds=("seeds", "min"), count=("accuracy", "size"))
+    main = each[each["corruption"].isin(CORRUPTIONS)].groupby(list(KEY), sort=False)
+    whole = main.agg(
+        accuracy=("accuracy", "mean"), seeds=("seeds", "min"), n_images=("n_images", "max"),
+        count=("accuracy", "size"),
+    )  # fmt: skip
     whole = whole[whole["count"] == len(CORRUPTIONS)].reset_index().drop(columns="count")
     joined = pd.concat([whole.assign(corruption="mean"), each], ignore_index=True)
     return joined.sort_values(
-        list(ROW), kind="stable", ignore_index=True, key=lambda column: column.astype(str)
+        list(KEY), kind="stable", ignore_index=True, key=lambda column: column.astype(str)
     )
 
 

@@ -25,7 +25,7 @@ def combine(parts: dict[str, str]) -> str:
     """SHA-256 (hex) over names and their hashes, in the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(parts):
-        digest.update(f"{name}\0{parts[name]}\n".encode())
+        digest.update(f"{name}\0{parts[name]}\n".encode(errors="surrogateescape"))  # any name of a file
     return digest.hexdigest()
 
 

@@ -62,7 +62,8 @@ def verify_published(
     audit = AUDITS[facts.layout](facts, root, deep, on_progress)
     if isinstance(audit, NaturalAudit | CifarBarAudit):
         return list(audit.run())
-    return [*audit.run(), *_missing_corruptions(set(audit.corruptions()), folder)]
+    findings = [*audit.run(), *_missing_corruptions(set(audit.corruptions()), folder)]
+    return [finding for finding in findings if finding.level != "ok" or is_usable(findings)]
 
 
 def _missing_corruptions(present: set[str], folder: Path) -> Iterator[Finding]:
