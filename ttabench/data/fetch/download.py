@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import socket
 import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -46,7 +45,9 @@ def download(
 
     A file that is there already is only checked. Bytes are written to ``<file>.part``; after an interruption
     the same call continues there. The mirrors (`urls`, else those of the archive) are tried in order.
-    Raises UserError with one reason per mirror, and with the path where a user can put the file by hand.
+    Two processes must not download the same file at once.
+    Raises UserError with one reason per mirror, and with the path where a user can put the file by hand;
+    OSError where the file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / archive.file
@@ -120,21 +121,28 @@ def _request(url: str, archive: Archive, part: Path, on_progress: OnProgress) ->
     start = part.stat().st_size if part.is_file() else 0
     if archive.size and start >= archive.size:
         return  # complete, or too long, which the check finds
+    if (answer := _open(url, start)) is None:
+        return
+    with answer:
+        if answer.status != 206:
+            start = 0  # this server does not resume
+        elif not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+            raise _Unusable("it sent another part of the file than was asked for")
+        total = _total(answer, start, archive)
+        with part.open("ab" if start else "wb") as file:
+            _copy(answer, file, archive.file, start, total, on_progress)
+
+
+def _open(url: str, start: int) -> http.client.HTTPResponse | None:
+    """The answer with the bytes from `start` on; None if there are none, and the check finds a wrong file."""
     request = urllib.request.Request(url, headers={"User-Agent": "ttabench"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            if answer.status != 206:
-                start = 0  # this server does not resume
-            elif not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-                raise _Unusable("it sent another part of the file than was asked for")
-            total = _total(answer, start, archive)
-            with part.open("ab" if start else "wb") as file:
-                _copy(answer, file, archive.file, start, total, on_progress)
+        answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as problem:
         if problem.code == 416 and start:
-            return  # nothing left to send; the check finds a wrong file
+            return None
         if problem.code in (429, 500, 502, 503, 504):
             raise _Interrupted(f"{problem.code} {problem.reason}") from None
         raise _Unusable(f"{problem.code} {problem.reason}") from None
@@ -142,9 +150,30 @@ def _request(url: str, archive: Archive, part: Path, on_progress: OnProgress) ->
         if isinstance(problem.reason, TimeoutError):
             raise _Interrupted("timed out") from None
         kind = _Unusable if isinstance(problem.reason, ssl.SSLError) else _Unreachable
-        raise kind(str(getattr(problem.reason, "strerror", None) or problem.reason)) from None
-    except (TimeoutError, ConnectionError, http.client.HTTPException, socket.gaierror) as problem:
-        raise _Interrupted(str(problem) or type(problem).__name__) from None
+        raise kind(_reason(problem.reason)) from None
+    except (OSError, http.client.HTTPException) as problem:
+        raise _Interrupted(_reason(problem)) from None
+    return answer
+
+
+def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The bytes of an answer as they arrive, so that a broken connection loses nothing.
+
+    Any error is one of the connection, and raises _Interrupted. Errors of the file that the caller writes do
+    not pass through here.
+    """
+    while True:
+        try:
+            block = answer.read1(BLOCK)
+        except (OSError, http.client.HTTPException) as problem:
+            raise _Interrupted(_reason(problem)) from None
+        if not block:
+            return
+        yield block
+
+
+def _reason(problem: object) -> str:
+    return str(getattr(problem, "strerror", None) or problem) or type(problem).__name__
 
 
 def _total(answer: http.client.HTTPResponse, start: int, archive: Archive) -> int:
@@ -166,7 +195,7 @@ def _copy(
     total: int,
     on_progress: OnProgress,
 ) -> None:
-    while block := answer.read1(BLOCK):  # as it arrives, so that a broken connection loses nothing
+    for block in _blocks(answer):
         file.write(block)
         done += len(block)
         on_progress(f"downloading {name}", done, total)

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import glob
 import shutil
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from string import punctuation
+from urllib.parse import quote, urlsplit
 
+from ttabench.claims import Claims
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.data.data_root import data_root
 from ttabench.data.fetch.download import download
 from ttabench.data.fetch.extract import Place, unpack
+from ttabench.data.fetch.receipts import (
+    FOLDER,
+    Contents,
+    contents,
+    files_by_earlier_receipt,
+    files_here,
+    write_receipt,
+)
 from ttabench.data.published.facts import PUBLISHED, Archive, PublishedDataset
 from ttabench.errors import UserError, unknown
-from ttabench.files import replace_file
 from ttabench.progress import OnProgress, silent
 
 DOWNLOADS = "downloads"
 UNPACKED_RATIO = 1.5  # bytes unpacked per byte packed, at most, over all published archives
+UNPACKING = ".unpacking-"
 
 
 def fetch(
@@ -35,8 +48,9 @@ def fetch(
              is tried before the published addresses.
     keep     leaves the archives in ``downloads/``.
 
-    Archives that were unpacked before are not downloaded again. Returns one sentence for each archive.
-    Raises UserError.
+    An archive that was unpacked before is downloaded again only if files of it are missing, or if another
+    release is published now. While another process fetches the same archive, also on another machine, the
+    call waits. Returns one sentence for each archive. Raises UserError.
     """
     if name == EMBEDDED:
         return [f"{EMBEDDED} is part of the installed packages; there is nothing to fetch."]
@@ -53,45 +67,97 @@ def fetch_published(
     keep: bool = False,
 ) -> list[str]:
     """Download and unpack the dataset that `facts` describe; see :func:`fetch`."""
-    if mirror and not mirror.startswith(("http://", "https://")):
-        raise UserError(f"the mirror '{mirror}' is not a web address; expected http://… or https://….")
-    sentences = []
-    for archive in facts.archives:
-        if (receipt := _receipt(root, archive)) and (root / archive.folder).is_dir():
-            sentences.append(
-                f"{archive.file} is here already ({receipt['files']} files in {root / archive.folder})."
-            )
-            continue
-        urls = (f"{mirror.rstrip('/')}/{archive.file}", *archive.urls) if mirror else archive.urls
-        sentences.append(_fetch_archive(archive, root, on_progress, urls, keep))
+    address = _web_folder(mirror) if mirror else ""
+    # All are looked for first: fetching one makes the folder, by which another is found if it shares it.
+    found = [(archive, _here(archive, root, facts)) for archive in facts.archives]
+    sentences = [here or _fetch_archive(archive, root, on_progress, address, keep) for archive, here in found]
     if facts.by_hand:
         sentences.append(f"By hand: {facts.by_hand}. The data root is {root}.")
     return sentences
 
 
-def _fetch_archive(
-    archive: Archive, root: Path, on_progress: OnProgress, urls: Sequence[str], keep: bool
-) -> str:
+def _web_folder(mirror: str) -> str:
+    """The address of the mirror in ASCII, without a slash at its end. Raises UserError."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        _check_space(archive, root)
-        path, sums = download(archive, root / DOWNLOADS, on_progress, urls)
-        files = _unpack_into_place(archive, path, root, on_progress)
-        receipt = {"file": archive.file, "files": files, "size": path.stat().st_size, **sums}
-        replace_file(_receipt_file(root, archive), json.dumps(receipt, indent=1).encode())
-        if not keep:
-            path.unlink()
+        parts = urlsplit(mirror)
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+        rest = quote(parts._replace(scheme="", netloc="").geturl(), safe=punctuation)  # keeps %C3%A4 as it is
+    except ValueError:  # a wrong port, a host or a character that cannot be written in ASCII
+        host = ""
+    if not host or parts.scheme not in ("http", "https"):
+        raise UserError(f"the mirror '{mirror}' is not a web address; expected http://… or https://….")
+    where = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
+    return f"{parts.scheme}://{where}{rest}".rstrip("/")
+
+
+def _here(archive: Archive, root: Path, facts: PublishedDataset | None = None) -> str:
+    """The sentence for an archive that is here; "" for one that is not, or not wholly.
+
+    facts   the dataset of the archive, to accept receipts of earlier versions too.
+    """
+    files = files_here(root, archive)
+    if not files and facts:
+        shares = any(other.folder == archive.folder for other in facts.archives if other is not archive)
+        files = files_by_earlier_receipt(root, archive, shares)
+    return f"{archive.file} is here already ({files} files in {root / archive.folder})." if files else ""
+
+
+def _fetch_archive(archive: Archive, root: Path, on_progress: OnProgress, mirror: str, keep: bool) -> str:
+    urls = (f"{mirror}/{archive.file}", *archive.urls) if mirror else archive.urls
+    try:
+        with _alone(archive, root):
+            # Another process may have fetched it while this one waited.
+            return _here(archive, root) or _download_and_unpack(archive, root, on_progress, urls, keep)
     except OSError as problem:
         raise UserError(
             f"{archive.file} could not be stored below {root} ({problem.strerror}); free space there, or "
             "set TTABENCH_DATA to another folder."
         ) from None
+
+
+@contextmanager
+def _alone(archive: Archive, root: Path) -> Iterator[None]:
+    """A block in which no other process fetches this archive, on all machines that share `root`."""
+
+    def waiting(where: list[str]) -> None:
+        warnings.warn(f"{archive.file}: waiting for {', '.join(where)}, which fetches it.", stacklevel=2)
+
+    place = root / FOLDER
+    place.mkdir(parents=True, exist_ok=True)
+    with Claims(place) as claims, claims.alone(archive.file, waiting):
+        yield
+
+
+def _download_and_unpack(
+    archive: Archive, root: Path, on_progress: OnProgress, urls: Sequence[str], keep: bool
+) -> str:
+    _delete_leftovers(archive, root)
+    _check_space(archive, root)
+    path, sums = download(archive, root / DOWNLOADS, on_progress, urls)
+    files, unpacked = _unpack_into_place(archive, path, root, on_progress)
+    write_receipt(root, archive, files=files, size=path.stat().st_size, unpacked=unpacked, sums=sums)
+    if not keep:
+        path.unlink()
     verdict = (
         "checksum as published"
         if archive.md5 or archive.sha256
         else f"no published checksum known, SHA-256 is {sums['sha256']}"
     )
     return f"{archive.file}: {files} files in {root / archive.folder} ({verdict})."
+
+
+def _delete_leftovers(archive: Archive, root: Path) -> None:
+    """Delete what was half unpacked when a process was killed. The caller holds the claim on `archive`.
+
+    So no living process unpacks it. Folders with the name of another archive may be in use.
+    """
+    for folder in root.glob(f"{glob.escape(_scratch(archive))}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scratch(archive: Archive) -> str:
+    """How the name of the folder begins that the archive is unpacked to first."""
+    return f"{UNPACKING}{archive.file}-"
 
 
 def _check_space(archive: Archive, root: Path) -> None:
@@ -106,9 +172,14 @@ def _check_space(archive: Archive, root: Path) -> None:
         )
 
 
-def _unpack_into_place(archive: Archive, path: Path, root: Path, on_progress: OnProgress) -> int:
-    """Unpack next to the target, then rename every top-level entry into it; returns how many files."""
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:
+def _unpack_into_place(
+    archive: Archive, path: Path, root: Path, on_progress: OnProgress
+) -> tuple[int, Contents]:
+    """Unpack next to the target, then rename every top-level entry into it.
+
+    Returns how many files were unpacked, and what.
+    """
+    with tempfile.TemporaryDirectory(prefix=_scratch(archive), dir=root) as scratch:
         if archive.packed:
             files = unpack(path, Path(scratch), place(archive), on_progress)
         else:
@@ -117,13 +188,16 @@ def _unpack_into_place(archive: Archive, path: Path, root: Path, on_progress: On
         target = root / archive.folder
         if not files:
             raise UserError(f"{archive.file} holds no file for {archive.folder}.")
+        unpacked = contents(Path(scratch))
         target.mkdir(exist_ok=True)
         for entry in sorted(Path(scratch).iterdir()):
             final = target / entry.name
-            if final.is_dir():
+            if final.is_symlink():
+                final.unlink()  # what it leads to, perhaps on another disk, is kept
+            elif final.is_dir():
                 shutil.rmtree(final)
             entry.replace(final)
-    return files
+    return files, unpacked
 
 
 def place(archive: Archive) -> Place:
@@ -140,17 +214,3 @@ def place(archive: Archive) -> Place:
         return parts or None
 
     return path_below
-
-
-def _receipt(root: Path, archive: Archive) -> dict[str, object]:
-    """What was stored when the archive was unpacked; {} where another release of it was."""
-    try:
-        receipt = json.loads(_receipt_file(root, archive).read_text())
-        same = all(receipt[k] == v for k, v in (("md5", archive.md5), ("sha256", archive.sha256)) if v)
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return dict(receipt) if same else {}
-
-
-def _receipt_file(root: Path, archive: Archive) -> Path:
-    return root / ".fetched" / f"{archive.file}.json"
