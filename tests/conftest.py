@@ -19,6 +19,9 @@ from ttabench.cores import available_cores
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again
 sys.dont_write_bytecode = False  # nor does each run of the tests prepare its assertions again
 torch.set_num_threads(1)  # everything here is small: threads would only wait for each other
+# A test that takes long on a busy machine is no failure.
+settings.register_profile("usual", deadline=None)
+settings.load_profile("usual")
 # For mutation tests: a failure is enough, the smallest example is not searched.
 settings.register_profile(
     "no-shrinking", phases=(Phase.explicit, Phase.generate), derandomize=True, database=None, deadline=None

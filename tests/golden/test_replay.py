@@ -31,14 +31,6 @@ SLOW += ("cotta-ln_vit-B", "cotta-ln_vit-C", "sottarepo_cotta-bn_cnn-A")  # 32 v
 SLOW += ("cotta-bn_cnn-A", "sotta-ln_vit-C")  # what they go through, others do too
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def folders() -> dict[str, Folder]:
     return {name: Folder(SHARED / name) for name in {folder for folder, _ in CASES}}

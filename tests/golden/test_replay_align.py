@@ -6,21 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from replay import Folder, judge
 from replay.verdict import departs
 
 FIELD = Path(__file__).resolve().parents[3] / "shared" / "golden-field"
 METHODS = ("actmad", "actmad_vit", "lineartca", "neo", "ttac")
 NAMES = sorted(f.stem for f in (FIELD / "traces").glob("*.npz") if f.stem.split("-")[0] in METHODS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

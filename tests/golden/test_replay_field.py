@@ -16,14 +16,6 @@ METHODS = ("come_", "cmf", "rdumb", "poem")
 NAMES = sorted(file.stem for file in (GOLDEN / "traces").glob("*.npz") if file.stem.startswith(METHODS))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden traces in ../shared/golden-field are not there")
 def test_the_traces_are_there() -> None:
     assert len(NAMES) >= 17

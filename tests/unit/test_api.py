@@ -15,6 +15,8 @@ import ttabench
 from ttabench import scoring
 from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.data.dataset import Labelled
+from ttabench.models.resolve import resolve_model
+from ttabench.store import Store
 from ttabench.stream import to_tensor
 from ttabench_methods.tent import Tent
 
@@ -373,3 +375,18 @@ def test_a_dataset_has_a_name_or_a_path(tmp_path: Path) -> None:
         ttabench.get_dataset(3)  # type: ignore[arg-type]
     with pytest.raises(ttabench.UserError, match="missing-C"):
         ttabench.get_dataset(tmp_path / "missing-C")
+
+
+def test_adapt_and_evaluate_give_the_numbers_of_a_sweep(tmp_path: Path) -> None:
+    data = ttabench.get_dataset("digits-c")
+    net, fog = resolve_model("resnet18", data).load().classifier, data.corrupted("fog", 5)
+    ttabench.run_sweep(
+        "quantile", ["resnet18"], corruptions="fog", seeds="3", limit=60, workers=0, out=tmp_path / "results"
+    )
+    latest = Store.at(tmp_path / "results").latest().values()
+    (stored,) = [record.result for record in latest if record.result.cell.method == "quantile"]
+    source = [to_tensor(data.train().images)]
+    adapted = ttabench.adapt(net, "quantile", source=source, dataset="digits-c", seed=3)
+    done = ttabench.evaluate(adapted, fog.images, fog.labels, seed=3, limit=60)
+    assert np.packbits(done.correct).tobytes() == stored.correct
+    assert adapted.method.alarms()["quantile_loss"] == stored.details["quantile_loss"]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.sweep_processes import wait_for
 from ttabench import claims
 from ttabench.claims import Claims, Watch, machine, process_start
 from ttabench.errors import UserError
@@ -177,8 +178,9 @@ def test_a_lease_changes_while_its_process_works(tmp_path: Path, monkeypatch: py
     with Claims(tmp_path) as mine:
         mine.report(cell="tent", seen=10, total=20)
         before = (tmp_path / "running" / f"{mine.name}.json").read_bytes()
-        time.sleep(0.5)
-        assert (tmp_path / "running" / f"{mine.name}.json").read_bytes() != before
+        file = tmp_path / "running" / f"{mine.name}.json"
+        wait_for(lambda: file.read_bytes() != before)
+        wait_for(lambda: "cell" in Watch(tmp_path).leases()[0].progress)
         (lease,) = Watch(tmp_path).leases()
         assert lease.progress == {"role": "worker", "cell": "tent", "seen": 10, "total": 20}
         assert (lease.pid, lease.machine) == (os.getpid(), machine())

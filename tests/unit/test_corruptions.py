@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from importlib import import_module
@@ -32,6 +33,7 @@ from ttabench.corruptions import (
     weather,
 )
 from ttabench.corruptions import by_name as registry
+from ttabench.corruptions.bar.constants import LEVELS
 from ttabench.errors import UserError
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -137,6 +139,14 @@ def test_corruptions_and_severities_have_streams_of_their_own() -> None:
         for block in range(3)
     }
     assert len(first) == len(ALL_CORRUPTIONS) * 5 * 3
+
+
+def test_constants_are_those_of_the_published_scripts() -> None:
+    """They were compared with the scripts by hand. The recipes below read the same tables."""
+    common = sorted((name, each) for name, each in vars(constants).items() if name.isupper() and name != "T")
+    parts = (common, sorted(LEVELS.items()))
+    digests = [hashlib.sha256(repr(part).encode()).hexdigest()[:16] for part in parts]
+    assert digests == ["16a4bf9bfff197a8", "66cfc89d53920bd1"]
 
 
 # --- the recipes, one image at a time -----------------------------------------------------------------------

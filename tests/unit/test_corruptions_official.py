@@ -48,6 +48,24 @@ def test_pixels_of_the_published_generator(name: str, cifar: golden.GoldenFolder
     assert compared >= 3  # severities 1, 3 and 5
 
 
+def test_pixels_of_the_published_generator_at_64_pixels(shared: Path) -> None:
+    folder = shared / "corruptions" / "tinyimagenetc-official"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there")
+    official = golden.GoldenFolder.open(folder)
+    frost = load_frost_textures(shared / "data" / "frost")
+    compared = set()
+    for run in (run for file in official.meta["files"] for run in official.read(file)):
+        textures = frost if run.corruption == "frost" else None
+        if official.not_comparable(run, textures):
+            continue
+        off = np.abs(official.replay(run, textures).astype(int) - run.images)
+        assert off.max() <= 1, run
+        assert np.count_nonzero(off) <= 1e-3 * off.size, run
+        compared.add((run.corruption, run.severity))
+    assert compared == {(name, severity) for name in ALL_CORRUPTIONS for severity in range(1, 6)}
+
+
 # --- the script ---------------------------------------------------------------------------------------------
 
 

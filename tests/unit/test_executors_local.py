@@ -85,14 +85,30 @@ class Grows:
         return str(len(held))
 
 
+@dataclass(frozen=True)
+class Meets:
+    """Waits until as many workers are at work as there are jobs: each has one of these."""
+
+    folder: Path
+    count: int
+
+    def __call__(self, emit: Emit, state: WorkerState) -> tuple[str, int, str]:
+        (self.folder / str(os.getpid())).touch()
+        until = time.monotonic() + 60
+        while len(list(self.folder.iterdir())) < self.count and time.monotonic() < until:
+            time.sleep(0.05)
+        return "met", os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
 def test_each_worker_is_bound_to_its_own_gpu_and_gpus_are_shared_evenly(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     count = pick_workers("auto", "cuda", 1, per_gpu=2)
     assert count == 4
-    output = list(pick_executor(count, "cuda")([Says(seconds=1.0)] * 12, count))
+    jobs = [*[Meets(tmp_path, count)] * count, *[Says()] * 8]
+    output = list(pick_executor(count, "cuda")(jobs, count))
     seen = {pid: gpu for _, pid, gpu in output}
     assert sorted(seen.values()) == ["0", "0", "1", "1"]
     assert all(seen[pid] == gpu for _, pid, gpu in output)

@@ -301,3 +301,15 @@ def test_in_a_browser(browser: Any, tmp_path: Path) -> None:
         resize(browser, width, 800)
         assert browser.execute_script("return document.documentElement.scrollWidth") == width
     assert complaints(browser) == []
+
+
+def test_methods_on_other_weights_are_ranked_apart(tmp_path: Path) -> None:
+    other = "d" * 64
+    ours = results({"source": 0.5, "tent": 0.7, "eata": 0.6})
+    theirs = results({"source": 0.4, "tent": 0.9, "eata": 0.3}, checkpoint=other)
+    table = built(tmp_path / "site", folder(tmp_path / "a", ours, theirs))
+    ranks = {
+        (line["checkpoint"], line["method"].partition(" ")[0]): line["rank"] for _, line in table.iterrows()
+    }
+    for weights in (CELL.checkpoint, other):
+        assert (ranks[weights, "tent"], ranks[weights, "eata"]) == (1, 2)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from ttabench.classifier import Classifier
-from ttabench.conformance.nets import images, nets
+from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.watched_data import Source, Target
 from ttabench.method import Architecture
 from ttabench.nn import by_channel, norm_modules, on_output
@@ -262,9 +262,9 @@ def test_ttac_classes_take_what_is_predicted_with_confidence(tiny: dict[str, Cla
     with torch.no_grad():
         p = tiny["GN CNN"](TARGET).softmax(1)
     labels = torch.where(p.amax(1) > 0.4, p.argmax(1), -1)
-    assert {k: n for k, (n, *_) in first.by_class.items()} == {
-        k: int((labels == k).sum()) for k in first.by_class
-    }
+    counts = {k: n for k, (n, *_) in first.by_class.items()}
+    assert counts == {k: int((labels == k).sum()) for k in range(CLASSES)}
+    assert sum(counts.values()) > 0
 
 
 def test_ttac_leaves_out_class_covariances_that_have_no_room() -> None:
@@ -483,10 +483,11 @@ def test_aqr_layers_have_the_sources_quantiles_afterwards(tiny: dict[str, Classi
     following = {name: method.model.get_submodule(name.rpartition(".")[0])[2] for name in layers}
     with on_output(following, lambda name, out: result.update({name: out})):
         method.adapt(TARGET)
+    assert result.keys() == layers.keys()
     for name, out in result.items():
         median = by_channel(layers[name], out).transpose(0, 1).flatten(1).quantile(0.5, dim=1)
         expected = method.quantiles[name][:, aqr.LEVELS // 2].relu()
-        assert (median - expected).abs().mean() < 0.1
+        assert (median - expected).abs().mean() < 0.01
 
 
 # ---- what they are served

@@ -463,3 +463,7 @@ def test_poem_quirks(gn: Classifier, x: Tensor, quirks: bool) -> None:
     for _ in range(20):
         bettor(1.0)
     assert (bettor.bet > 0.6) == quirks
+
+
+def test_poem_limit_is_a_share_of_the_largest_entropy(gn: Classifier) -> None:
+    assert ready(POEM(gn, POEMConfig(e0_factor=0.3))).e0 == pytest.approx(0.3 * math.log(CLASSES))

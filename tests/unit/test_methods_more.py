@@ -460,6 +460,15 @@ def test_roid_prior_correction_favours_the_frequent_class(tiny: dict[str, Classi
     assert torch.equal(method.correct(even).argmax(1), even.argmax(1))
 
 
+def test_roid_prior_multiplies_probabilities(tiny: dict[str, Classifier]) -> None:
+    logits = torch.tensor([[2.0, 0.0, -1.0], [0.5, 1.0, 0.0]]).double()
+    p = logits.softmax(1)
+    gamma = max(1 / 2, 1 / 3) / p.mean(0).max()  # of a batch of 2 and of 3 classes
+    product = p * (p.mean(0) + gamma) / (1 + 3 * gamma)
+    result = ROID(tiny["GN CNN"], ROIDConfig()).correct(logits).softmax(1)
+    torch.testing.assert_close(result, product / product.sum(1, keepdim=True))
+
+
 def test_roid_ensembling_with_zero_weight_stays_at_the_source(tiny: dict[str, Classifier]) -> None:
     x = images(32, seed=3)
     distance = {}
@@ -1302,3 +1311,9 @@ def test_foa_says_why_it_cannot_run(tiny: dict[str, Classifier]) -> None:
 
     with pytest.raises(UserError, match=r"tokens \(B, N, d\)"):
         foa_on(Classifier(Maps(), last="fc", tags=("transformer",)))
+
+
+def test_deyo_limits_are_shares_of_the_largest_entropy(tiny: dict[str, Classifier]) -> None:
+    method = deyo_on(tiny["GN CNN"], entropy_factor=0.3, e0_factor=0.2)
+    most = math.log(CLASSES)
+    assert (method.entropy_limit, method.e0) == pytest.approx((0.3 * most, 0.2 * most))

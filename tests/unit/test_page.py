@@ -142,7 +142,13 @@ def test_means_are_those_of_the_csv(frame: pd.DataFrame, rows: Rows) -> None:
             shown = entries[at[name]][0]["data-v"]
             assert (shown == "") == bool(np.isnan(line[column])), (name, line)
             assert shown == "" or float(shown) == pytest.approx(line[column], abs=1e-4)
-        assert (entries[at["Increase"]][1] == "") == bool(np.isnan(line["increase"]))
+        known, text = entries[at["Increase"]]
+        assert (text == "") == bool(np.isnan(line["increase"]))
+        if text:
+            assert float(known["data-v"]) == pytest.approx(line["increase"], abs=0.101)
+            assert float(text.replace("−", "-")) == float(known["data-v"])
+        if ends := re.findall(r"\d+\.\d", entries[at["95 % interval"]][1]):
+            assert [*map(float, ends)] == pytest.approx([line["low"], line["high"]], abs=0.0501)
 
 
 def test_each_number_has_what_stands_behind_it(frame: pd.DataFrame, html: str) -> None:

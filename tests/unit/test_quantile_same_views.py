@@ -10,6 +10,7 @@ from torch import Tensor
 from tests.unit.made_quantile import classifier, images, prepared, shifted, to_bytes
 from ttabench.stream import Stream, to_tensor
 from ttabench_methods.quantile import Quantile
+from ttabench_methods.quantile.paper import QuantilePaper
 from ttabench_methods.quantile.same_views import Views
 from ttabench_methods.quantile.same_views import shifted as moved
 
@@ -71,6 +72,10 @@ def test_there_is_an_alarm_where_views_disagree() -> None:
     method.views.agreement = 0.5
     assert "only 50%" in method.alarms()["alarm"]
     assert method.alarms()["agreement"] == 0.5
+    for agreement, told in ((0.72, False), (0.7199, True)):  # as docs/quantile.md says
+        method.views.agreement = agreement
+        assert bool(method.alarms()["alarm"]) == told
+    assert (Quantile.viewed, QuantilePaper.viewed) == (256, 512)
 
 
 def test_agreement_is_the_share_of_the_same_class() -> None:

@@ -12,6 +12,7 @@ from ttabench.method import Architecture, Method
 from ttabench.registry import method
 from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile
+from ttabench_methods.quantile.paper import QuantilePaper
 from ttabench_methods.quantile.stack import FIRST, SECOND, Decorrupted, Stack, StackConfig
 
 
@@ -71,3 +72,9 @@ def test_it_undoes_a_shift_and_goes_back() -> None:
     assert made.alarms()["alarm"] == ""
     made.reset()
     torch.testing.assert_close(made.predict(batch), before)
+
+
+def test_the_first_method_is_the_one_that_is_named() -> None:
+    made = Stack(classifier(), StackConfig(first="quantile_paper", second="lame"))
+    made.prepare(source())
+    assert (type(made.first), made.first.config.size) == (QuantilePaper, "paper")

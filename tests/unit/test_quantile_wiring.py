@@ -287,3 +287,16 @@ def test_online_the_stream_keeps_what_was_scored() -> None:
         last = [(method.stream.seen - 20 + i) % 50 for i in range(20)]
         torch.testing.assert_close(method.stream.features[last], z)
     assert method.stream.seen == 60
+
+
+def test_the_gradient_is_clipped() -> None:
+    method, norms = prepared({"clip": 0.01}), list[float]()
+
+    def note(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        gradients = [p.grad.flatten() for group in optimizer.param_groups for p in group["params"]]
+        norms.append(float(torch.cat(gradients).norm()))
+
+    method.optimizer.register_step_pre_hook(note)
+    method.fit(stream(40, 40), epochs=1)
+    assert norms
+    assert norms == pytest.approx([0.01] * len(norms), rel=1e-3)  # without the bound they are above 1

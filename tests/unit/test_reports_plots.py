@@ -221,6 +221,24 @@ def test_names_are_those_of_papers(many: Report) -> None:
             assert not re.search(r"bn_stats|actmad_vit|resnet18|\bcct\b|cifar10|quantile", output), kind
 
 
+def test_the_heat_map_has_each_number_in_its_row_and_column(few: Report) -> None:
+    (drawing, *_), (table, *_) = drawn(few, "heatmap"), few.tables
+    heads = {round(a.xy[0], 6): a.get_text() for a in drawing.figure.axes[0].texts if a.get_rotation() == 90}
+    lines: dict[float, dict[str, str]] = {}
+    for artist in drawing.figure.findobj(Numbers):
+        for number in artist.numbers:
+            lines.setdefault(round(number.y, 6), {})[heads[round(number.x, 6)]] = number.text
+
+    def text(row: Row, column: str) -> str:
+        if np.isnan(value := row.value(column)):
+            return row.words.get(column, "").replace("failed", "fail")
+        return naming.number(value) if column == MEAN else f"{value:.0f}"
+
+    rows = [row for row in table.rows if row.kind != "increase"]
+    expected = [{naming.title(column): text(row, column) for column in table.columns} for row in rows]
+    assert [lines[y] for y in sorted(lines)] == expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["few", "many"])
 def test_the_document_of_all_plots_compiles(

@@ -67,6 +67,17 @@ def test_accuracies_keep_their_decimal_at_120_columns() -> None:
         assert naming.number(value) in text
 
 
+def test_each_number_stands_under_its_corruption() -> None:
+    frame = cells(("source", "tent"), ("cct",))
+    lines = [line.split() for line in shown(frame, 200).splitlines() if line.split()]
+    heads = next(line for line in lines if line[0] == naming.short(CORRUPTIONS[0]))
+    row = next(line for line in lines if line[0] == "TENT")
+    tent = frame[where(frame, method="tent")].set_index("corruption")["accuracy"]
+    expected = {naming.short(name): naming.number(value) for name, value in tent.items()}
+    expected["mean"] = naming.number(tent.mean())
+    assert dict(zip(heads, row[1:], strict=True)) == expected
+
+
 def test_every_row_has_a_number_or_a_word_in_every_column(troubled: pd.DataFrame) -> None:
     text = shown(troubled, 200).replace("TENT [norms=all, lr=0.0005]", "TENT")
     lines = [line for line in text.splitlines() if re.match(r"^  ?(Source|TENT|Quantile)", line)]

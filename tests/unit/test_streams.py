@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, pairwise
@@ -685,3 +686,29 @@ def test_the_time_of_a_stopped_stream_and_what_was_right_in_it_count(
     assert done.seconds > last.seconds > first.seconds > 0
     assert last.worked > first.worked > 0
     assert told[-1] == (len(done.correct), int(done.correct.sum()))
+
+
+def test_a_state_is_due_every_half_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, kept = [time.monotonic()], Checkpoint(tmp_path / "s.npz", {})
+    monkeypatch.setattr("ttabench.streams.checkpoint.time.monotonic", lambda: now[0])
+    due = []
+    for seconds in (29, 2):
+        now[0] += seconds
+        due.append(kept.due())
+    kept.try_to_save(random(), Progress.start(10, CLASSES), "cpu")
+    due.append(kept.due())
+    now[0] += 31
+    assert [*due, kept.due()] == [False, True, False, True]
+
+
+def test_ccc_streams_are_the_same_in_every_release() -> None:
+    made = points(StreamPath(Sloped(**SLOPES), 50, tuple(SLOPES), 0), 60)
+    text = repr([(p.first, p.first_severity, p.second, p.second_severity) for p in made])
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "611da8204fd4f833"
+    stream = PathStream(
+        Labelled(PIXELS, np.arange(40) % 4), protocol("ccc(40,length=80,speed=30)"), 0,
+        lambda step: Point("contrast", 2.0, "fog", 1.25),
+    )  # fmt: skip
+    labels = stream.read(0, 80).labels.astype("<i8")
+    assert hashlib.sha256(labels.tobytes()).hexdigest()[:16] == "8a20641dac23bfb3"
+    assert score.CALIBRATION_IMAGES == 256
