@@ -36,16 +36,17 @@ def parse_settings(settings: Sequence[str], chosen: Sequence[str]) -> dict[str, 
 
 def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
     """`text` as the type a Config field declares. Raises UserError."""
-    if typing.get_origin(kind) is typing.Literal:
-        choices = [str(c) for c in typing.get_args(kind)]
-        if text not in choices:
-            raise unknown(f"value of {name}.{key}", text, choices)
-        return text
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         options = typing.get_args(kind)
         if type(None) in options and text.lower() == "none":
             return None
         kind = next(option for option in options if option is not type(None))
+    if typing.get_origin(kind) is typing.Literal:
+        choices = {str(choice): choice for choice in typing.get_args(kind)}
+        if text not in choices:
+            raise unknown(f"value of {name}.{key}", text, choices)
+        chosen: Scalar = choices[text]
+        return chosen
     if kind is bool:
         if text.lower() in ("true", "false"):
             return text.lower() == "true"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def test_normalisation_is_inside(net: nn.Module, x: Tensor) -> None:
 
 def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> None:
     assert ttabench.adapt(net, "tent", lr=0.25).method.config.lr == 0.25
+    assert ttabench.adapt(net, "tent", lr=1 / 3).method.config.lr == 1 / 3  # every digit
     assert ttabench.adapt(net, "cotta").method.config.threshold == 0.92
     wide = nn.Sequential(*list(net)[:-1], nn.Linear(8, 100))
     assert ttabench.adapt(wide, "cotta", dataset="cifar100-c").method.config.threshold == 0.72
@@ -107,6 +109,13 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
         ("tent", {"std": "a"}, "std='a': expected three numbers"),
         ("tent", {"seed": -1}, "seed=-1: expected a whole number, 0 or larger"),
         ("tent", {"seed": "x"}, "seed='x': expected a whole number"),
+        ("tent", {"seed": 2**64}, r"seed=18446744073709551616: expected .* below 2\*\*64"),
+        ("eata", {"source": [[]]}, "a batch of source images is list"),
+        (
+            "eata",
+            {"source": [torch.rand(2, 3, 32, 32), torch.rand(2, 3, 16, 16)]},
+            r"source images have sizes \(16, 16\) and \(32, 32\); expected one size",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -390,3 +399,62 @@ def test_adapt_and_evaluate_give_the_numbers_of_a_sweep(tmp_path: Path) -> None:
     done = ttabench.evaluate(adapted, fog.images, fog.labels, seed=3, limit=60)
     assert np.packbits(done.correct).tobytes() == stored.correct
     assert adapted.method.alarms()["quantile_loss"] == stored.details["quantile_loss"]
+
+
+def test_a_classifier_has_its_normalisation_and_takes_no_other(net: nn.Module) -> None:
+    classifier = ttabench.adapt(net, "source").method.model
+    for given in ({"mean": (0.5, 0.5, 0.5)}, {"std": (0.2, 0.2, 0.2)}):
+        with pytest.raises(ttabench.UserError, match="a Classifier contains its normalisation; leave out"):
+            ttabench.adapt(classifier, "tent", **given)  # type: ignore[arg-type]
+
+
+def test_inference_mode_changes_nothing(net: nn.Module, x: Tensor) -> None:
+    usual, inside = ttabench.adapt(net, "tent"), ttabench.adapt(net, "tent")
+    usual.reset()
+    expected = [usual(x), usual(x), usual.predict(x)]
+    with torch.inference_mode():
+        made_inside = x + 0
+        inside.reset()
+        logits = [inside(made_inside), inside(x), inside.predict(made_inside)]
+    for ours, theirs in zip(logits, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    torch.testing.assert_close(inside(x), usual(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["source", "tent", "eata"])
+def test_a_network_may_have_another_precision(net: nn.Module, x: Tensor, method: str) -> None:
+    plain = ttabench.adapt(net, method, source=[x], mean=(0.5, 0.4, 0.3))
+    double = ttabench.adapt(net.double(), method, source=[x], mean=(0.5, 0.4, 0.3))
+    assert double(x.double()).dtype == torch.double
+    plain(x)
+    torch.testing.assert_close(double.predict(x.double()).float(), plain.predict(x), atol=1e-3, rtol=0)
+
+
+def test_networks_that_cannot_be_used_are_one_sentence(net: nn.Module) -> None:
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+    with pytest.raises(ttabench.UserError, match="Sequential has lazy layers without sizes"):
+        ttabench.adapt(lazy, "source")
+    net.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(ttabench.UserError, match=r"Sequential cannot be copied .*lock"):
+        ttabench.adapt(net, "tent")
+
+
+def test_a_network_for_several_gpus_is_taken_out_of_its_wrapper(net: nn.Module, x: Tensor) -> None:
+    adapted = ttabench.adapt(nn.DataParallel(net), "tent")
+    assert not any(isinstance(module, nn.DataParallel) for module in adapted.method.model.modules())
+    torch.testing.assert_close(adapted(x), ttabench.adapt(net, "tent")(x))
+
+
+def test_a_script_that_workers_import_is_told_how_to_call_run_sweep(tmp_path: Path) -> None:
+    """Otherwise its worker would run the sweep again, and wait for the one that waits for it."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import ttabench\n"
+        "ttabench.run_sweep('source', 'resnet18', corruptions='fog', limit=20, workers=2, out='results')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode != 0
+    assert 'put it under `if __name__ == "__main__":`, or pass workers=0.' in done.stderr
+    assert "no worker process can start here" in done.stderr

@@ -105,6 +105,16 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "    net.scale = torch.rand(())  # no parameter and no buffer\n"
         "    net.register_forward_pre_hook(lambda module, inputs: module.scale * inputs[0])\n"
         "    return net\n"
+        "def half(num_classes): return Quarters(num_classes).half()\n"
+        "def nan_buffer(num_classes):\n    import torch\n"
+        "    net = Quarters(num_classes)\n"
+        "    net.register_buffer('running', torch.tensor([float('nan')]))\n"
+        "    return net\n"
+        "def grows(num_classes):\n    import torch\n"
+        "    grows.made = getattr(grows, 'made', 0) + 1\n"
+        "    net = Quarters(num_classes)\n"
+        "    net.extra = torch.nn.Linear(1, grows.made)\n"
+        "    return net\n"
         "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -304,6 +314,25 @@ def forget_code() -> None:
 def test_a_network_with_random_values_outside_its_state_dict_is_refused() -> None:
     with pytest.raises(UserError, match="random_scale gives other logits when it is made again"):
         bring("mynets:random_scale", Squares())
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_network_that_has_other_layers_the_second_time_is_refused() -> None:
+    with pytest.raises(UserError, match=r"grows has other layers when it is made again: size mismatch"):
+        bring("mynets:grows", Squares())
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_network_in_half_precision_is_measured_in_float32() -> None:
+    brought = bring("mynets:half", Squares())
+    assert {p.dtype for p in brought.classifier.parameters()} == {torch.float32}
+    assert brought.clean_accuracy == 100.0
+
+
+@pytest.mark.usefixtures("nets")
+def test_nan_in_a_buffer_is_named() -> None:
+    with pytest.raises(UserError, match="nan_buffer has buffers that are NaN, first in running"):
+        bring("mynets:nan_buffer", Squares())
 
 
 @pytest.mark.usefixtures("nets")

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ttabench.errors import UserError
 from ttabench.executors import Died, Limits, Setup, child, inline, local, open_engine, workers
-from ttabench.executors.process import WorkerProcess, describe
+from ttabench.executors.process import WorkerProcess, describe, resident
 from ttabench.executors.workers import bindings, pick_executor, pick_workers
 from ttabench.worker_state import WorkerState
 
@@ -397,3 +398,17 @@ def test_an_executor_is_found_by_name_and_takes_only_its_own_options() -> None:
         open_engine("locl", Setup())
     with pytest.raises(UserError, match="--executor-options time: the executor local has no such option"):
         open_engine("local", Setup(options={"time": "60"}))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_pages_of_files_are_no_memory_of_a_cell(tmp_path: Path) -> None:
+    """The kernel takes them back when it needs them."""
+    size = 50_000_000
+    (tmp_path / "images.npy").write_bytes(bytes(size))
+    before = resident(os.getpid())
+    mapped = np.memmap(tmp_path / "images.npy", np.uint8, "r")
+    assert mapped.sum() == 0  # reads every page
+    assert resident(os.getpid()) - before < size / 2
+    held = np.ones(size, np.uint8)
+    assert resident(os.getpid()) - before > size / 2
+    assert held[0]

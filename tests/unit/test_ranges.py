@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 import torch
@@ -244,6 +244,15 @@ def test_values_of_figures_are_finite_as_well(text: str) -> None:
         parse_value("two-moons", "lr", text, float)
 
 
+def test_a_choice_has_its_type_also_beside_none() -> None:
+    for kind in (Literal["a", "b"] | None, Literal["a", "b"]):
+        assert parse_value("m", "k", "a", kind) == "a"
+        with pytest.raises(UserError, match=r"unknown value of m\.k 'typo'"):
+            parse_value("m", "k", "typo", kind)
+    assert parse_value("m", "k", "None", Literal["a"] | None) is None
+    assert parse_value("m", "k", "2", Literal[1, 2]) == 2
+
+
 # ---- the command line
 
 
@@ -256,6 +265,10 @@ def test_values_of_figures_are_finite_as_well(text: str) -> None:
         (
             ("--methods", "tent", "--set", "tent.lr=0.1,-1"),
             "tent: lr is -1.0; expected a number of at least 0.",
+        ),
+        (
+            ("--methods", "come[statistics=medain]"),
+            "unknown value of come.statistics 'medain'; did you mean 'median'? Valid: batch, median.",
         ),
         (("--methods", "memo[views=0]"), "memo: views is 0; expected a whole number of at least 1."),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ttabench.api.evaluation import Evaluation
 from ttabench.api.names import check_seed, get_method
@@ -55,14 +57,14 @@ class Adapted:
         or NaN.
         """
         self._check(x)
-        with self._generator.used():
-            return self.method.adapt(x)
+        with _learning(), self._generator.used():
+            return self.method.adapt(_tracked(x))
 
     def predict(self, x: Tensor) -> Tensor:
         """The logits (B, C) of the network as it is now, without learning. Raises as a call does."""
         self._check(x)
-        with self._generator.used():
-            return self.method.predict(x)
+        with _learning(), self._generator.used():
+            return self.method.predict(_tracked(x))
 
     def _check(self, x: Tensor) -> None:
         if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
@@ -88,7 +90,8 @@ class Adapted:
 
     def reset(self) -> None:
         """Back to the network as it was before the first batch."""
-        self.method.reset()
+        with _learning():
+            self.method.reset()
 
     def __repr__(self) -> str:
         return f"Adapted({self.method.name}, adapts {self.method.adapted()})"
@@ -132,8 +135,12 @@ def adapt(
     _check_images(image_size, mean, std)
     if source is not None and not isinstance(source, Iterable):
         raise UserError(f"source is of type {type(source).__name__}; expected batches of source images.")
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise UserError(f"{type(model).__name__} has lazy layers without sizes; call it with images once.")
     check_finite(model, type(model).__name__)
     if isinstance(model, Classifier):
+        if np.any(np.asarray(mean) != 0) or np.any(np.asarray(std) != 1):
+            raise UserError("a Classifier contains its normalisation; leave out mean= and std=.")
         classifier = model
     else:
         classifier = as_classifier(model, image_size, mean, std, name=type(model).__name__)
@@ -145,9 +152,18 @@ def adapt(
         raise UserError(
             f"{method} needs source {needs.source_data}: pass source=…, batches of unlabelled source images."
         )
-    adapted = Adapted(cls(classifier, config), seed)
+    try:
+        adapted = Adapted(cls(classifier, config), seed)
+    except (TypeError, pickle.PicklingError) as problem:
+        if "pickle" not in str(problem):
+            raise
+        raise UserError(
+            f"{type(model).__name__} cannot be copied ({problem}), and a method works on a copy."
+        ) from None
     with adapted._generator.used():
-        images = SourceBatches(source, needs, _device(classifier)) if source is not None else None
+        images = None
+        if source is not None:
+            images = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
         adapted.method.prepare(images)
     return adapted
 
@@ -181,7 +197,7 @@ def evaluate(
         )
     check_seed(seed)
     method = adapted.method
-    if (dtype := next((p.dtype for p in method.model.parameters()), torch.float32)) != torch.float32:
+    if (dtype := _dtype(method.model)) != torch.float32:
         raise UserError(
             f"the network is {dtype}, and evaluate makes float32 images of the pixels; convert the network "
             'with model.float(), and pass precision="bfloat16" to evaluate in bfloat16.'
@@ -235,7 +251,10 @@ def evaluate(
 
 def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:
     """The scored classes as whole numbers. Raises UserError where labels cannot be scored with them."""
-    scored = tuple(map(int, chosen))
+    try:
+        scored = tuple(map(int, chosen))
+    except (TypeError, ValueError):
+        raise UserError(f"scored_classes={chosen!r}: expected whole numbers.") from None
     if wrong := [each for each in scored if not 0 <= each < classes]:
         raise UserError(
             f"scored_classes has {wrong[0]}; the network has {classes} classes, 0 to {classes - 1}."
@@ -267,8 +286,14 @@ def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settin
         **cls.for_dataset(dataset, classifier.num_classes),
         **cls.for_architecture(classifier.architecture()),
     }
-    texts = {name: "none" if value is None else spell(value) for name, value in settings.items()}
-    return make_config(cls, texts, base)
+    return make_config(cls, {name: _text(value) for name, value in settings.items()}, base)
+
+
+def _text(value: Any) -> str:
+    """A setting as a user would type it, with every digit."""
+    if value is None:
+        return "none"
+    return repr(float(value)) if isinstance(value, float) else spell(value)
 
 
 def _array(what: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
@@ -282,6 +307,20 @@ def _array(what: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
         hint = "whole numbers" if what == "labels" else "uint8: pixels of 0 to 255, (N, H, W, 3)"
         raise UserError(f"{what} are {array.dtype}; expected {hint}.")
     return array.astype(dtype, copy=False)
+
+
+def _learning() -> torch.inference_mode:
+    """Methods learn, and keep tensors that they learn from later: also inside torch.inference_mode()."""
+    return torch.inference_mode(False)
+
+
+def _tracked(x: Tensor) -> Tensor:
+    """`x`, copied where it was made inside torch.inference_mode() and no gradient can flow through it."""
+    return x.clone() if x.is_inference() else x
+
+
+def _dtype(classifier: Classifier) -> torch.dtype:
+    return next((p.dtype for p in classifier.parameters()), torch.float32)
 
 
 def _device(classifier: Classifier) -> str:

@@ -78,6 +78,6 @@ def corrupt(images: NDArray[np.uint8], corruption: str, severity: int, seed: int
 
 
 def check_seed(seed: object) -> None:
-    """Raises UserError unless `seed` is a whole number from 0 on."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or int(seed) < 0:
-        raise UserError(f"seed={seed!r}: expected a whole number, 0 or larger.")
+    """Raises UserError unless `seed` is a whole number from 0 on that generators take."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**64:
+        raise UserError(f"seed={seed!r}: expected a whole number, 0 or larger and below 2**64.")

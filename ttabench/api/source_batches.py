@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ttabench.method import Needs
 from ttabench.source_access import SEED, SourceTensors
 
 
@@ -18,7 +20,15 @@ class SourceBatches(SourceTensors):
     A limited request gets a fixed random subset, as from :class:`ttabench.source_access.SourceImages`:
     loaders often yield one class after the other. Reading the batches leaves torch's generator as it was: a
     DataLoader draws from it, and a list does not.
+
+    dtype   of the images that a method gets: that of the network.
     """
+
+    def __init__(
+        self, batches: Iterable[Any], needs: Needs, device: str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__(batches, needs, device)
+        self._dtype = dtype
 
     @cached_property
     def _images(self) -> Tensor:
@@ -34,6 +44,6 @@ class SourceBatches(SourceTensors):
         if shuffle:
             chosen = chosen[torch.randperm(len(chosen))]
         for start in range(0, len(chosen), batch_size):
-            images = self._images[chosen[start : start + batch_size]].to(self._device)
+            images = self._images[chosen[start : start + batch_size]].to(self._device, self._dtype)
             # The layout of a sweep's images: convolutions round differently in another one.
             yield images.contiguous(memory_format=torch.channels_last)

@@ -52,11 +52,21 @@ def run_sweep(
               mode, reset, order, limit, workers … Lists may be given as lists. ``set`` takes method.key=value
               texts.
 
+    Worker processes import the script that calls this function, so the call must stand under
+    ``if __name__ == "__main__":``, unless ``workers=0``.
+
     Settings of torch that a program has made, such as the precision of matrix products, do not count here.
     Progress is shown on stderr, and what an argument replaces in the file. Run again, it goes on where it
     stopped. Raises UserError for a mistake; a cell that fails is a row whose status is ``failed``, with its
     reason.
     """
+    from multiprocessing import current_process
+
+    if getattr(current_process(), "_inheriting", False):  # a worker that starts runs the script once more
+        raise UserError(
+            "run_sweep was called while a worker process started; "
+            'put it under `if __name__ == "__main__":`, or pass workers=0.'
+        )
     from ttabench.cli._sweep import run_cells
     from ttabench.sweep.options import DEFAULTS, make_grid
     from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags

@@ -174,8 +174,12 @@ def oom_kills() -> int | None:
 
 
 def resident(pid: int) -> int:
-    """Resident memory of a process in bytes; 0 where it has ended or where /proc does not exist."""
+    """Resident memory of a process in bytes; 0 where it has ended or where /proc does not exist.
+
+    Without pages of files: images are memory maps, and the kernel takes their pages back when it needs them.
+    """
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        _, resident, of_files, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(resident) - int(of_files)) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0

@@ -27,12 +27,16 @@ def as_classifier(
     Raises UserError, with the `name` of the network, where it does not end in a linear layer or does not
     return logits. An exception of the network is passed on.
     """
+    if isinstance(net, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        net = net.module  # methods see whole batches, and not the part of one GPU
     if isinstance(net, Classifier):
         if wrong := _wrong(net, image_size):
             raise UserError(f"{name} {wrong}.")
         return net
     try:
-        return Classifier.wrap(net, image_size, mean, std)
+        classifier = Classifier.wrap(net, image_size, mean, std)
+        classifier.normalize.to(next((p.dtype for p in net.parameters()), torch.float32))
+        return classifier
     except UserError as problem:
         if wrong := _wrong(net, image_size):
             raise UserError(f"{name} {wrong}.") from None

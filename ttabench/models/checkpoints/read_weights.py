@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -47,9 +48,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             tensors: Any = load_file(path)
         elif path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+            tensors = _arrays(path)
         else:
+            if _is_torchscript(path):
+                raise UserError(f"{path} holds a TorchScript program; save its state_dict instead.")
             tensors = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UserError(
@@ -63,6 +65,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         EOFError,
         RuntimeError,
         KeyError,
+        TypeError,
+        IndexError,
+        AssertionError,
+        AttributeError,
         zipfile.BadZipFile,
     ) as problem:
         if path.suffix == ".npz" and "allow_pickle" in str(problem):
@@ -74,6 +80,25 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{path} is truncated or no {path.suffix[1:]} file; save or fetch it again."
         ) from None
     return _unwrapped(tensors, path)
+
+
+def _arrays(path: Path) -> dict[str, Tensor]:
+    """The numbers in an npz file; texts beside them, such as the name of the network, are left out."""
+    with np.load(path, allow_pickle=False) as arrays:
+        read = {name: arrays[name] for name in arrays.files}
+    return {
+        name: torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        for name, array in read.items()
+        if isinstance(array, np.ndarray) and array.dtype.kind in "fiub"
+    }
+
+
+def _is_torchscript(path: Path) -> bool:
+    """Whether it is a zip file with a TorchScript program. torch.load finds it out too, but warns."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(re.fullmatch("[^/]+/constants.pkl", name) for name in archive.namelist())
 
 
 def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:

@@ -36,9 +36,15 @@ def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def check_finite(net: nn.Module, name: str) -> None:
-    """Raises UserError if a parameter of the network called `name` has NaN or an infinite value."""
+    """Raises UserError if the network called `name` has weights that are not finite, or a buffer with NaN.
+
+    The masks of some networks are buffers with infinite values.
+    """
     if broken := not_finite(net.named_parameters()):
         raise UserError(f"{name} has weights that are NaN or infinite, first in {broken}.")
+    buffers = ((key, t) for key, t in net.named_buffers() if t.is_floating_point())
+    if broken := next((key for key, t in buffers if t.isnan().any()), ""):
+        raise UserError(f"{name} has buffers that are NaN, first in {broken}.")
 
 
 def load_weights(

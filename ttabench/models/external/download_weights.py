@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ttabench.claims import Claims
 from ttabench.data.fetch.download import download
 from ttabench.data.published.facts import Archive
 from ttabench.env import cache_dir
@@ -37,7 +41,8 @@ def obtain(file: WeightsFile, source: str, progress: OnProgress = silent) -> tup
 
     The file must match its published checksums. If the authors publish none, the SHA-256 of the first
     download is stored in ``<file>.sha256`` beside it (the format of the command ``sha256sum``), and every
-    later use must match it.
+    later use must match it. While another process downloads the same file, also on another machine, the call
+    waits.
 
     Raises UserError if the file cannot be downloaded, with the folder to put it in by hand, or if it does
     not match.
@@ -45,7 +50,7 @@ def obtain(file: WeightsFile, source: str, progress: OnProgress = silent) -> tup
     folder = cache_dir() / "downloads" / source
     pin = folder / f"{file.file}.sha256"
     try:
-        path, checksums = download(file, folder, progress)
+        path, checksums = _downloaded(file, folder, progress)
         pinned = _pinned(pin)
         if not pinned:
             replace_file(pin, f"{checksums['sha256']}  {path.name}\n".encode())
@@ -61,6 +66,27 @@ def obtain(file: WeightsFile, source: str, progress: OnProgress = silent) -> tup
             f"file, delete {pin}."
         )
     return path, checksums["sha256"]
+
+
+def _downloaded(file: WeightsFile, folder: Path, progress: OnProgress) -> tuple[Path, dict[str, str]]:
+    """The path of `file` in `folder`, and its checksums."""
+    if not (folder / file.file).is_file():
+        with _alone(file, folder):
+            # This looks again: another process may have downloaded it while this one waited.
+            return download(file, folder, progress)
+    return download(file, folder, progress)  # only checks it, so the folder may be read-only
+
+
+@contextmanager
+def _alone(file: WeightsFile, folder: Path) -> Iterator[None]:
+    """A block in which no other process downloads this file, on all machines that share `folder`."""
+
+    def waiting(where: list[str]) -> None:
+        warnings.warn(f"{file.file}: waiting for {', '.join(where)}, which downloads it.", stacklevel=2)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with Claims(folder) as claims, claims.alone(file.file, waiting):
+        yield
 
 
 def _pinned(pin: Path) -> str:

@@ -120,7 +120,12 @@ class ExternalModel(Model):
         with torch.random.fork_rng(devices=[]):
             rebuilt = self.build()
         rebuilt.normalize = classifier.normalize
-        rebuilt.net.load_state_dict(classifier.net.state_dict())
+        try:
+            rebuilt.net.load_state_dict(classifier.net.state_dict())
+        except RuntimeError as problem:
+            raise UserError(
+                f"{self.name} has other layers when it is made again: {str(problem).splitlines()[-1].strip()}"
+            ) from None
         x = to_tensor(images)
         if not torch.allclose(rebuilt.eval()(x), classifier.eval()(x), rtol=1e-3, atol=1e-4):
             raise UserError(
@@ -134,12 +139,13 @@ class ExternalModel(Model):
         mean: tuple[float, ...] = (0.0, 0.0, 0.0),
         std: tuple[float, ...] = (1.0, 1.0, 1.0),
     ) -> Classifier:
-        """`net` as a classifier of the dataset.
+        """`net` as a classifier of the dataset, on the CPU and in float32, as sweeps need it.
 
         Raises UserError if it cannot take images of that size, or does not return logits.
         """
         try:
             check_finite(net, self.name)
+            net = net.cpu().float()
             return self.checked(as_classifier(net, self.dataset.image_size, mean, std, name=self.name))
         except UserError:
             raise

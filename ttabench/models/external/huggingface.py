@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.models.checkpoints import cache
+from ttabench.models.checkpoints.cache import Loaded
+from ttabench.models.clean_accuracy import NORMALISATIONS, normalisation
 from ttabench.models.external import hugging_face_hub
 from ttabench.models.external.external_model import ExternalModel
 
@@ -17,39 +20,100 @@ __all__ = ["PREFIX", "HuggingFaceModel"]
 
 PREFIX = "hf/"
 
+# What an image processor does besides one normalisation, by its attribute.
+MORE = {"include_top": "normalises twice (include_top)", "rescale_offset": "shifts the pixels (rescale_offset)"}
+
+Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
+
 
 class HuggingFaceModel(ExternalModel):
     """``hf/NAME``: an image classifier as ``transformers`` loads it, e.g. ``hf/google/vit-base-patch16-224``.
 
     NAME is a repository of the Hugging Face hub, or a folder with the same files. Only safetensors
-    weights are read. The normalisation is that of the repository's image processor.
+    weights are read. The normalisation is `normalize`, or else that of the repository's image processor.
     """
 
     def build(self) -> Classifier:
-        package = _package(self.name)
-        config = self._fetched(package.AutoConfig.from_pretrained)
-        return self._wrapped(package.AutoModelForImageClassification.from_config(config))
+        mean, std = self._normalisation()
+        return self.wrap(self._untrained(), mean, std)
 
     def build_pretrained(self) -> Classifier:
-        auto = _package(self.name).AutoModelForImageClassification
-        return self._wrapped(self._fetched(auto.from_pretrained, use_safetensors=True))
+        mean, std = self._normalisation()  # first, since the weights may be a long download
+        net = self._fetched("AutoModelForImageClassification", use_safetensors=True)
+        return self.wrap(Logits(net), mean, std)
 
-    def _wrapped(self, net: nn.Module) -> Classifier:
-        processor = self._fetched(_package(self.name).AutoImageProcessor.from_pretrained)
-        return self.wrap(Logits(net), tuple(processor.image_mean), tuple(processor.image_std))
+    def recall(self, sha256: str) -> Loaded | None:
+        # The cache has the normalisation. The image processor is not asked: it may have been replaced by
+        # `normalize`, which the process that recalls does not know.
+        described = cache.with_hash(self.dataset.name, self.aliases, sha256)
+        return None if described is None else cache.open_described(described, self._unnormalised)
 
-    def _fetched(self, fetch: Any, **options: Any) -> Any:
-        name = self.name.removeprefix(PREFIX)
+    def _unnormalised(self) -> Classifier:
+        return self.wrap(self._untrained())
+
+    def _untrained(self) -> nn.Module:
+        config = self._fetched("AutoConfig")
+        return Logits(_package(self.name).AutoModelForImageClassification.from_config(config))
+
+    def _normalisation(self) -> Normalisation:
+        """Means and standard deviations of pixels in [0, 1].
+
+        Raises UserError if the image processor does anything else, or does not state them.
+        """
+        processor = self._fetched("AutoImageProcessor")
+        if getattr(processor, "do_flip_channel_order", False):
+            raise UserError(
+                f"{self.name} takes blue before red (do_flip_channel_order of its image processor), but "
+                "ttabench gives RGB; build it in a function of your own that flips the channels: "
+                "package.module:callable."
+            )
+        if self.normalize:
+            return normalisation(self.normalize)
+        if problem := _no_normalisation(processor):
+            raise UserError(
+                f"the image processor of {self.name} {problem}; expected one mean and standard deviation per "
+                f"channel: name a normalisation of the same effect with --normalize: "
+                f"{', '.join(NORMALISATIONS)}."
+            )
+        if not _normalises(processor):
+            return NORMALISATIONS["none"]
+        return _per_channel(processor.image_mean), _per_channel(processor.image_std)
+
+    def _fetched(self, kind: str, **options: Any) -> Any:
+        """What the class `kind` of transformers makes of the repository."""
+        package, name = _package(self.name), self.name.removeprefix(PREFIX)
         try:
             if not Path(name).exists():
                 hugging_face_hub.check_reachable(name, "config.json")
-            return fetch(name, trust_remote_code=False, **options)
+            # transformers imports a class, and what it needs, when it is first asked for.
+            return getattr(package, kind).from_pretrained(name, trust_remote_code=False, **options)
+        except ImportError as problem:
+            first = str(problem).strip().partition("\n")[0].partition(". ")[0]
+            raise UserError(f"{self.name} needs a package that is missing ({first}); install it.") from None
         except (OSError, ValueError) as problem:
             first = str(problem).partition("\n")[0]
             raise UserError(
                 f"{self.name} cannot be loaded ({first}); download the repository by other means and give "
                 f"its folder: {PREFIX}FOLDER."
             ) from None
+
+
+def _no_normalisation(processor: Any) -> str:
+    """Why what the image processor does is not one known normalisation; "" if it is."""
+    for attribute, does in MORE.items():
+        if getattr(processor, attribute, False):
+            return does
+    stated = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
+    return "states no image_mean and image_std" if _normalises(processor) and None in stated else ""
+
+
+def _normalises(processor: Any) -> bool:
+    return bool(getattr(processor, "do_normalize", True))
+
+
+def _per_channel(value: Any) -> tuple[float, ...]:
+    """transformers takes one number for all channels, too."""
+    return (float(value),) * 3 if isinstance(value, int | float) else tuple(value)
 
 
 class Logits(nn.Module):

@@ -15,6 +15,13 @@ __all__ = ["PREFIX", "TorchvisionModel"]
 
 PREFIX = "torchvision/"
 
+# For these networks, torchvision's builders choose other options with pretrained weights than without. A
+# network that is made again gets those of the pretrained one.
+AS_PRETRAINED: dict[str, dict[str, bool]] = {
+    "googlenet": {"transform_input": True, "init_weights": False, "aux_logits": False},
+    "inception_v3": {"transform_input": True, "init_weights": False},
+}
+
 
 class TorchvisionModel(ExternalModel):
     """``torchvision/NAME[:WEIGHTS]``: an image classifier of torchvision, e.g. ``torchvision/resnet50``.
@@ -25,9 +32,9 @@ class TorchvisionModel(ExternalModel):
 
     def build(self) -> Classifier:
         name, weights = self._parts()
-        return self._wrapped(
-            _models(self.name).get_model(name, num_classes=self.dataset.num_classes), weights
-        )
+        options = AS_PRETRAINED.get(name, {})
+        net = _models(self.name).get_model(name, num_classes=self.dataset.num_classes, **options)
+        return self._wrapped(net, weights)
 
     def build_pretrained(self) -> Classifier:
         name, weights = self._parts()
