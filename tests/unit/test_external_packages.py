@@ -29,6 +29,13 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
+class Photos(Squares):
+    """As many classes as ImageNet, and images that are large enough for every network."""
+
+    num_classes = 1000
+    image_size = 96
+
+
 # ---- torchvision
 
 
@@ -50,13 +57,40 @@ class Weights(enum.Enum):
         return Transforms(self.value)
 
 
+class Inception(Quarters):
+    """As in torchvision, the builder has other options with pretrained weights than without."""
+
+    def __init__(
+        self,
+        name: str,
+        pretrained: bool,
+        aux_logits: bool = True,
+        transform_input: bool = False,
+        init_weights: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.transform_input = transform_input or pretrained
+        if aux_logits and not (pretrained and name == "googlenet"):
+            self.aux = nn.Linear(1, 4)
+        if not pretrained:
+            assert init_weights is False, "this takes a minute, and the builder warns"
+            nn.init.zeros_(self.fc.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(2 * x if self.transform_input else x)
+
+
 @pytest.fixture
 def torchvision(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The weights that were asked for."""
     asked: list[Any] = []
 
-    def get_model(name: str, weights: Any = None, num_classes: int = 1000) -> nn.Module:
+    def get_model(name: str, weights: Any = None, num_classes: int = 1000, **options: bool) -> nn.Module:
         asked.append(weights)
+        if name in ("googlenet", "inception_v3"):
+            return Inception(name, weights is not None, **options)
+        if options:
+            raise TypeError(f"unexpected keyword arguments {options}")
         if name == "unreachable" and weights is not None:
             raise OSError("<urlopen error>\nmore")
         net = Quarters(4 if weights is not None and name != "thousand" else num_classes)
@@ -65,7 +99,8 @@ def torchvision(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return net
 
     models = types.ModuleType("torchvision.models")
-    models.list_models = lambda module=None: ["quarters", "thousand", "unreachable"]  # type: ignore[attr-defined]
+    names = ["googlenet", "inception_v3", "quarters", "thousand", "unreachable"]
+    models.list_models = lambda module=None: names  # type: ignore[attr-defined]
     models.get_model = get_model  # type: ignore[attr-defined]
     models.get_model_weights = lambda name: Weights  # type: ignore[attr-defined]
     package = types.ModuleType("torchvision")
@@ -89,6 +124,32 @@ def test_torchvision_weights_can_be_named(torchvision: list[Any]) -> None:
     brought = bring("torchvision/quarters:V1", Squares())
     assert Weights.V1 in torchvision
     torch.testing.assert_close(brought.classifier.normalize.std.flatten(), torch.full((3,), 0.2))
+
+
+@pytest.mark.usefixtures("torchvision")
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_torchvision_networks_are_made_again_as_the_pretrained_ones(name: str) -> None:
+    brought = bring(f"torchvision/{name}", Squares())
+    assert brought.clean_accuracy == 100.0
+    again = recall(f"torchvision/{name}", Squares(), brought.sha256)
+    assert again is not None
+    assert again.classifier.net.transform_input is True
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_torchvision_itself_makes_them_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = pytest.importorskip("torchvision").models
+    torch.manual_seed(0)
+    random = models.get_model(name, init_weights=False).state_dict()
+    monkeypatch.setattr(models.get_model_weights(name), "get_state_dict", lambda *_, **__: random)
+    images = Photos()
+    pretrained = construct(f"torchvision/{name}", images, pretrained=True)
+    again = construct(f"torchvision/{name}", images)
+    assert again.net.transform_input is pretrained.net.transform_input is True
+    again.net.load_state_dict(pretrained.net.state_dict())
+    x = torch.rand(2, 3, 96, 96)
+    with torch.no_grad():
+        torch.testing.assert_close(again(x), pretrained(x))
 
 
 @pytest.mark.usefixtures("torchvision")
@@ -137,7 +198,16 @@ class ImageClassifier(nn.Module):
 
 
 @pytest.fixture
-def transformers(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def processor() -> types.SimpleNamespace:
+    """The image processor of every repository."""
+    return types.SimpleNamespace(
+        do_normalize=True, image_mean=[0.5, 0.5, 0.5], image_std=[0.25, 0.25, 0.25],
+        do_flip_channel_order=False, include_top=False, rescale_offset=None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def transformers(monkeypatch: pytest.MonkeyPatch, processor: types.SimpleNamespace) -> list[dict[str, Any]]:
     """The options that every fetching call was given."""
     calls: list[dict[str, Any]] = []
 
@@ -155,7 +225,6 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         nn.init.zeros_(net.quarters.fc.weight)
         return net
 
-    processor = types.SimpleNamespace(image_mean=[0.5, 0.5, 0.5], image_std=[0.25, 0.25, 0.25])
     package = types.ModuleType("transformers")
     package.AutoConfig = types.SimpleNamespace(from_pretrained=fetched(dict))  # type: ignore[attr-defined]
     package.AutoImageProcessor = types.SimpleNamespace(from_pretrained=fetched(lambda: processor))  # type: ignore[attr-defined]
@@ -180,6 +249,118 @@ def test_transformers_classifiers_come_with_weights_and_normalisation(
     assert recall("hf/someone/quarters", Squares(), brought.sha256) is not None
     assert all(options["trust_remote_code"] is False for options in transformers)  # nobody's code is run
     assert any(options.get("use_safetensors") for options in transformers)
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize("says", [False, None])
+def test_a_processor_that_does_not_normalise_leaves_the_pixels_as_they_are(
+    processor: types.SimpleNamespace, says: bool | None
+) -> None:
+    processor.do_normalize = says
+    for net in (
+        construct("hf/someone/quarters", Squares()),
+        bring("hf/someone/quarters", Squares()).classifier,
+    ):
+        assert net.normalize.mean.flatten().tolist() == [0, 0, 0]
+        assert net.normalize.std.flatten().tolist() == [1, 1, 1]
+    del processor.image_mean, processor.image_std
+    assert construct("hf/someone/quarters", Squares()).normalize.mean.flatten().tolist() == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("transformers")
+def test_one_mean_is_that_of_all_channels(processor: types.SimpleNamespace) -> None:
+    processor.image_mean, processor.image_std = 0.5, 2
+    normalize = construct("hf/someone/quarters", Squares()).normalize
+    assert normalize.mean.flatten().tolist() == [0.5, 0.5, 0.5]
+    assert normalize.std.flatten().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"include_top": True}, r"normalises twice \(include_top\)"),
+        ({"include_top": True, "do_normalize": False}, r"normalises twice \(include_top\)"),
+        ({"rescale_offset": True}, r"shifts the pixels \(rescale_offset\)"),
+        ({"image_mean": None}, "states no image_mean and image_std"),
+        ({"image_std": None}, "states no image_mean and image_std"),
+    ],
+)
+def test_a_processor_that_does_not_say_one_normalisation_needs_one_by_name(
+    transformers: list[dict[str, Any]],
+    processor: types.SimpleNamespace,
+    changes: dict[str, Any],
+    says: str,
+) -> None:
+    vars(processor).update(changes)
+    needs = rf"the image processor of hf/someone/quarters {says}; .* with --normalize: imagenet, cifar10, "
+    with pytest.raises(UserError, match=needs):
+        bring("hf/someone/quarters", Squares())
+    assert not any("use_safetensors" in options for options in transformers)  # the weights may be large
+    named = bring("hf/someone/quarters", Squares(), normalize="half")
+    assert named.classifier.normalize.mean.flatten().tolist() == [0.5, 0.5, 0.5]
+    again = recall("hf/someone/quarters", Squares(), named.sha256)  # as workers do, who do not know the name
+    assert again is not None
+    assert again.classifier.normalize.mean.flatten().tolist() == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.usefixtures("transformers")
+def test_a_processor_without_means_needs_a_normalisation_by_name(processor: types.SimpleNamespace) -> None:
+    """As that of timm's networks."""
+    vars(processor).clear()
+    with pytest.raises(UserError, match=r"states no image_mean and image_std; .* --normalize"):
+        bring("hf/someone/quarters", Squares())
+    assert bring("hf/someone/quarters", Squares(), normalize="none").clean_accuracy == 100.0
+
+
+@pytest.mark.usefixtures("transformers")
+def test_a_file_for_a_network_whose_processor_says_no_normalisation_needs_one_too(
+    processor: types.SimpleNamespace, tmp_path: Path
+) -> None:
+    processor.include_top = True
+    file = tmp_path / "mine.pt"
+    torch.save(ImageClassifier().state_dict(), file)
+    with pytest.raises(UserError, match="normalises twice"):
+        bring("hf/someone/quarters", Squares(), checkpoint=file)
+    assert bring("hf/someone/quarters", Squares(), checkpoint=file, normalize="half").clean_accuracy == 100.0
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize("normalize", ["", "imagenet"])
+def test_a_network_for_bgr_is_refused(processor: types.SimpleNamespace, normalize: str) -> None:
+    processor.do_flip_channel_order, processor.do_normalize = True, None
+    with pytest.raises(
+        UserError, match=r"blue before red \(do_flip_channel_order .*\), but ttabench gives RGB;"
+    ):
+        bring("hf/someone/quarters", Squares(), normalize=normalize)
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "\nAutoImageProcessor requires the PIL library but it was not found in your environment. You can "
+            "install it with pip:\n`pip install pillow`.\n",
+            r"\(AutoImageProcessor requires the PIL library but it was not found in your environment\)",
+        ),
+        ("No module named 'torchvision'", r"\(No module named 'torchvision'\)"),
+    ],
+)
+def test_a_package_that_a_processor_lacks_is_one_sentence(text: str, says: str) -> None:
+    """transformers raises as soon as the class is asked for a method."""
+
+    class Dummy(type):
+        def __getattr__(cls, name: str) -> Any:
+            try:
+                raise ImportError(text)
+            except ImportError as problem:
+                raise ImportError("Could not import module 'AutoImageProcessor'") from problem
+
+    package = sys.modules["transformers"]
+    package.AutoImageProcessor = Dummy("AutoImageProcessor", (), {})  # type: ignore[attr-defined]
+    sentence = f"^hf/someone/quarters needs a package that is missing or broken {says}; install it\\.$"
+    with pytest.raises(UserError, match=sentence):
+        bring("hf/someone/quarters", Squares())
 
 
 @pytest.mark.usefixtures("transformers")

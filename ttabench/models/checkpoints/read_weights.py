@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pickle
 import re
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,11 @@ FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".th", ".bin", ".ckpt", ".tar"
 STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "last")
 # Prefixes that wrappers add to all names: DataParallel, torch.compile, Lightning and others.
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.")
+# What the readers raise on a file of which some bytes are wrong or missing.
+DAMAGED = (
+    SafetensorError, OSError, ValueError, EOFError, RuntimeError, KeyError, TypeError, IndexError,
+    AssertionError, AttributeError, struct.error, zlib.error, zipfile.BadZipFile, tokenize.TokenError,
+)  # fmt: skip
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -58,19 +66,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{path} holds Python objects besides tensors, or is damaged; restoring them could run anyone's "
             "code. Save the state dict alone: safetensors.torch.save_file(model.state_dict(), FILE)."
         ) from None
-    except (
-        SafetensorError,
-        OSError,
-        ValueError,
-        EOFError,
-        RuntimeError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AssertionError,
-        AttributeError,
-        zipfile.BadZipFile,
-    ) as problem:
+    except DAMAGED as problem:
         if path.suffix == ".npz" and "allow_pickle" in str(problem):
             raise UserError(
                 f"{path} holds Python objects besides arrays, which are never read: they may contain a "

@@ -21,7 +21,10 @@ __all__ = ["PREFIX", "HuggingFaceModel"]
 PREFIX = "hf/"
 
 # What an image processor does besides one normalisation, by its attribute.
-MORE = {"include_top": "normalises twice (include_top)", "rescale_offset": "shifts the pixels (rescale_offset)"}
+MORE = {
+    "include_top": "normalises twice (include_top)",
+    "rescale_offset": "shifts the pixels (rescale_offset)",
+}
 
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -88,14 +91,22 @@ class HuggingFaceModel(ExternalModel):
             # transformers imports a class, and what it needs, when it is first asked for.
             return getattr(package, kind).from_pretrained(name, trust_remote_code=False, **options)
         except ImportError as problem:
-            first = str(problem).strip().partition("\n")[0].partition(". ")[0]
-            raise UserError(f"{self.name} needs a package that is missing ({first}); install it.") from None
+            raise UserError(
+                f"{self.name} needs a package that is missing or broken ({_reason(problem)}); install it."
+            ) from None
         except (OSError, ValueError) as problem:
             first = str(problem).partition("\n")[0]
             raise UserError(
                 f"{self.name} cannot be loaded ({first}); download the repository by other means and give "
                 f"its folder: {PREFIX}FOLDER."
             ) from None
+
+
+def _reason(problem: BaseException) -> str:
+    """The first sentence of the error that led to others; transformers names only its own class in those."""
+    while problem.__cause__ is not None:
+        problem = problem.__cause__
+    return str(problem).strip().partition("\n")[0].partition(". ")[0]
 
 
 def _no_normalisation(processor: Any) -> str:

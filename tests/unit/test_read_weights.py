@@ -1,0 +1,88 @@
+"""Weights files that hold more than numbers, are damaged, or are something else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ttabench.errors import UserError
+from ttabench.models.checkpoints.read_weights import read_weights
+
+
+def test_texts_and_files_beside_the_arrays_of_an_npz_are_left_out(tmp_path: Path) -> None:
+    arrays = {"w": np.ones((2, 2), np.float32), "n": np.array(3), "u": np.uint8([1]), "b": np.array([True])}
+    np.savez(tmp_path / "a.npz", **arrays, arch="resnet18", when=np.datetime64("2026-01-01"))
+    result = read_weights(tmp_path / "a.npz")
+    assert result.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(result[name].numpy(), array)
+
+
+def test_an_npz_of_texts_alone_holds_no_tensors(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", arch="resnet18")
+    with pytest.raises(UserError, match=r"a\.npz holds no tensors"):
+        read_weights(tmp_path / "a.npz")
+
+
+def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", w=np.array([1.5, -2], ">f4"))
+    assert torch.equal(read_weights(tmp_path / "a.npz")["w"], torch.tensor([1.5, -2.0]))
+
+
+def test_an_npy_that_is_named_npz_is_no_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(3))
+    file = (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    with pytest.raises(UserError, match=r"a\.npz is truncated or no npz file"):
+        read_weights(file)
+
+
+def legacy(file: Path) -> bytes:
+    """A file in torch's format from before 1.6, which is no zip file."""
+    tensors = {"w": torch.arange(16.0).reshape(4, 4)}
+    torch.save(tensors, file, _use_new_zipfile_serialization=False)
+    assert torch.equal(read_weights(file)["w"], tensors["w"])
+    return file.read_bytes()
+
+
+def compressed(file: Path) -> bytes:
+    np.savez_compressed(file, w=np.arange(900.0).reshape(30, 30))
+    return file.read_bytes()
+
+
+@pytest.mark.parametrize(("make", "name"), [(legacy, "a.pt"), (compressed, "a.npz")])
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_damaged_file_is_a_sentence_wherever_the_damage_is(
+    make: Callable[[Path], bytes], name: str, tmp_path: Path
+) -> None:
+    """torch raises IndexError, TypeError, AssertionError and more on them, zipfile errors of zlib."""
+    file = tmp_path / name
+    whole, refused = make(file), 0
+    cut = [whole[:length] for length in range(0, len(whole), 7)]
+    wrong = [whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :] for at in range(0, len(whole), 7)]
+    for content in (*cut, *wrong):
+        file.write_bytes(content)
+        try:
+            read_weights(file)
+        except UserError:
+            refused += 1
+    assert refused >= len(cut)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_torchscript_program_is_called_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "a.pt"
+    torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)).save(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(
+            UserError, match=r"a\.pt holds a TorchScript program; save its state_dict instead"
+        ):
+            read_weights(file)
+    torch.save({"constants.pkl": torch.ones(2)}, file)
+    assert read_weights(file).keys() == {"constants.pkl"}
