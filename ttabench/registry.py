@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UserError, shortened, unknown
+from ttabench.protocol import MODES
+from ttabench.ranges import check_ranges
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +30,14 @@ FIGURES = "ttabench.figures"
 
 # Where an unknown method is looked for; the text goes on after "See".
 LISTED = "`ttabench list methods`; a method of your own needs its package installed: pip install -e FOLDER"
+
+# Attributes of a method that the core reads; they are of the same type as those of `Method`.
+DECLARED = (
+    "needs", "family", "mode", "batch_size", "imagenet_batch_size", "online_batch_size", "scores",
+    "scores_frozen", "restores", "deviations",
+)  # fmt: skip
+SCALARS = (str, int, float, bool, type(None))  # as in `ttabench.cell.Scalar`
+TERMINATED = 128 + signal.SIGTERM
 
 
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
@@ -80,10 +93,11 @@ def load(group: str, name: str, kind: str) -> Any:
         raise unknown(kind, name, points)
     try:
         return points[name].load()
-    except Exception as problem:
-        owner = points[name].dist
+    except (Exception, SystemExit) as problem:
+        if isinstance(problem, SystemExit) and problem.code == TERMINATED:
+            raise  # SIGTERM came during the import
         raise UserError(
-            f"{kind} '{name}' of package {owner.name if owner else '?'} cannot be imported "
+            f"{kind} '{name}' of package {_owner(points[name])} cannot be imported "
             f"({type(problem).__name__}: {problem}); fix or uninstall that package."
         ) from problem
 
@@ -101,12 +115,56 @@ def _method(name: str, points: Callable[[str], Any], _plugins: str) -> type[Meth
     if name not in points(METHODS):
         raise unknown("method", name, methods(), LISTED)
     cls: type[Method[Any]] = load(METHODS, name, "method")
-    if getattr(cls, "name", None) != name:
+    if fault := _fault(cls, name):
         raise UserError(
-            f"the method registered as '{name}' has the name '{getattr(cls, 'name', None)}'; "
-            "its `name` must be the registered one."
+            f"method '{name}' of package {_owner(points(METHODS)[name])} cannot be used: {fault}; "
+            "fix or uninstall that package."
         )
     return cls
+
+
+def _fault(cls: Any, name: str) -> str:
+    """Why what was registered as `name` cannot be used as a method; "" if it can."""
+    contract: Any = sys.modules.get("ttabench.method")  # a method has imported it, and with it torch
+    is_method = contract is not None and isinstance(cls, type) and issubclass(cls, contract.Method)
+    if not is_method:
+        return f"it is {_shown(cls)}, expected a subclass of ttabench.method.Method"
+    if (called := getattr(cls, "name", None)) != name:
+        return f"its `name` is {_shown(called)}, expected the registered one"
+    if not isinstance(cls.paper, (contract.Paper, type(None))):
+        return f"its `paper` is {_shown(cls.paper)}, expected a Paper or None"
+    for attribute in DECLARED:
+        value, kind = getattr(cls, attribute), type(getattr(contract.Method, attribute))
+        if not isinstance(value, kind):
+            expected = {str: "a text", int: "a whole number"}.get(kind, f"a {kind.__name__}")
+            return f"its `{attribute}` is {_shown(value)}, expected {expected}"
+    if cls.mode not in MODES:
+        return f"its `mode` is {_shown(cls.mode)}, expected {' or '.join(MODES)}"
+    return config_fault(cls.Config)
+
+
+def config_fault(kind: Any) -> str:
+    """Why a method's `Config` is no dataclass of scalars that all have defaults; "" if it is one."""
+    if not isinstance(kind, type) or not is_dataclass(kind):
+        return f"its Config is {_shown(kind)}, expected a frozen dataclass"
+    for field in fields(kind):
+        if field.default is MISSING and field.default_factory is MISSING:
+            return f"its setting `{field.name}` has no default, expected one for every setting"
+    try:
+        config = kind()
+        check_ranges(config)
+    except Exception as problem:  # of the plugin's code
+        return f"its Config() fails ({type(problem).__name__}: {problem}), expected defaults that are valid"
+    for field in fields(kind):
+        value = getattr(config, field.name)
+        if not isinstance(value, SCALARS) or value in (math.inf, -math.inf) or value != value:
+            expected = "a text, a finite number, a bool or None"  # they are part of a cell's identity
+            return f"its setting `{field.name}` is {_shown(value)}, expected {expected}"
+    return ""
+
+
+def _shown(value: object) -> str:
+    return shortened(repr(value))
 
 
 def method_names() -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,13 +19,14 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.classifier.norm_layers import norm_kind
-from ttabench.conformance import conform
-from ttabench.conformance.checks import CHECKS
+from ttabench.conformance import Check, conform
+from ttabench.conformance.case import Case
+from ttabench.conformance.checks import CHECKS, bounded_memory
 from ttabench.conformance.nets import CLASSES, DropPath, _made, images, nets, settle
 from ttabench.conformance.run import NORMS
 from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
-from ttabench.method import Batches, Method, Needs, NoConfig, SourceData
+from ttabench.method import Batches, Method, Needs, NoConfig, Range, SourceData
 from ttabench.nn import entropy, minimise, norm_affine, use_batch_statistics
 from ttabench.reach import forbidden_imports
 
@@ -140,6 +142,47 @@ class KeepsWhatComesLate(Sound):
 
 class KeepsWhatComesVeryLate(KeepsWhatComesLate):
     after = 1200
+
+
+class KeepsItsGraph(Sound):
+    """An average of losses that are not detached: of constant size, but with the graphs of all batches."""
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.running: Tensor | None = None
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        self._keep(entropy(self.model(x)).mean())
+        return super().adapt(x)
+
+    def _keep(self, loss: Tensor) -> None:
+        self.running = loss if self.running is None else 0.9 * self.running + 0.1 * loss
+
+
+class KeepsItsGraphInItsClass(KeepsItsGraph):
+    total: ClassVar[Tensor | float] = 0.0
+
+    def _keep(self, loss: Tensor) -> None:
+        KeepsItsGraphInItsClass.total = self.total + loss
+
+
+class KeepsItsGraphInAGradient(KeepsItsGraph):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.scale = torch.ones((), requires_grad=True)
+
+    def _keep(self, loss: Tensor) -> None:
+        before = self.scale.grad
+        loss = loss.to(self.scale.dtype)
+        self.scale.grad = loss if before is None else before + loss
+
+
+class KeepsItsLatestGraph(KeepsItsGraph):
+    """Bounded: the graph of one batch."""
+
+    def _keep(self, loss: Tensor) -> None:
+        self.running = loss
 
 
 class KeepsBatchesInItsClass(Sound):
@@ -391,6 +434,9 @@ FAULTS = [
     (KeepsEveryFifthBatch, {"bounded_memory"}),
     (KeepsWhatComesLate, {"bounded_memory"}),
     (KeepsWhatComesVeryLate, {"bounded_memory"}),
+    (KeepsItsGraph, {"bounded_memory"}),
+    (KeepsItsGraphInItsClass, {"bounded_memory"}),
+    (KeepsItsGraphInAGradient, {"bounded_memory"}),
     (KeepsBatchesInItsClass, {"bounded_memory"}),
     (KeepsBatchesInACache, {"bounded_memory"}),
     (CountsEveryBatchByItsName, {"bounded_memory"}),
@@ -435,14 +481,19 @@ FAULTS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def one_small_net() -> Iterator[None]:
-    """Faults are looked for on one net, cheap, with norm layer and dropout."""
-    torch.manual_seed(0)
-    pool, hidden, last = nn.AvgPool2d(2), nn.Linear(192, 8), nn.Linear(8, CLASSES)
-    net = nn.Sequential(pool, nn.Flatten(), hidden, nn.LayerNorm(8), nn.ReLU(), nn.Dropout(0.3), last)
-    small = {"MLP": settle(Classifier(net, last="6").eval(), images(256, seed=1))}
+    """Faults are looked for on one net."""
+    small = {"MLP": small_net()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ttabench.conformance.run.nets", lambda: small)
         yield
+
+
+def small_net() -> Classifier:
+    """Cheap, with norm layer and dropout."""
+    torch.manual_seed(0)
+    pool, hidden, last = nn.AvgPool2d(2), nn.Linear(192, 8), nn.Linear(8, CLASSES)
+    net = nn.Sequential(pool, nn.Flatten(), hidden, nn.LayerNorm(8), nn.ReLU(), nn.Dropout(0.3), last)
+    return settle(Classifier(net, last="6").eval(), images(256, seed=1))
 
 
 def failed(method: type[Method[Any]]) -> dict[str, str]:
@@ -487,6 +538,14 @@ def test_a_memory_that_fills_or_comes_and_goes_is_bounded() -> None:
     assert failed(KeepsTheLatest) == {}
 
 
+def test_the_graph_of_past_batches_is_named_on_every_net_and_that_of_the_latest_is_no_fault() -> None:
+    (detail,) = failed(KeepsItsGraph).values()
+    assert detail == "MLP: running keeps the graph of past batches; detach it"
+    case = Case(KeepsItsGraph, NoConfig(), "a later net", small_net(), first=False)
+    assert bounded_memory(case) == "running keeps the graph of past batches; detach it"
+    assert failed(KeepsItsLatestGraph) == {}
+
+
 def test_every_check_has_a_fault_that_fails_it() -> None:
     assert set().union(*(expected for _, expected in FAULTS)) == set(OF)
 
@@ -518,6 +577,46 @@ def test_norm_layers_that_do_not_exist_are_named_with_the_kinds_that_do() -> Non
     assert "names 'batchnorm'; expected some of batch, group, layer, instance" in check.detail
     layers = nn.BatchNorm2d(2), nn.GroupNorm(1, 2), nn.LayerNorm(2), nn.InstanceNorm2d(2)
     assert tuple(map(norm_kind, layers)) == NORMS
+
+
+class Plain:
+    lr = 1e-3
+
+
+@dataclass(frozen=True)
+class Required:
+    lr: float
+
+
+@dataclass(frozen=True)
+class OutOfRange:
+    lr: Annotated[float, Range(above=0)] = 0.0
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (Plain, "its Config is <class '.*Plain'>, expected a frozen dataclass"),
+        (Required, "its setting `lr` has no default, expected one for every setting"),
+        (OutOfRange, r"its Config\(\) fails \(ValueError: lr is 0.0; .*\), expected defaults that are valid"),
+    ],
+)
+def test_a_config_that_cannot_be_made_is_a_failed_check(config: type[Any], says: str) -> None:
+    (check,) = conform(type("Odd", (Sound,), {"Config": config}))
+    assert (check.name, check.ok) == (OF["declarations"], False)
+    assert re.fullmatch(says, check.detail)
+
+
+class NeedsMore(Sound):
+    @classmethod
+    def needs_of(cls, config: NoConfig) -> Needs:
+        raise AttributeError("no such setting")
+
+
+def test_a_declaration_that_raises_is_a_failed_check() -> None:
+    (check,) = conform(NeedsMore)
+    assert check == Check(OF["declarations"], False, check.detail)
+    assert "raised AttributeError: no such setting at " in check.detail
 
 
 class OnlyForSwins(Sound):

@@ -139,6 +139,29 @@ def test_status_and_doctor(ttabench: Run, results: Path) -> None:
         assert told in output.out
 
 
+def test_doctor_counts_what_stays_where_a_sweep_writes(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    (cache / "deep").mkdir(parents=True)
+    (cache / "temporary").write_bytes(b"")
+    (cache / "deep" / "stays").write_bytes(bytes(3_000_000))
+    monkeypatch.setenv("TTABENCH_CACHE", str(cache))
+    stat = Path.stat
+
+    def vanishing(path: Path, **how: bool) -> os.stat_result:
+        status = stat(path, **how)
+        if path.name == "temporary":
+            path.unlink()  # after the first look
+        return status
+
+    monkeypatch.setattr(Path, "stat", vanishing)
+    (cache / "gone").symlink_to(cache / "nothing")  # as a file that is listed and is gone then
+    output = ttabench("doctor")
+    assert "cannot be used" not in output.out
+    assert f"{cache} (3 MB, " in output.out
+
+
 def test_help_of_every_verb(ttabench: Run) -> None:
     whole = ttabench("--help").out
     for verb in (
@@ -172,7 +195,7 @@ class Point:
 
     def __init__(self, name: str, value: str, owner: str) -> None:
         self.name, self.value, self.module = name, value, value.partition(":")[0]
-        self.dist = type("Dist", (), {"name": owner})
+        self.dist = type("Dist", (), {"name": owner, "version": "1"})
 
     def load(self) -> object:
         raise ImportError("no module named 'unobtainable'")
@@ -231,6 +254,26 @@ def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     assert ttabench("cite", results).out.count("@") == 1
     assert ttabench("cite").code == 2
     assert "For methods: cite --methods NAMES." in ttabench("cite", "tent").err
+
+
+def test_cite_names_what_is_not_installed_and_cites_the_rest(
+    ttabench: Run, tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange = replace(result.cell, method="theirs\x1b[31m", label="theirs", config=(("lr", 0.1),))
+    broken = replace(result.cell, method="broken", label="broken")
+    writer = Store.create(tmp_path / "results", {"methods": ["tent"]}).writer()
+    writer.extend([replace(result, cell=strange), result, replace(result, cell=broken)])
+    writer.close()
+    points = {**registry.entry_points(registry.METHODS), "broken": Point("broken", "a:B", "elsewhere")}
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    output = ttabench("cite", tmp_path / "results")
+    assert output.code == 0
+    assert output.out.count("@") == 1
+    assert "wang2021tent" in output.out
+    assert "not installed here, so not cited: theirs\\x1b[31m\n" in output.err
+    assert "skipped: method 'broken' of package elsewhere cannot be imported" in output.err
+    named = ttabench("cite", tmp_path / "results", "--methods", "theirs")
+    assert (named.code, "unknown method 'theirs'" in named.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,70 @@ def test_stale_folders_are_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "ttabench/nn/batch_norm.py changed" in (tmp_path / "site" / "a.html").read_text()
 
 
+@pytest.fixture
+def by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A folder of results measured with these modules beside those of ttabench."""
+
+    def make(name: str, made: list[Result], **modules: str) -> Path:
+        further = {name.replace("__", "."): digits for name, digits in modules.items()}
+        then = {**current_modules("tent", "digits-c"), **further}
+        with monkeypatch.context() as patch:
+            patch.setattr("ttabench.provenance.current_modules", lambda *_: then)
+            return folder(tmp_path / name, made)
+
+    return make
+
+
+MINE = results({"mine": 0.7})
+SOURCE = results({"source": 0.5})
+
+
+@pytest.mark.parametrize("theirs", [MINE[1:], MINE[:1]], ids=["further cells", "the same cells"])
+@pytest.mark.parametrize(
+    "codes",
+    [
+        ({"mine__method": "1"}, {"mine__method": "2"}),
+        ({"mine__method": "1"}, {"other__mine": "1"}),
+        ({"ttabench_methods__mine": "1"}, {"ttabench_methods__mine": "2"}),  # of two other checkouts
+    ],
+    ids=["one package", "two packages", "two checkouts"],
+)
+def test_two_codes_under_one_name_are_refused(
+    by: Callable[..., Path], tmp_path: Path, codes: tuple[dict[str, str], ...], theirs: list[Result]
+) -> None:
+    first, second = by("a", [*SOURCE, *MINE[:1]], **codes[0]), by("b", theirs, **codes[1])
+    says = r"^a and b both hold results of 'mine' on resnet18 and digits-c, .* \(.*mine.*\); give one of "
+    with pytest.raises(UserError, match=says):
+        leaderboard.build([first, second], tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_one_code_in_two_folders_and_two_codes_in_two_rows_are_ranked(
+    by: Callable[..., Path], tmp_path: Path
+) -> None:
+    apart = results({"mine": 0.6}, protocol=Protocol(batch_size=64))
+    table = built(
+        tmp_path / "site",
+        by("a", [*SOURCE, *results({"tent": 0.6}), *MINE[:1]], mine__method="1"),
+        by("b", MINE[1:], mine__method="1"),
+        by("c", apart, mine__method="2"),
+    )
+    ranks = dict(zip(table["folders"], table["rank"], strict=True))
+    assert ranks["a; b"] == 1
+    assert "c" in ranks
+
+
+def test_a_method_of_another_version_of_ttabench_is_stale_and_keeps_its_rank(
+    by: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = results({"tent": 0.7, "eata": 0.6})
+    first = by("a", [*SOURCE, *made[:1], *made[2:]])
+    second = by("b", made[1:2], ttabench_methods__tent="1")
+    table = built(tmp_path / "site", first, second).set_index("method")
+    assert table.loc["tent", "rank"] == 1
+    assert table.loc["tent", "state"] == "stale"
+
+
 def test_every_row_links_a_protocol_card_that_exists(tmp_path: Path) -> None:
     paths = [
         folder(tmp_path / "x" / "results", results({"source": 0.5, "tent": 0.7})),

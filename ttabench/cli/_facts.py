@@ -20,39 +20,40 @@ if TYPE_CHECKING:
     from ttabench.method import Architecture, Method, Needs
 
 Fact = dict[str, Any]
+Used = Sequence[tuple[str, Mapping[str, Any]]]  # names, with settings
 BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
 
 
 def methods() -> list[Fact]:
-    """Every method that can be imported; a warning names the others."""
+    """Every method that can be used; a warning names the others."""
     return _listed("methods", _all_methods)
 
 
 def figures() -> list[Fact]:
-    """Every figure that can be imported; a warning names the others."""
+    """Every figure that can be used; a warning names the others."""
     return _listed("figures", _all_figures)
 
 
-def broken_methods() -> list[str]:
-    """Why methods cannot be imported, one sentence each."""
-    return list(_facts("methods", _all_methods)["broken"])
+def tried_methods() -> tuple[list[str], list[str]]:
+    """The names of the methods that can be used, and why the others cannot, one sentence each."""
+    facts = _facts("methods", _all_methods)
+    return [fact["name"] for fact in facts["listed"]], list(facts["broken"])
 
 
 def method(text: str) -> Fact:
     """One method, ``come`` or with settings, ``come[host=eata]``.
 
-    Raises UserError where there is no such method or setting, or the method cannot be imported.
+    Raises UserError where there is no such method or setting, or the method cannot be used.
     """
     name, given = parse_method(text)
     if given:
         return dict(remembered(f"method {text}", lambda: _with_settings(name, given)))
-    listed = _facts("methods", _all_methods)["listed"]
-    if fact := next((fact for fact in listed if fact["name"] == name), None):
+    facts = _facts("methods", _all_methods)
+    if fact := next((fact for fact in facts["listed"] if fact["name"] == name), None):
         return dict(fact)
-    if name not in registry.method_names():
-        raise unknown("method", name, registry.method_names(), registry.LISTED)
-    registry.method(name)  # says why it cannot be imported
-    raise UserError(f"method '{name}' cannot be described.")
+    if why := next((text for text in facts["broken"] if text.startswith(f"method '{name}' ")), ""):
+        raise UserError(why)
+    raise unknown("method", name, registry.method_names(), registry.LISTED)
 
 
 def about(fact: Fact) -> list[tuple[str, str]]:
@@ -89,16 +90,20 @@ def official_names() -> list[str]:
     return list(remembered("official", answer))
 
 
-def papers(used: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, list[str]]]:
-    """For each method and its settings, as text or as stored: its name and BibTeX entries.
+def papers(named: Used, stored: Used = ()) -> list[tuple[str, list[str]]]:
+    """For each method and its settings: its name and BibTeX entries.
 
-    Settings that a method no longer has are left out where they are not text. Raises UserError.
+    named   with settings as text. Raises UserError.
+    stored  with the settings of results; those that a method no longer has are left out where they are not
+            text. A method that cannot be used gives a warning.
     """
 
-    def answer() -> list[tuple[str, list[str]]]:
-        return [(name, _papers(name, settings)) for name, settings in used]
+    def answer() -> Fact:
+        entries = [(name, _papers(name, settings)) for name, settings in named]
+        fact = _tried("method", stored, lambda name, settings: (name, _papers(name, settings)))
+        return {**fact, "listed": [*entries, *fact["listed"]]}
 
-    return [(name, entries) for name, entries in remembered(f"papers {json.dumps(used)}", answer)]
+    return [(name, entries) for name, entries in _listed(f"papers {json.dumps([named, stored])}", answer)]
 
 
 def _papers(name: str, settings: Mapping[str, Any]) -> list[str]:
@@ -113,7 +118,7 @@ def _papers(name: str, settings: Mapping[str, Any]) -> list[str]:
     return [paper.bibtex() for paper in cls.papers_of(config)]
 
 
-def _listed(what: str, answer: Callable[[], Fact]) -> list[Fact]:
+def _listed(what: str, answer: Callable[[], Fact]) -> list[Any]:
     facts = _facts(what, answer)
     for text in facts["broken"]:
         warnings.warn(f"skipped: {text}", stacklevel=3)
@@ -125,24 +130,27 @@ def _facts(what: str, answer: Callable[[], Fact]) -> Fact:
     return facts
 
 
-def _imported(names: Sequence[str], load: Callable[[str], Any]) -> tuple[dict[str, Any], list[str]]:
-    """What can be imported by name, and why the rest cannot."""
-    imported, broken = {}, []
-    for name in names:
+def _tried(kind: str, used: Used, make: Callable[[str, Mapping[str, Any]], Any]) -> Fact:
+    """What is made of plugins, as ``listed``, and why the others are left out, as ``broken``."""
+    listed, broken = [], []
+    for name, settings in used:
         try:
-            imported[name] = load(name)
+            listed.append(make(name, settings))
         except UserError as problem:
             broken.append(str(problem))
-    return imported, broken
+        except Exception as problem:  # of the plugin's code
+            what = f"{kind} '{name}' cannot be described ({type(problem).__name__}: {problem})"
+            broken.append(f"{what}; fix or uninstall its package.")
+    return {"listed": listed, "broken": broken}
 
 
 # ---- methods
 
 
 def _all_methods() -> Fact:
-    imported, broken = _imported(registry.method_names(), registry.method)
     archs = _architectures()
-    return {"listed": [_method(cls, archs, {}) for cls in imported.values()], "broken": broken}
+    names: Used = [(name, {}) for name in registry.method_names()]
+    return _tried("method", names, lambda name, given: _method(registry.method(name), archs, given))
 
 
 def _with_settings(name: str, texts: Mapping[str, str]) -> Fact:
@@ -349,13 +357,14 @@ def _comments(cls: type[Any]) -> dict[str, str]:
 
 
 def _all_figures() -> Fact:
+    return _tried("figure", [(name, {}) for name in registry.figure_names()], _figure)
+
+
+def _figure(name: str, _settings: Mapping[str, Any]) -> Fact:
     from ttabench.figure import options, takes_bench
 
-    imported, broken = _imported(registry.figure_names(), registry.figure)
-    listed = []
-    for name, make in imported.items():
-        flags = [BENCH_FLAGS, "--set METHOD.SETTING=VALUE"] if takes_bench(make) else []
-        settings = [f"--set {key}={value}" for key, value in options(make).items()]
-        shows = (make.__doc__ or "").partition("\n")[0]
-        listed.append({"name": name, "shows": shows, "options": [*flags, *settings]})
-    return {"listed": listed, "broken": broken}
+    make = registry.figure(name)
+    flags = [BENCH_FLAGS, "--set METHOD.SETTING=VALUE"] if takes_bench(make) else []
+    settings = [f"--set {key}={value}" for key, value in options(make).items()]
+    shows = (make.__doc__ or "").partition("\n")[0]
+    return {"name": name, "shows": shows, "options": [*flags, *settings]}

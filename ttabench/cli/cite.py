@@ -28,20 +28,24 @@ def cite(
 ) -> None:
     """Print the BibTeX entries of methods, or of all methods with a result in a results folder."""
     from ttabench.cli._facts import papers
-    from ttabench.errors import UserError
+    from ttabench.errors import UserError, printable
+    from ttabench.registry import method_names
 
     if results is not None and not results.exists():
         raise UserError(
             f"{results} does not exist; expected a results folder. For methods: cite --methods NAMES."
         )
-    used = [*_named(methods), *(_stored(results) if results else ())]
-    if not used:
+    named, stored = list(_named(methods)), list(_stored(results)) if results else []
+    if not named and not stored:
         raise UserError("nothing to cite: name methods with --methods, or a results folder.")
-    entries_of = papers(used)
+    installed = method_names()
+    entries_of = papers(named, [used for used in stored if used[0] in installed])
     for entry in dict.fromkeys(entry for _, entries in entries_of for entry in entries):
         print(entry)
     if without := dict.fromkeys(name for name, entries in entries_of if not entries):
         print(f"without a paper: {', '.join(without)}", file=sys.stderr)
+    if absent := dict.fromkeys(name for name, _ in stored if name not in installed):
+        print(printable(f"not installed here, so not cited: {', '.join(absent)}"), file=sys.stderr)
 
 
 def _named(methods: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -46,7 +47,7 @@ def _cache(folder: Path) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free / 1e9
-        held = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6
+        held = _bytes_below(folder) / 1e6
     except OSError as problem:
         return [
             f"the cache {folder} cannot be used ({problem.strerror}): set TTABENCH_CACHE to another folder"
@@ -57,6 +58,16 @@ def _cache(folder: Path) -> list[str]:
     if not os.access(folder, os.W_OK):
         return [f"the cache {folder} cannot be written: set TTABENCH_CACHE to another folder"]
     return []
+
+
+def _bytes_below(folder: Path) -> int:
+    """Bytes in all files below a folder."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # temporary, of a sweep that runs
+                total += Path(place, name).stat().st_size
+    return total
 
 
 def _devices() -> list[str]:
@@ -88,12 +99,10 @@ def _devices() -> list[str]:
 
 
 def _plugins() -> list[str]:
-    """Prints the methods that are registered; those that cannot be imported."""
-    from ttabench.cli._facts import broken_methods
+    """Prints the methods that can be used; returns why others cannot."""
+    from ttabench.cli._facts import tried_methods
     from ttabench.cli._table import pairs
-    from ttabench.registry import method_names
 
-    broken = broken_methods()
-    out = [name for name in method_names() if not any(f"'{name}'" in text for text in broken)]
-    pairs([("methods".ljust(13), ", ".join(out))])
+    usable, broken = tried_methods()
+    pairs([("methods".ljust(13), ", ".join(usable))])
     return broken

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ttabench.conformance.case import Case, Run, seed_torch
 from ttabench.conformance.nets import CLASSES, DropPath, images
-from ttabench.conformance.state import difference, holds, size, snapshot
+from ttabench.conformance.state import deepest_graph, difference, holds, size, snapshot
 from ttabench.conformance.watched_data import STATISTICS, Source, Target, split
 from ttabench.method import Method, Needs
 from ttabench.protocol import MODES
@@ -253,17 +253,24 @@ def bounded_memory(case: Case) -> str:
     The stream has 2,048 images in batches of 32; fewer for methods with smaller batches, which take longer.
     The smallest size at the end is compared with the largest one before, since sizes may vary. One net gets
     the whole stream; on the others, the first quarter is enough if the size never changes in it.
+
+    The graph of a kept tensor has no part in the size: its nodes are compared in the same way.
     """
     method = case.fresh()
     batch = min(32, method.batch_size)
     count = max(64, 512 // batch)
-    held = []
+    held, graphs = [], []
     for number in range(1, count + 1):
         method.adapt(images(batch, seed=100 + number))
         if number % (count // 64) == 0:
             held.append(size(snapshot(method, skip=("_prepared",))) + size(snapshot(_own_classes(method))))
-        if number == count // 4 and len(set(held)) == 1 and not case.first:
+        if number % (count // 8) == 0:
+            graphs.append(max(map(deepest_graph, (method, *_own_classes(method)))))
+        if number == count // 4 and len(set(held)) == len(set(graphs)) == 1 and not case.first:
             return ""
+    (before, _), (after, kept) = max(graphs[: len(graphs) // 2]), min(graphs[-(len(graphs) // 4) :])
+    if after > before:
+        return f"{kept} keeps the graph of past batches; detach it"
     half, seen = batch * (count // 2), batch * count
     most, least = max(held[: len(held) // 2]), min(held[-(len(held) // 4) :])
     return f"still growing, by {least - most:,} bytes from image {half:,} to {seen:,}" if least > most else ""

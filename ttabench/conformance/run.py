@@ -14,9 +14,11 @@ import torch
 from ttabench.conformance.case import Case
 from ttabench.conformance.checks import CHECKS, works
 from ttabench.conformance.nets import CLASSES, nets
+from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.method_settings import make_config
 from ttabench.nn import norm_needs
+from ttabench.registry import config_fault
 
 __all__ = ["Check", "conform"]
 
@@ -31,6 +33,7 @@ class Check:
 
 
 NORMS = norm_needs("all")
+SOUND = "declarations are sound"
 FROZEN = (
     "Every parameter of self.model is frozen: setup() has to switch on what is learned, with norm_affine() "
     "or parameter.requires_grad_(True); and adapt() needs @torch.enable_grad()."
@@ -43,20 +46,14 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
     The global random generators are left as they were.
     """
-    cases: list[Case] = []
-    skipped = []
-    for name, classifier in nets().items():
-        arch = classifier.architecture()
-        usual = {**method.for_dataset("conformance", CLASSES), **method.for_architecture(arch)}
-        config = make_config(method, settings or {}, usual)
-        if reason := method.needs_of(config).unmet(arch):
-            skipped.append(f"{name} n/a: {reason}")
-        else:
-            cases.append(Case(method, config, name, classifier, first=not cases))
-    tried = "; ".join([", ".join(case.name for case in cases) or "no net", *skipped])
-    strange = [kind for kind in method.needs_of(config).norm_layers if kind not in NORMS]
-    if strange and not cases:
-        tried = f"norm_layers of its Needs names {strange[0]!r}; expected some of {', '.join(NORMS)}"
+    if fault := config_fault(method.Config):
+        return [Check(SOUND, False, fault)]
+    try:
+        cases, tried = _cases(method, settings or {})
+    except UserError:
+        raise
+    except Exception as raised:  # of what the method declares by functions
+        return [Check(SOUND, False, _told(raised))]
     checks = [Check("applies to at least one net", bool(cases), tried)]
     with _generators_kept():
         if cases:
@@ -66,21 +63,44 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     return checks
 
 
+def _cases(method: type[Method[Any]], settings: Mapping[str, str]) -> tuple[list[Case], str]:
+    """The method on the nets that it can run on; their names, and why it cannot run on the others."""
+    cases: list[Case] = []
+    skipped = []
+    for name, classifier in nets().items():
+        arch = classifier.architecture()
+        usual = {**method.for_dataset("conformance", CLASSES), **method.for_architecture(arch)}
+        config = make_config(method, settings, usual)
+        if reason := method.needs_of(config).unmet(arch):
+            skipped.append(f"{name} n/a: {reason}")
+        else:
+            cases.append(Case(method, config, name, classifier, first=not cases))
+    strange = [kind for kind in method.needs_of(config).norm_layers if kind not in NORMS]
+    if strange and not cases:
+        return [], f"norm_layers of its Needs names {strange[0]!r}; expected some of {', '.join(NORMS)}"
+    return cases, "; ".join([", ".join(case.name for case in cases) or "no net", *skipped])
+
+
 def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, str]:
     for case in cases:
         try:
             problem = check(case)
         except Exception as raised:  # an exception in a method is a result of the check
-            where = raised.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            line = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
-            problem = f"raised {type(raised).__name__}: {raised}{line}"
+            problem = _told(raised)
             if "does not require grad" in str(raised):
                 problem += f". {FROZEN}"
         if problem:
             return False, f"{case.name}: {problem}"
     return True, ", ".join(case.name for case in cases)
+
+
+def _told(raised: Exception) -> str:
+    """An exception of a method's code, with file and line."""
+    where = raised.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    line = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
+    return f"raised {type(raised).__name__}: {raised}{line}"
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from torch import Tensor
 Leaf = bytes | str | int | float | complex | bool | None
 Snapshot = dict[str, Leaf]
 
+SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.ndarray)
 # Compared by name: they have no state.
 CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.dtype, torch.device)
 
@@ -47,6 +48,37 @@ def holds(thing: object, kind: type) -> str:
     """The path of the first instance of `kind` reachable from `thing`; "" if there is none."""
     mark = f"<{kind.__name__}>"
     return next((path for path, leaf in _leaves(thing, "", (), set()) if leaf == mark), "")
+
+
+def deepest_graph(thing: object) -> tuple[int, str]:
+    """The nodes of the largest autograd graph that a tensor reachable from `thing` keeps, and its path.
+
+    What `prepare` saved for `reset` does not count.
+    """
+    attached = ((path, tensor) for path, tensor in _tensors(thing, "", set()) if tensor.grad_fn is not None)
+    return max(((_nodes(tensor), path) for path, tensor in attached), default=(0, ""))
+
+
+def _nodes(tensor: Tensor) -> int:
+    """How many nodes can be reached in the graph that made a tensor."""
+    queue = [tensor.grad_fn] if tensor.grad_fn is not None else []
+    seen = set(queue)
+    while queue:
+        new = {before for before, _ in queue.pop().next_functions if before is not None} - seen
+        seen |= new
+        queue += new
+    return len(seen)
+
+
+def _tensors(thing: Any, path: str, above: set[int]) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(thing, Tensor):
+        yield path, thing
+        if thing.is_leaf and thing.grad is not None:
+            yield f"{path}.grad", thing.grad
+    elif not isinstance(thing, (*SIMPLE, *CODE)) and id(thing) not in above:
+        above = above | {id(thing)}
+        for name, part in _parts(thing, ("_prepared",)):
+            yield from _tensors(part, f"{path}.{name}" if path else str(name), above)
 
 
 def _leaves(thing: Any, path: str, skip: tuple[str, ...], above: set[int]) -> Iterator[tuple[str, Leaf]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +13,33 @@ import pandas as pd
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, MISSING
+from ttabench.store.staleness import NOT_INSTALLED, brief_changes
 from ttabench_reports import load, naming
 from ttabench_reports.compare.fall_tests import ONES
-from ttabench_reports.frames import CORRECT, checked
+from ttabench_reports.frames import CORRECT, ROW, TABLE, checked
 from ttabench_reports.missing import missing
 from ttabench_reports.page import cards
 
 FOLDER = "folder"
 """The column that says which folder a cell is from."""
+Code = frozenset[tuple[str, str]]
+"""Modules and their hashes."""
+CODE = "_code"
+SAME = [*TABLE, *(name for name in ROW if name != "method")]
+"""What the cells of a row share; its label does not matter, for it is not part of the identity of a cell."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A results folder: its name on the site, the file of its page, its cells as :func:`load.read` does."""
+    """A results folder: its name on the site, the file of its page, its cells as :func:`load.read` does.
+
+    codes   cell id → the code of its method, see :func:`_own_code`.
+    """
 
     name: str
     page: str
     cells: pd.DataFrame
+    codes: Mapping[str, Code | None]
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,8 @@ def read(paths: Sequence[Path | str]) -> list[Folder]:
         while page.lower() in {*pages, "index.html"}:
             page = f"{page.removesuffix('.html')}-.html"
         pages.add(page.lower())
-        read.append(Folder(name, page, cells))
+        codes = {cell_id: _own_code(record) for cell_id, record in records.items()}
+        read.append(Folder(name, page, cells, codes))
     return read
 
 
@@ -125,13 +137,54 @@ def check(record: Record) -> None:
         )
 
 
+def _own_code(record: Record) -> Code | None:
+    """The code of a record's method that does not come with ttabench; None if it was not recorded.
+
+    Of a method that is not installed here, also the modules among the built-in methods: it may be one of
+    another checkout.
+    """
+    absent = any(text.endswith(NOT_INSTALLED) for text in record.changes)
+    ours = ("ttabench",) if absent else ("ttabench", "ttabench_methods")
+    outside = frozenset(item for item in record.modules.items() if item[0].partition(".")[0] not in ours)
+    return outside if record.modules else None
+
+
+def _refuse_two_codes(frame: pd.DataFrame) -> None:
+    """Raises UserError if two folders measured cells of one row with different code of the method.
+
+    Two authors may give one name to their methods, and the mean of both would get a rank. ttabench's own code
+    does not count: in another version of it, a method is still the same one, and its row is marked as stale.
+    """
+    known = frame[(frame["status"] == "ok") & frame[CODE].notna()]
+    several = known.groupby(SAME, sort=False, dropna=False)[CODE].transform("nunique") > 1
+    for _, row in known[several].groupby(SAME, sort=False, dropna=False):
+        by_folder = row.groupby(FOLDER, sort=False)[CODE]
+        (first, ours), *others = ((name, frozenset(chain.from_iterable(codes))) for name, codes in by_folder)
+        for name, theirs in others:
+            if theirs != ours:
+                method, arch, dataset = (row[column].iloc[0] for column in ("base", "arch", "dataset"))
+                modules = brief_changes(sorted({module for module, _ in ours ^ theirs}))
+                raise UserError(
+                    f"{first} and {name} both hold results of '{method}' on {arch} and {dataset}, measured "
+                    f"with different code ({modules}); give one of the two methods another name and run it "
+                    "again, or leave one folder out."
+                )
+
+
 def merge(read: Sequence[Folder]) -> tuple[pd.DataFrame, list[Repeat]]:
     """The cells of all folders, each once, with :data:`FOLDER`; and what was there already.
 
     Of several records of a cell, that of the folder named first counts, if it has a number: a folder that is
-    added later cannot change the numbers of those before it.
+    added later cannot change the numbers of those before it. Raises UserError if two folders measured a row
+    with different code of its method.
     """
-    frame = pd.concat([each.cells.assign(**{FOLDER: each.name}) for each in read], ignore_index=True)
+    cells = [
+        each.cells.assign(**{FOLDER: each.name}, **{CODE: each.cells["cell_id"].map(each.codes)})
+        for each in read
+    ]
+    frame = pd.concat(cells, ignore_index=True)
+    _refuse_two_codes(frame)
+    frame = frame.drop(columns=CODE)
     frame["_without"] = frame["status"] != "ok"
     ordered = frame.sort_values("_without", kind="stable")
     first = ordered.drop_duplicates("cell_id")
