@@ -20,7 +20,8 @@ FIRST_NAMES = {"ttabench.source_access": "ttabench.source"}
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
 # A field of `ttabench.method.Needs`: lists and the check of a method read it, and no number depends on it.
-DECLARATION = "source_statistics"
+DECLARATION, NEEDS = "source_statistics", "Needs"
+DECLARING = (NEEDS, "replace")  # calls that make a declaration
 # Functions that see the names of local variables.
 READ_NAMES = frozenset({"dir", "eval", "exec", "locals", "vars"})
 # Fields of a syntax tree that say nothing of the program, or only what the node's place says.
@@ -98,11 +99,13 @@ class _WithoutWords(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        node.keywords = [keyword for keyword in node.keywords if keyword.arg != DECLARATION]
+        if ast.unparse(node.func).rpartition(".")[2] in DECLARING:
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != DECLARATION]
         return self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.body = [each for each in node.body if not _declares(each)]
+        if node.name == NEEDS:
+            node.body = [each for each in node.body if not _declares(each)]
         for statement in node.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign) and _describes(statement):
                 statement.value = ast.Constant("")

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+MINE = Path("/proc/self/cgroup")
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use, at least 1; the machine may have more."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """The number of cores that this process may use, at least 1; the machine may have more.
+
+    A container may have a share of the time of all cores, such as two cores' worth of 64.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _quota())))
+
+
+def _quota() -> float:
+    """Cores' worth of time that control groups grant to this process; infinite without a limit."""
+    try:
+        lines = MINE.read_text().splitlines()
+    except OSError:
+        return math.inf
+    least = math.inf
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = CGROUPS / controllers if controllers else CGROUPS
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents):
+            least = min(least, _granted(folder))
+            if folder == root:
+                break
+    return least
+
+
+def _granted(folder: Path) -> float:
+    """The limit of one control group, of version 2 or 1; infinite where it has none."""
+    try:
+        if (limit := folder / "cpu.max").exists():
+            quota, period = limit.read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except (OSError, ValueError):  # no such file, or "max"
+        return math.inf

@@ -108,14 +108,21 @@ def _read(file: Path) -> dict[str, Facts]:
 _read_once = cache(_read)
 
 
+def _is_run(test: ast.expr) -> bool | None:
+    """Whether the body under ``TYPE_CHECKING`` or ``not TYPE_CHECKING`` is run; None for other conditions."""
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    name = ast.unparse(test.operand if isinstance(test, ast.UnaryOp) else test)
+    return negated if name.rpartition(".")[2] == "TYPE_CHECKING" else None
+
+
 def _imports(source: bytes) -> tuple[str, ...]:
     """What a text imports, also in functions, but not only for types."""
     imported: set[str] = set()
     queue: list[ast.AST] = [ast.parse(source)]
     while queue:
         node = queue.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            queue += node.orelse
+        if isinstance(node, ast.If) and (is_run := _is_run(node.test)) is not None:
+            queue += node.body if is_run else node.orelse
         elif isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -10,7 +10,7 @@ import hashlib
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -317,7 +317,7 @@ def _imports(name: str) -> frozenset[str]:
 
 @cache
 def module_file(name: str) -> Path | None:
-    """The Python file of a module. Only its top package is imported."""
+    """The file of a module, in Python or compiled. Only its top package is imported."""
     top, *rest = name.split(".")
     spec = _spec(top)
     if spec is None:
@@ -326,7 +326,8 @@ def module_file(name: str) -> Path | None:
         return Path(spec.origin) if spec.origin is not None and spec.has_location else None
     for folder in spec.submodule_search_locations or ():
         path = Path(folder).joinpath(*rest)
-        for file in (path / "__init__.py", path.with_suffix(".py")):
+        compiled = (path.with_name(f"{path.name}{suffix}") for suffix in EXTENSION_SUFFIXES)
+        for file in (path / "__init__.py", path.with_suffix(".py"), *compiled):
             if file.is_file():
                 return file
     return None

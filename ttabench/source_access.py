@@ -183,7 +183,7 @@ class SourceTensors(SourceProvider):
     @cached_property
     def _images(self) -> Tensor:
         assert self._batches is not None
-        parts = [batch[0] if isinstance(batch, tuple | list) and batch else batch for batch in self._batches]
+        parts = [batch[0] if isinstance(batch, tuple | list) else batch for batch in self._batches]
         self._batches = None
         for part in parts:
             if not isinstance(part, Tensor) or part.ndim != 4 or part.shape[1] != 3:
@@ -194,9 +194,6 @@ class SourceTensors(SourceProvider):
                     "source images have values outside [0, 1]; pass pixels in [0, 1], and give the "
                     "normalisation of the network with mean= and std=."
                 )
-        if len(sizes := {tuple(part.shape[2:]) for part in parts}) > 1:
-            first, second = sorted(sizes)[:2]
-            raise UserError(f"source images have sizes {first} and {second}; expected one size.")
         if not sum(map(len, parts)):
             raise UserError("source holds no images; pass at least one batch.")
         return torch.cat([part.float() for part in parts])

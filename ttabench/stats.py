@@ -85,8 +85,8 @@ def mean_fell(by_image: ArrayLike, by_seed: ArrayLike = ()) -> float:
     change = float(parts[0][0].mean())
     units = [unit for unit, least in parts if len(unit) >= least]
     variances = [float(unit.var(ddof=1)) / len(unit) for unit in units]
-    if not sum(variances):
-        return float(change >= 0)
+    if not sum(variances):  # all images change alike: the sign test
+        return 0.5 ** len(parts[0][0]) if change < 0 else 1.0
     freedom = sum(variances) ** 2 / sum(
         v**2 / (len(unit) - 1) for v, unit in zip(variances, units, strict=True) if v
     )

@@ -27,6 +27,7 @@ from ttabench_reports.tables import tables
 
 TALLY = ("wins", "ties", "losses")
 P_VALUES = ("p_source_holm", "p_best_holm")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write(
@@ -58,7 +59,7 @@ def write(
 def with_planned(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """`frame` with a row for each method on a network of which no planned cell has a record."""
     names = ["dataset", "severity", "arch", "method"]
-    there = set(frame[names].itertuples(index=False, name=None))
+    there = set(cells[names].itertuples(index=False, name=None))
     planned = [
         {**{name: getattr(one, name) for name in names}, "notes": f"missing: {one.cells} planned cells"}
         for one in cells.attrs.get(MISSING, ())
@@ -76,17 +77,21 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     frame["_place"] = frame["corruption"].map(naming.corruption_key)
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
     frame = frame.sort_values(by)[[c for c in cells.columns if c not in (CORRECT, DETAILS)]]
-    return write_csv(path, frame.round({"seconds": 3, "written": 3}))
+    return write_csv(path, frame.round({"seconds": 3, "written": 3}), read_back=True)
 
 
-def write_csv(path: Path, frame: pd.DataFrame) -> Path:
+def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Path:
     """`frame` with numbers to 4 decimals, p-values to 3 digits, and the fields of protocols as they are.
 
-    A protocol with other numbers is another protocol.
+    A protocol with other numbers is another protocol. A text that spreadsheets would run as a formula gets an
+    apostrophe in front, unless ttabench reads the file back.
     """
 
     def rounded(value: Any) -> Any:
         return round(value, 4) if isinstance(value, float) else value
+
+    def inert(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
     text = ("string", "empty", "boolean")
     plain = [c for c in frame if c not in (*PROTOCOL, *P_VALUES)]
@@ -95,6 +100,8 @@ def write_csv(path: Path, frame: pd.DataFrame) -> Path:
         **{str(c): frame[c].map(rounded) for c in mixed},
         **{c: frame[c].map(lambda p: float(f"{p:.3g}")) for c in P_VALUES if c in frame},
     ).round(dict.fromkeys(plain, 4))
+    if not read_back:
+        frame = frame.assign(**{str(c): frame[c].map(inert) for c in frame.select_dtypes(exclude="number")})
     return write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 

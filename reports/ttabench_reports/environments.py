@@ -18,7 +18,7 @@ def difference(cells: pd.DataFrame) -> str:
     for device, processor, threads, versions in (
         measured[list(COLUMNS)].drop_duplicates().itertuples(index=False)
     ):
-        words = str(versions).split()
+        words = str(versions).replace("not installed", "not-installed").split()
         for name, value in [
             ("device", device),
             ("processor", processor),

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ttabench import stats
 from ttabench_reports.frames import spell
-from ttabench_reports.naming import MEAN
+from ttabench_reports.naming import MEAN, MIXED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Place = Literal["best", "second"]
 ALPHA = 0.05
-MIXED = "mixed"  # the stream of all corruptions: each seed has its own images
 
 
 Column = tuple[str, ...]

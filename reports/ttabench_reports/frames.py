@@ -118,7 +118,7 @@ def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.
 
 
 def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:
-    """The latest of cells that differ in nothing a table shows.
+    """The latest of cells that differ in nothing a table shows, one with a number before one without.
 
     Of Source, one cell for all modes, numbers of epochs and batch sizes.
 
@@ -127,7 +127,10 @@ def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:
     """
     frame = _borrow(_borrow(frame, "fingerprint", ["dataset"]), "checkpoint", ["dataset", "arch"])
     key = [*TABLE, *ROW, "corruption", "seed"]
-    later = frame.sort_values("written", kind="stable").duplicated(key, keep="last").reindex(frame.index)
+    ordered = frame.assign(_number=frame["accuracy"].notna()).sort_values(
+        ["_number", "written"], kind="stable"
+    )
+    later = ordered.duplicated(key, keep="last").reindex(frame.index)
     return _one_source(frame[~later])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -13,6 +13,7 @@ from ttabench_reports import installed
 from ttabench_reports.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
+MIXED = "mixed"  # the stream of all corruptions: each seed has its own images
 OWN = "-local"  # at the end of the names of all own datasets
 LONGEST = 120  # characters of a slug: file systems take names of 255 bytes, with what stands around it
 FAMILIES = ("resnet", "cct", "cvt", "vit_lite")  # the order of the paper's tables
@@ -220,6 +221,11 @@ def split(corruptions: set[str]) -> tuple[list[str], list[str]]:
     ordered = sorted(corruptions, key=corruption_key)
     main = [name for name in ordered if name in CORRUPTIONS]
     return (main, [name for name in ordered if name not in CORRUPTIONS]) if main else (ordered, [])
+
+
+def averaged(extra: Sequence[str]) -> tuple[str, ...]:
+    """The extra columns that their mean is over: the mixed stream of the fifteen is none of them."""
+    return tuple(name for name in extra if name != MIXED) or tuple(extra)
 
 
 def raised(letters: str) -> str:

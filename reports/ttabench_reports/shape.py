@@ -185,7 +185,7 @@ class Table:
 
     def over(self, column: str) -> tuple[str, ...]:
         """The corruptions that a column is over."""
-        return {MEAN: self.main, MEAN_EXTRA: self.extra}.get(column, (column,))
+        return {MEAN: self.main, MEAN_EXTRA: naming.averaged(self.extra)}.get(column, (column,))
 
     def archs(self) -> dict[str, list[Row]]:
         """The rows of each architecture, in order."""

@@ -246,7 +246,7 @@ def _row(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra:
     row.flags = (OFFLINE if offline else "") + (STALE if member["stale"] else "")
     if changed := numbers.changed.get(number):
         row.remark(LABEL, "; ".join(stale_reasons(changed, "since then {}")))
-    for name, over in ((MEAN, main), (MEAN_EXTRA, extra)):
+    for name, over in ((MEAN, main), (MEAN_EXTRA, naming.averaged(extra))):
         if over:
             row.values[name], row.sd[name] = numbers.mean(number, over)
     _explain(row, numbers, main, extra)
@@ -278,7 +278,7 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
             row.remark(column, "not measured in every seed; the mean of the others is shown")
         elif column in row.words and row.words[column] == DASH:
             row.remark(column, "not measured")
-    for name, over in ((MEAN, main), (MEAN_EXTRA, extra)):
+    for name, over in ((MEAN, main), (MEAN_EXTRA, naming.averaged(extra))):
         if over and math.isnan(row.value(name)):
             words = {row.words.get(column, "") for column in over}
             row.words[name] = "n/a" if words == {"n/a"} else DASH

@@ -110,7 +110,7 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
         ("tent", {"seed": -1}, "seed=-1: expected a whole number, 0 or larger"),
         ("tent", {"seed": "x"}, "seed='x': expected a whole number"),
         ("tent", {"seed": 2**64}, r"seed=18446744073709551616: expected .* below 2\*\*64"),
-        ("eata", {"source": [[]]}, "a batch of source images is list"),
+        ("eata", {"source": [[]]}, "a batch of source images is an empty list"),
         (
             "eata",
             {"source": [torch.rand(2, 3, 32, 32), torch.rand(2, 3, 16, 16)]},

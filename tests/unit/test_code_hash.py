@@ -145,6 +145,8 @@ def test_what_can_change_a_number_changes_the_hash(what: str) -> None:
         ("async def f(): pass", "def f(): pass"),
         ("from .a import b", "from ..a import b"),
         ("from .a import b", "from a import b"),
+        ("self.align(x, source_statistics=a)", "self.align(x, source_statistics=2 * a)"),
+        ("class A:\n    source_statistics: float = 0.5", "class A:\n    source_statistics: float = 0.9"),
     ],
 )
 def test_these_two_differ(one: str, other: str) -> None:
@@ -162,7 +164,8 @@ def test_these_two_differ(one: str, other: str) -> None:
         ("def f(x):\n    del x.a; a = 1; del a", "def f(x):\n    del x.a; c = 1; del c"),
         # Which statistics a method asks for is declared for lists and the check of a method alone.
         ("Needs(a='b')", "Needs(a='b', source_statistics=('quantiles',))"),
-        ("class A:\n    a: int = 1", "class A:\n    a: int = 1\n    source_statistics: tuple = ()"),
+        ("replace(a, b='c')", "replace(a, b='c', source_statistics=())"),
+        ("class Needs:\n    a: int = 1", "class Needs:\n    a: int = 1\n    source_statistics: tuple = ()"),
     ],
 )
 def test_these_two_are_the_same(one: str, other: str) -> None:

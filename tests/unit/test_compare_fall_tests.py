@@ -312,3 +312,32 @@ def test_the_images_of_a_long_stream_are_no_sample(tmp_path: Path) -> None:
     assert result.cells["p_value"].isna().all()
     assert result.means["p_value"].isna().all()
     assert result.cells["verdict"].tolist() == ["fell"]
+
+
+def test_held_out_images_of_several_seeds_are_not_paired(tmp_path: Path) -> None:
+    """Each seed holds out other images: position 3 of one is another image than position 3 of the next."""
+    protocol = {"protocol": Protocol(held_out=0.5)}
+    right = {("fog", seed): np.arange(400) >= 5 for seed in (0, 1)}
+    worse = {key: bits & (np.arange(400) >= 20) for key, bits in right.items()}
+    sides = [folder(tmp_path / name, bits, **protocol) for name, bits in (("a", right), ("b", worse))]
+    assert compare(*sides).means["p_value"].isna().all()
+    assert not compare(*sides).cells["p_value"].isna().any()
+    only = [
+        folder(tmp_path / f"{n}1", {("fog", 0): b["fog", 0]}, **protocol)
+        for n, b in (("a", right), ("b", worse))
+    ]
+    assert not compare(*only).means["p_value"].isna().any()
+
+
+def test_cells_at_a_pace_are_compared_whatever_ratio_was_measured(tmp_path: Path) -> None:
+    right = {("fog", 0): np.arange(400) >= 5}
+    sides = [
+        folder(tmp_path / name, right, protocol=Protocol(pace=1.0, pace_ratio=ratio))
+        for name, ratio in (("a", 3.1), ("b", 3.12))
+    ]
+    outcome = compare(*sides)
+    assert outcome.cells["verdict"].tolist() == ["same"]
+    assert not outcome.failed
+    assert outcome.warnings == (
+        "not the same compute ratio: tent: 3.1 → 3.12; --pace-ratio gives both sides one.",
+    )

@@ -676,7 +676,7 @@ def test_each_cell_is_tested_with_its_own_images() -> None:
     assert cells_fell(before, after) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("fall", "p"), [(0, 1.0), (1, 0.0), (-1, 1.0)])
+@pytest.mark.parametrize(("fall", "p"), [(0, 1.0), (1, 0.5**9), (-1, 1.0)])
 def test_where_all_images_change_alike_the_sign_decides(fall: int, p: float) -> None:
     """One of two cells loses or gains every image: a change of half a point per image, without variance."""
     ones, zeros = [1] * 9, [0] * 9

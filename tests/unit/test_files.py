@@ -66,3 +66,30 @@ def test_cores_that_are_taken_away_do_not_count() -> None:
         assert available_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.parametrize(
+    ("limits", "cores"),
+    [
+        ({}, 64),
+        ({"cpu.max": "max 100000"}, 64),
+        ({"a/b/cpu.max": "150000 100000"}, 2),
+        ({"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000", "cpu.max": "max 100000"}, 3),
+        ({"a/b/cpu.max": "1000 100000"}, 1),
+        ({"other/cpu.max": "100000 100000"}, 64),
+        ({"cpu,cpuacct/c/cpu.cfs_quota_us": "400000", "cpu,cpuacct/c/cpu.cfs_period_us": "100000"}, 4),
+        ({"cpu,cpuacct/c/cpu.cfs_quota_us": "-1", "cpu,cpuacct/c/cpu.cfs_period_us": "100000"}, 64),
+    ],
+)
+def test_a_container_has_as_many_cores_as_it_has_time_of(
+    limits: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    monkeypatch.setattr("ttabench.cores.CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr("ttabench.cores.MINE", tmp_path / "mine")
+    assert available_cores() == 64
+    (tmp_path / "mine").write_text("4:memory:/m\n3:cpu,cpuacct:/c\n0::/a/b\n")
+    for name, text in limits.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(f"{text}\n")
+    assert available_cores() == cores

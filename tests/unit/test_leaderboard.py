@@ -330,8 +330,8 @@ def test_in_a_browser(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.select import Select
 
-    named = results({"sar": 0.65})
-    named = [replace(r, cell=replace(r.cell, label=HOSTILE[0])) for r in named]
+    named = [replace(r, cell=replace(r.cell, label=f"sar[{HOSTILE[0]}]")) for r in results({"sar": 0.65})]
+    hostile = f"SAR [{HOSTILE[0]}]"
     small = Protocol(batch_size=64)
     made = results({"source": 0.5, "tent": 0.7, "eata": 0.6})
     slow = [replace(r, seconds=50.0) if r.cell.method == "eata" else r for r in made]
@@ -346,12 +346,12 @@ def test_in_a_browser(browser: Any, tmp_path: Path) -> None:
         )
         return actual
 
-    assert shown() == ["Source", "TENT", HOSTILE[0], "EATA", "Source", "CoTTA"]
+    assert shown() == ["Source", "TENT", hostile, "EATA", "Source", "CoTTA"]
     Select(browser.find_element(By.NAME, "protocol")).select_by_visible_text(small.caption())
     assert shown() == ["Source", "CoTTA"]
     Select(browser.find_element(By.NAME, "protocol")).select_by_visible_text("all")
     Select(browser.find_element(By.NAME, "cost")).select_by_visible_text("at most 3 ×")
-    assert shown() == ["Source", "TENT", HOSTILE[0], "Source", "CoTTA"]
+    assert shown() == ["Source", "TENT", hostile, "Source", "CoTTA"]
     Select(browser.find_element(By.NAME, "source")).select_by_visible_text("none")
     browser.find_element(By.XPATH, "//th[button='Method']/button").click()
     assert shown()[:3] == sorted(shown()[:3], key=lambda text: text.strip("<").casefold())
@@ -377,3 +377,11 @@ def test_methods_on_other_weights_are_ranked_apart(tmp_path: Path) -> None:
     }
     for weights in (CELL.checkpoint, other):
         assert (ranks[weights, "tent"], ranks[weights, "eata"]) == (1, 2)
+
+
+def test_a_result_under_the_name_of_another_method_is_refused(tmp_path: Path) -> None:
+    ours = [replace(one, cell=replace(one.cell, label="quantile")) for one in results({"tent": 0.6})]
+    with pytest.raises(
+        UserError, match="a result of the method 'tent' is called 'quantile'; expected the name"
+    ):
+        built(tmp_path / "site", folder(tmp_path / "a", results({"source": 0.5}), ours))

@@ -1,4 +1,4 @@
-"""The page and the workflow of the leaderboard: their commands exist, and their shell does what it says."""
+"""The page and the workflow of the leaderboard: their commands exist, and théir shell does what it says."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shell(code: str, where: Path, **env: str) -> subprocess.CompletedProcess[str
 def repository(tmp_path: Path) -> Path:
     """A pull request that adds a folder, changes a second one and touches a third one's plan only."""
     root = tmp_path / "repository"
-    for name in ("reference/digits-c", "submissions/old", "submissions/their s"):
+    for name in ("reference/digits-c", "submissions/old", "submissions/théir s"):
         folder(root / "results" / name, {("fog", 0): right(0.7)})
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
 
@@ -66,7 +66,7 @@ def repository(tmp_path: Path) -> Path:
 def test_the_workflow_finds_the_folders_with_new_results(repository: Path) -> None:
     done = shell(step("Folders with new results"), repository, BASE="HEAD~1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["results/submissions/old", "results/submissions/their s"]
+    assert done.stdout.splitlines() == ["results/submissions/old", "results/submissions/théir s"]
     assert (repository.parent / "folders").read_text() == done.stdout
 
 
@@ -76,10 +76,10 @@ def test_the_reference_results_are_named_first(repository: Path) -> None:
     (bin_ / "ttabench").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (bin_ / "ttabench").chmod(0o755)
     code = step("Recompute all accuracies and build the leaderboard")
-    done = shell(code, repository, PATH=f"{bin_}:/usr/bin:/bin")
+    done = shell(code, repository, PATH=f"{bin_}:/usr/bin:/bin", RUNNER_TEMP="/tmp")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[3:] == [
-        "results/reference/digits-c", "results/submissions/old", "results/submissions/their s",
+        "results/reference/digits-c", "results/submissions/old", "results/submissions/théir s",
     ]  # fmt: skip
 
 

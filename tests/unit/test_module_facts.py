@@ -48,6 +48,14 @@ def test_imports_in_functions_count_and_those_for_types_do_not(new_process: NewP
     assert facts_of(code).imported("a") == {"typing", "typing.TYPE_CHECKING", "always", "inside"}
 
 
+@pytest.mark.parametrize("name", ["TYPE_CHECKING", "typing.TYPE_CHECKING"])
+def test_what_is_not_for_types_counts(new_process: NewProcess, name: str) -> None:
+    code = (
+        f"if not {name}:\n    import always\nelse:\n    import never\nif {name} or x:\n    import perhaps\n"
+    )
+    assert facts_of(code.encode()).imported("a") == {"always", "perhaps"}
+
+
 @pytest.mark.parametrize("source", [b"\x7fELF\0\0", b"print 'Python 2'\n", b"x = '\xff'\n", b"def"])
 def test_what_is_no_python_has_the_hash_of_its_bytes(new_process: NewProcess, source: bytes) -> None:
     facts = facts_of(source)

@@ -175,6 +175,21 @@ def test_pointing_at_a_number_shows_what_stands_behind_it(open_page: Any) -> Non
     assert not panel.is_displayed()
 
 
+def test_filters_leave_one_tab_stop_in_a_row_that_is_shown(open_page: Any) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.select import Select
+
+    stops = (
+        "return [...document.querySelectorAll('section:not([hidden]) table[data-detail]')]"
+        ".map((t) => [...t.querySelectorAll('td[tabindex=\"0\"]')].filter((c) => c.offsetParent).length)"
+    )
+    for arch in ("CCT", "ResNet18"):
+        Select(open_page.find_element(By.NAME, "arch")).select_by_visible_text(arch)
+        found = script(open_page, stops)
+        assert found
+        assert set(found) == {1}
+
+
 def test_the_keyboard_reaches_every_number(open_page: Any) -> None:
     from selenium.webdriver import ActionChains, Keys
     from selenium.webdriver.common.by import By
@@ -239,6 +254,9 @@ def test_numbers_turn_into_increases_and_back(open_page: Any) -> None:
     rises = script(open_page, "return [...document.querySelectorAll('td[data-i]')].map((c) => c.dataset.i)")
     open_page.find_element(By.CSS_SELECTOR, "input[value=increase]").click()
     assert script(open_page, texts) == rises != before
+    others = "return [...document.querySelectorAll(\"td[data-v]:not([data-v='']):not([data-i])\")]"
+    inside = f"{others}.filter((c) => c.closest('.corruptions')).map((c) => c.firstChild.data)"
+    assert set(script(open_page, inside)) == {"–"}  # Source: no accuracy stands among increases
     open_page.find_element(By.CSS_SELECTOR, "input[value=accuracy]").click()
     assert script(open_page, texts) == before
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 
@@ -103,6 +104,17 @@ def test_another_package_of_the_same_installed_distribution_counts_and_no_other(
     forget()
     assert project.changed("other_package/__init__.py", "A = 2") == ["other_package/__init__.py changed"]
     assert {"a_stranger", "torch"}.isdisjoint(project.modules())
+
+
+def test_a_compiled_module_counts(project: Project) -> None:
+    name = f"some_methods/fast{EXTENSION_SUFFIXES[0]}"
+    (project.root / name).write_bytes(b"\x7fELF one kernel")
+    project.write("some_methods/mine.py", "import some_methods.fast")
+    before = project.modules()
+    assert "some_methods.fast" in before
+    (project.root / name).write_bytes(b"\x7fELF another one")
+    forget()
+    assert [text for text in changes(before, project.modules()) if "fast" in text]
 
 
 def test_a_package_without_an_init_file_counts(project: Project) -> None:

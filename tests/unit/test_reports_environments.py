@@ -33,6 +33,8 @@ def test_one_environment_is_not_mentioned() -> None:
         ({"versions": "python 3.13.0 torch 2.5.0"}, "environment: python 3.11.7 or 3.13.0."),
         ({"device": "cuda", "versions": "python 3.11.7 torch 2.6.0"},
          "device cpu or cuda; torch 2.5.0 or 2.6.0."),
+        ({"versions": "python 3.11.7 opencv not installed torch 2.6.0"},
+         "environment: torch 2.5.0 or 2.6.0."),
     ],
 )  # fmt: skip
 def test_differences_are_named_with_their_values(other: dict[str, object], says: str) -> None:

@@ -261,6 +261,16 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
     assert drops.LIMITED in limited.footer
 
 
+def test_the_drop_table_says_what_was_given_on_each_dataset() -> None:
+    frame = cells(datasets=("cifar10-c", "cifar100-c"))
+    counts = frame["dataset"].map({"cifar10-c": 2000, "cifar100-c": 3000}).astype(str)
+    frame["config"] = ('{"source_features": ' + counts + "}").where(frame["base"] == "quantile", "{}")
+    (sheet,) = drops.drops(Report(frame))
+    given = {line[1].text: line[2].text for group in sheet.groups for line in group.lines}
+    assert re.fullmatch(r"F 2k.*; F 3k.*", given["Quantile"])
+    assert given["TENT"] == "–"
+
+
 def test_datasets_stand_side_by_side_where_one_has_another_protocol_too() -> None:
     frame = cells(datasets=("cifar10-c", "cifar100-c"))
     other = cells(datasets=("cifar10-c",), order="dirichlet(0.1)")

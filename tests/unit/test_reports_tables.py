@@ -25,6 +25,7 @@ from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, csv_files, installed, naming, notes, published, tables, terminal
 from ttabench_reports import given as given_
 from ttabench_reports.missing import Missing
+from ttabench_reports.naming import MEAN_EXTRA
 from ttabench_reports.report import Report
 from ttabench_reports.sheets.drops import drops
 from ttabench_reports.sheets.selection import write as write_selection
@@ -862,3 +863,42 @@ def test_a_source_cell_that_failed_does_not_hide_one_with_a_number(other: dict[s
     (source,) = [row for row in table.rows if row.kind == "source"]
     assert source.value("mean") == pytest.approx(frame[frame["method"] == "source"]["accuracy"].mean())
     assert any(row.kind == "increase" for row in table.rows)
+
+
+def test_a_number_stays_where_its_twin_failed_later() -> None:
+    """By the clock: it may have gone back between the failure and the number."""
+    frame = cells(("source", "tent"), ("cct",))
+    failed = spoil(frame[where(frame, method="tent", corruption="fog")], "failed", "no weights")
+    failed = failed.assign(checkpoint="", written=2e9, cell_id="f" * 64)
+    both = pd.concat([frame, failed], ignore_index=True)
+    (with_twin,), (alone,) = tables.tables(both), tables.tables(frame)
+    assert [row.values for row in with_twin.rows] == [row.values for row in alone.rows]
+
+
+def test_the_mixed_stream_is_not_in_the_mean_of_the_extra_corruptions() -> None:
+    frame = cells(
+        ("source",), ("cct",), corruptions=(*CORRUPTIONS, *EXTRA_CORRUPTIONS, "mixed"),
+        accuracy=lambda row: {"mixed": 40.0}.get(row["corruption"], 90.0),
+    )  # fmt: skip
+    (table,) = tables.tables(frame)
+    assert table.rows[0].value(MEAN_EXTRA) == 90.0
+    assert table.rows[0].value("mixed") == 40.0
+
+
+def test_variants_of_a_method_that_was_planned_and_measured_are_not_missing(tmp_path: Path) -> None:
+    frame = pd.concat([cells(archs=("cct",)), cells(("source", "tent"), ("cct",), batch_size=64)])
+    one = {"dataset": "digits-c", "severity": 5, "corruptions": ("fog",)}
+    frame.attrs[MISSING] = (Missing(method="tent", base="tent", arch="cct", cells=2, **one),)
+    csv_files.write(frame, tmp_path)
+    methods = pd.read_csv(tmp_path / "summary.csv")["method"].tolist()
+    assert "tent" not in methods
+    assert sum("tent (" in name for name in methods) == 2
+
+
+def test_no_text_of_a_result_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+    name = '=HYPERLINK("http://x","tent")'
+    frame = cells(("source", name), ("cct",))
+    for path in csv_files.write(frame, tmp_path):
+        assert not re.search(r'(^|,)"?=HYPER', path.read_text(), re.MULTILINE), path.name
+    csv_files.write_cells(frame, tmp_path / "cells.csv")
+    assert name in pd.read_csv(tmp_path / "cells.csv")["method"].tolist()  # ttabench reads it back

@@ -73,7 +73,8 @@ def test_a_mean_that_fell_is_tested_by_images_and_from_three_seeds_on_by_seeds()
     assert mean_fell(by_image, [-0.1, -0.1, -0.1]) == pytest.approx(expected)
     assert mean_fell(by_image, [0.5, -0.7, -0.1]) > expected
     assert mean_fell(-by_image) == pytest.approx(1 - expected)
-    assert (mean_fell(np.zeros(9)), mean_fell([-1.0]), mean_fell([1.0])) == (1.0, 0.0, 1.0)
+    assert (mean_fell(np.zeros(9)), mean_fell([-1.0]), mean_fell([1.0])) == (1.0, 0.5, 1.0)
+    assert mean_fell([-0.2] * 5) == 0.5**5
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 1), (3, 3), (1, 9), (12, 30), (200, 150)])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ttabench.errors import UserError
 from ttabench.method import Needs
 from ttabench.source_access import SEED, SourceTensors
 
@@ -32,8 +33,17 @@ class SourceBatches(SourceTensors):
 
     @cached_property
     def _images(self) -> Tensor:
+        assert self._batches is not None
         with torch.random.fork_rng(devices=[]):
-            return super()._images
+            batches = list(self._batches)
+        images = [batch[0] if isinstance(batch, tuple | list) and batch else batch for batch in batches]
+        if any(isinstance(each, tuple | list) for each in images):
+            raise UserError("a batch of source images is an empty list; expected a tensor (b, 3, H, W).")
+        sizes = sorted({tuple(each.shape[2:]) for each in images if isinstance(each, Tensor)})
+        if len(sizes) > 1:
+            raise UserError(f"source images have sizes {sizes[0]} and {sizes[1]}; expected one size.")
+        self._batches = images
+        return super()._images
 
     def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
         n = len(self._images)

@@ -22,7 +22,9 @@ from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.testing import PairedTests
 from ttabench_reports.frames import PROTOCOL
 
-KEY = ("method", "arch", "dataset", "corruption", "severity", "seed", *PROTOCOL, "history")
+# The compute ratio of a pace is measured anew for each folder.
+OF_PROTOCOL = tuple(name for name in PROTOCOL if name != "pace_ratio")
+KEY = ("method", "arch", "dataset", "corruption", "severity", "seed", *OF_PROTOCOL, "history")
 MEAN_OVER = ("corruption", "seed", "history")
 MEAN_OF = tuple(name for name in KEY if name not in MEAN_OVER)
 """What the cells of a mean share."""
@@ -30,7 +32,7 @@ MEAN_OF = tuple(name for name in KEY if name not in MEAN_OVER)
 # million weighs as much, so no real change is lost.
 SAME = 1e-4
 BAD = ("fell", "lost", "missing")
-_REAL_KEYS = ("held_out", "pace", "pace_ratio")
+_REAL_KEYS = ("held_out", "pace")
 FAMILIES = 2
 """Families of tests: the cells, and the means over them. Either can fail the gate."""
 
@@ -151,10 +153,14 @@ def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
 
 
 def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """One row per key, the latest; and how many others there were."""
+    """One row per key, the latest with a number, else the latest; and how many others there were."""
     frame = frame.round(dict.fromkeys(_REAL_KEYS, 4))  # as older cells.csv have them
-    last = frame.sort_values("written", kind="stable").drop_duplicates(list(KEY), keep="last")
+    ordered = frame.assign(_number=frame["accuracy"].notna()).sort_values(
+        ["_number", "written"], kind="stable"
+    )
+    last = ordered.drop_duplicates(list(KEY), keep="last")
     kept = ["accuracy", "status", "reason", "fingerprint", "checkpoint", "config", "n_images", "cell_id"]
+    kept.append("pace_ratio")
     return last[[*KEY, *kept]], len(frame) - len(last)
 
 
@@ -202,9 +208,9 @@ def _means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataFra
 def _variants(means: pd.DataFrame) -> pd.Series[str]:
     """What of the protocol tells means of one name apart; what is usual, such as iid order, is not said."""
     same = ["method", "arch", "dataset", "severity"]
-    within = {"batch_size": ["mode"], "epochs": ["mode"], "pace_ratio": ["pace"]}  # else these say it
+    within = {"batch_size": ["mode"], "epochs": ["mode"]}  # else these say it
     parts = []
-    for name in PROTOCOL:
+    for name in OF_PROTOCOL:
         part = frames.differences(means, [*same, *within.get(name, ())], [name])
         said = name in ("mode", "batch_size", "epochs")
         parts.append(part if said else part.where(means[name] != getattr(Protocol(), name), ""))
@@ -255,7 +261,17 @@ def _unlike(both: pd.DataFrame) -> list[str]:
         for row in changed.itertuples()
         if (settings := _settings(row.config_before, row.config_after))
     ]
-    return list(dict.fromkeys([*warnings, *_other_protocol(both), *_other_settings(both)]))
+    more = (*_other_ratio(both), *_other_protocol(both), *_other_settings(both))
+    return list(dict.fromkeys([*warnings, *more]))
+
+
+def _other_ratio(both: pd.DataFrame) -> Iterator[str]:
+    """Whether cells at a pace were run with other compute ratios."""
+    paced = both[(both["_merge"] == "both") & (both["pace"] > 0)]
+    changed = paced[(paced["pace_ratio_before"] - paced["pace_ratio_after"]).abs() > SAME]
+    for row in changed.drop_duplicates(["method", "pace_ratio_before", "pace_ratio_after"]).itertuples():
+        ratios = f"{row.pace_ratio_before:g} → {row.pace_ratio_after:g}"
+        yield f"not the same compute ratio: {row.method}: {ratios}; --pace-ratio gives both sides one."
 
 
 def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
@@ -263,7 +279,7 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
     by = [name for name in KEY if name not in (*PROTOCOL, "history")]
     missing, new = (both[both["_merge"] == one] for one in ("left_only", "right_only"))
     pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
-    for name in PROTOCOL:
+    for name in OF_PROTOCOL:
         before, after = f"{name}_before", f"{name}_after"
         changed = pairs[pairs[before] != pairs[after]].drop_duplicates(["method", before, after])
         for row in changed.to_dict("records"):

@@ -25,6 +25,7 @@ class PairedTests:
     def __init__(self, both: pd.DataFrame, before: Side, after: Side) -> None:
         self.sizes: NDArray[np.int64] = both["n_images_before"].fillna(0).to_numpy(np.int64)
         self.seeds = both["seed"].to_numpy(np.int64)
+        self.held_out = both["held_out"].to_numpy(float) > 0
         self.testable = _testable(both, before, after)
         self.row = np.full(len(both), -1)  # of a cell in the stacks of its size; -1: nothing differs
         self.stacks: dict[int, tuple[Bits, Bits]] = {}
@@ -55,9 +56,13 @@ class PairedTests:
         return p
 
     def mean(self, positions: NDArray[np.int64]) -> float:
-        """p of a fall of the mean over these cells; NaN unless all can be tested, on equally many images."""
+        """p of a fall of the mean over these cells; NaN unless all can be tested, on the same images.
+
+        With held-out images, each seed has others.
+        """
         sizes = set(self.sizes[positions].tolist())
-        if not self.testable[positions].all() or len(sizes) != 1:
+        apart = self.held_out[positions].any() and len(np.unique(self.seeds[positions])) > 1
+        if not self.testable[positions].all() or len(sizes) != 1 or apart:
             return math.nan
         rows, size = self.row[positions], sizes.pop()
         if (rows < 0).all():

@@ -113,8 +113,13 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def check(record: Record) -> None:
-    """Raises UserError, with the place of the record, unless its accuracy is that of its stored images."""
+    """Raises UserError, with its place, unless a record has its method's name and its images' accuracy."""
     result = record.result
+    if result.cell.label.partition("[")[0] != result.cell.method:
+        raise UserError(
+            f"{record.place}: a result of the method '{result.cell.method}' is called '{result.cell.label}'; "
+            "expected the name of the method, perhaps with its settings; restore the record."
+        )
     if result.status != "ok":
         return
     bits = np.unpackbits(np.frombuffer(result.correct, np.uint8))

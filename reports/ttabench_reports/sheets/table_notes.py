@@ -40,7 +40,10 @@ class TableNotes:
 
     def names(self, rows: Sequence[Row], *, model: bool) -> list[Cell]:
         """Architecture (if `model`), method, and what it was given, for the rows of a line."""
-        return [Cell(naming.arch(rows[0].arch) if model else ""), self.label(*rows), words.short(rows[0])]
+        given = [words.short(row) for row in rows]
+        texts = "; ".join(dict.fromkeys(cell.text for cell in given))  # data sets have their own numbers
+        arch = Cell(naming.arch(rows[0].arch) if model else "")
+        return [arch, self.label(*rows), replace(given[0], text=texts)]
 
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Cell:
         cell = words.accuracy(row, MEAN, table.places if ranked else {}, spread=True)

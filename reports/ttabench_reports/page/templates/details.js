@@ -183,9 +183,18 @@ function enter(cell) {
   cell.tabIndex = 0;
 }
 
+// The number that Tab reaches stays in a row that is shown.
+function reachable(table) {
+  const current = table.querySelector("td[tabindex='0']");
+  if (current?.offsetParent) return;
+  const rows = all("tbody:not([hidden]) tr[data-r]:not([hidden])", table);
+  const first = rows.map((row) => cellsOf(row)[0]).find(Boolean);
+  if (first) enter(first);
+}
+
 for (const table of all("table[data-detail]")) {
-  const row = all("tr[data-r]", table)[0];
-  if (row) cellsOf(row)[0].tabIndex = 0;
+  reachable(table);
+  table.addEventListener("filtered", () => reachable(table));
 }
 
 function neighbour(cell, key) {

@@ -8,8 +8,8 @@ const all = (selector, inside = document) => [...inside.querySelectorAll(selecto
 function valueOf(row, column, kind) {
   const cell = row.children[column];
   if (kind === "text") return cell.textContent.trim();
-  const shown = row.closest("table").dataset.shows === "increase" && "i" in cell.dataset;
-  const text = shown ? cell.dataset.i.replace("−", "-") : cell.dataset.v ?? cell.textContent;
+  const increase = row.closest("table").dataset.shows === "increase" && "v" in cell.dataset;
+  const text = increase ? (cell.dataset.i ?? "").replace("−", "-") : cell.dataset.v ?? cell.textContent;
   return text.trim() === "" ? NaN : Number(text);
 }
 
@@ -67,6 +67,7 @@ function filter() {
       body.hidden = !here;
       left += here;
     }
+    table.dispatchEvent(new Event("filtered"));
     if (section.classList.contains("one")) section.hidden = !left;
   }
   for (const card of all("details.card")) {
@@ -108,10 +109,10 @@ for (const panel of all(".switches")) {
 
 function show(table, what) {
   table.dataset.shows = what;
-  for (const cell of all("td[data-i]", table)) {
+  for (const cell of all("td[data-v]:not([data-v=''])", table)) {
     const text = cell.firstChild;
     cell.dataset.a ??= text.data;
-    text.data = what === "increase" ? cell.dataset.i : cell.dataset.a;
+    text.data = what === "increase" ? cell.dataset.i ?? "–" : cell.dataset.a; // Source has no increase
   }
 }
 
