@@ -432,7 +432,9 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
 def test_a_mistake_is_one_sentence_and_exit_code_2(
     ttabench: Run, out: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    output = ttabench("sweep", *SMALL, *HERE, "--out", out, *arguments)
+    usual = zip((*SMALL, *HERE)[::2], (*SMALL, *HERE)[1::2], strict=True)
+    others = [text for pair in usual if pair[0] not in arguments for text in pair]
+    output = ttabench("sweep", *others, "--out", out, *arguments)
     assert output.code == 2
     assert message in output.err
     assert output.err.startswith("ttabench: ")
