@@ -490,12 +490,12 @@ def test_what_was_opened_by_path_is_known_by_name(clean: Path, tmp_path: Path) -
 def test_a_folder_whose_name_means_another_folder_is_refused(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     one = generate(clean, name="twice", root=tmp_path / "one", **SMALL)
     catalog.check_names([catalog.dataset(str(one)), catalog.dataset("digits-c")])
     generate(clean, name="twice", **SMALL)
     catalog.check_names([catalog.dataset("twice-c-local")])
-    both = re.escape(f"{one} and {tmp_path}/root/twice-c-local")
+    both = re.escape(f"{one} and {tmp_path}/data/twice-c-local")
     with pytest.raises(UserError, match=rf"{both} .* generate .* --name"):
         catalog.check_names([catalog.dataset(str(one))])
 
