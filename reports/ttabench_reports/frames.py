@@ -127,11 +127,14 @@ def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:
     """
     frame = _borrow(_borrow(frame, "fingerprint", ["dataset"]), "checkpoint", ["dataset", "arch"])
     key = [*TABLE, *ROW, "corruption", "seed"]
-    ordered = frame.assign(_number=frame["accuracy"].notna()).sort_values(
-        ["_number", "written"], kind="stable"
-    )
-    later = ordered.duplicated(key, keep="last").reindex(frame.index)
+    later = latest_last(frame).duplicated(key, keep="last").reindex(frame.index)
     return _one_source(frame[~later])
+
+
+def latest_last(frame: pd.DataFrame) -> pd.DataFrame:
+    """The cells without a number, then those with one; each in the order in which they were stored."""
+    ordered = frame.assign(_number=frame["accuracy"].notna())
+    return ordered.sort_values(["_number", "written"], kind="stable").drop(columns="_number")
 
 
 def _one_source(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,8 +12,6 @@ import shutil
 import socket
 import ssl
 import tarfile
-import threading
-import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,8 +21,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.unit import data_fakes as fakes
-from tests.unit.sweep_processes import wait_for
-from tests.unit.web import Mirror
+from tests.unit.web import Mirror, two_at_once
 from ttabench.data.catalog import listing
 from ttabench.data.fetch import download as downloading
 from ttabench.data.fetch.download import download
@@ -584,37 +581,12 @@ def test_a_link_to_another_disk_is_replaced_and_what_it_leads_to_is_kept(
 def test_two_at_once_download_once_one_after_the_other(mirror: Mirror, tmp_path: Path) -> None:
     facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
     facts = replace(facts, archives=facts.archives[1:])
-    output: dict[str, list[str]] = {}
-    arrived, goes_on = threading.Event(), threading.Event()
-
-    def stops_in_the_middle(*_: object) -> None:
-        arrived.set()
-        goes_on.wait(30)
-
-    def first() -> None:
-        output["first"] = fetch_published(facts, tmp_path / "root", stops_in_the_middle)
-
-    def second() -> None:
-        output["second"] = fetch_published(facts, tmp_path / "root")
-
-    threads = [threading.Thread(target=each) for each in (first, second)]
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        threads[0].start()
-        assert arrived.wait(30)
-        threads[1].start()
-        try:
-            wait_for(lambda: told or not threads[1].is_alive())
-            assert threads[1].is_alive()
-        finally:
-            goes_on.set()
-            for thread in threads:
-                thread.join()
+    (first, second), told = two_at_once(lambda progress: fetch_published(facts, tmp_path / "root", progress))
     where = f"{socket.gethostname()}:{os.getpid()}"
-    assert [str(each.message) for each in told] == [f"CIFAR-10-C.tar: waiting for {where}, which fetches it."]
+    assert told == [f"CIFAR-10-C.tar: waiting for {where}, which fetches it."]
     assert mirror.asked == ["CIFAR-10-C.tar"]
-    assert "checksum as published" in output["first"][0]
-    assert "is here already" in output["second"][0]
+    assert "checksum as published" in first[0]
+    assert "is here already" in second[0]
     assert list((tmp_path / "root" / ".fetched" / "running").iterdir()) == []
 
 

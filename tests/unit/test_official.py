@@ -7,8 +7,6 @@ import io
 import os
 import re
 import socket
-import threading
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +15,8 @@ import torch
 from torch import nn
 
 from tests.unit.models_by_name import bring, construct, published, recall
-from tests.unit.sweep_processes import wait_for
 from tests.unit.test_bring import Squares
-from tests.unit.web import Mirror
+from tests.unit.web import Mirror, two_at_once
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import MEMBERS
@@ -265,37 +262,12 @@ def test_two_at_once_download_once_and_pin_the_whole_file(mirror: Mirror) -> Non
     """Without a claim, both append to the same part of the file."""
     content = mirror.files["w.pth"] = bytes(range(256)) * 100
     mirror.breaks = [1000]  # the first process waits with a part of the file
-    output: dict[str, tuple[Path, str]] = {}
-    arrived, goes_on = threading.Event(), threading.Event()
-
-    def stops_in_the_middle(*_: object) -> None:
-        arrived.set()
-        goes_on.wait(30)
-
-    def first() -> None:
-        output["first"] = obtain(weights(mirror), "somebody", stops_in_the_middle)
-
-    def second() -> None:
-        output["second"] = obtain(weights(mirror), "somebody")
-
-    threads = [threading.Thread(target=each) for each in (first, second)]
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        threads[0].start()
-        assert arrived.wait(30)
-        threads[1].start()
-        try:
-            wait_for(lambda: told or not threads[1].is_alive())
-            assert threads[1].is_alive()
-        finally:
-            goes_on.set()
-            for thread in threads:
-                thread.join()
+    (first, second), told = two_at_once(lambda progress: obtain(weights(mirror), "somebody", progress))
     where = f"{socket.gethostname()}:{os.getpid()}"
-    assert [str(each.message) for each in told] == [f"w.pth: waiting for {where}, which downloads it."]
+    assert told == [f"w.pth: waiting for {where}, which downloads it."]
     assert mirror.asked == ["w.pth", "w.pth"]  # the second time for the rest
-    path, sha256 = output["first"]
-    assert output["second"] == (path, sha256)
+    path, sha256 = first
+    assert second == first
     assert path.read_bytes() == content
     assert sha256 == hashlib.sha256(content).hexdigest()
     assert sorted(each.name for each in path.parent.iterdir()) == ["running", "w.pth", "w.pth.sha256"]
@@ -306,6 +278,6 @@ def test_a_file_that_is_there_needs_no_claim(mirror: Mirror, monkeypatch: pytest
     """The cache may be read-only."""
     mirror.files["w.pth"] = b"first"
     there = obtain(weights(mirror), "somebody")
-    monkeypatch.setattr(download_weights, "Claims", lambda *_: pytest.fail("it writes"))
+    monkeypatch.setattr("ttabench.data.fetch.download.Claims", lambda *_: pytest.fail("it writes"))
     monkeypatch.setattr(download_weights, "replace_file", lambda *_: pytest.fail("it writes"))
     assert obtain(weights(mirror), "somebody") == there

@@ -5,10 +5,17 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
+
+from tests.unit.sweep_processes import wait_for
+from ttabench.progress import OnProgress, silent
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -79,3 +86,37 @@ def serving() -> Iterator[Mirror]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def two_at_once(call: Callable[[OnProgress], T]) -> tuple[list[T], list[str]]:
+    """What two calls give, and what is told. The second call begins while the first one is in its middle.
+
+    The first one goes on once something was told. The second one must not have ended then.
+    """
+    output: dict[int, T] = {}
+    arrived, goes_on = threading.Event(), threading.Event()
+
+    def stops_in_the_middle(*_: object) -> None:
+        arrived.set()
+        goes_on.wait(30)
+
+    def run(number: int, progress: OnProgress) -> None:
+        output[number] = call(progress)
+
+    threads = [
+        threading.Thread(target=run, args=(number, progress))
+        for number, progress in enumerate((stops_in_the_middle, silent))
+    ]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        threads[0].start()
+        assert arrived.wait(30)
+        threads[1].start()
+        try:
+            wait_for(lambda: told or not threads[1].is_alive())
+            assert threads[1].is_alive()
+        finally:
+            goes_on.set()
+            for thread in threads:
+                thread.join()
+    return [output[0], output[1]], [str(each.message) for each in told]

@@ -155,13 +155,9 @@ def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
 def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """One row per key, the latest with a number, else the latest; and how many others there were."""
     frame = frame.round(dict.fromkeys(_REAL_KEYS, 4))  # as older cells.csv have them
-    ordered = frame.assign(_number=frame["accuracy"].notna()).sort_values(
-        ["_number", "written"], kind="stable"
-    )
-    last = ordered.drop_duplicates(list(KEY), keep="last")
+    last = frames.latest_last(frame).drop_duplicates(list(KEY), keep="last")
     kept = ["accuracy", "status", "reason", "fingerprint", "checkpoint", "config", "n_images", "cell_id"]
-    kept.append("pace_ratio")
-    return last[[*KEY, *kept]], len(frame) - len(last)
+    return last[[*KEY, *kept, "pace_ratio"]], len(frame) - len(last)
 
 
 def _verdicts(both: pd.DataFrame, bounds: Bounds) -> pd.Series[str]:

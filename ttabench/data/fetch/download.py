@@ -8,16 +8,19 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from ttabench.claims import Claims
 from ttabench.data.published.facts import Archive
 from ttabench.errors import UserError
 from ttabench.progress import OnProgress, silent
 
-__all__ = ["checksums", "download"]
+__all__ = ["alone", "checksums", "download"]
 
 
 BLOCK = 1 << 20
@@ -66,6 +69,21 @@ def download(
         f"{archive.file} could not be downloaded, {why} ({'; '.join(reasons)}). Try again later, or "
         f"download it elsewhere, put it at {target}, and run the same command again."
     )
+
+
+@contextmanager
+def alone(file: str, folder: Path, does: str) -> Iterator[None]:
+    """A block in which no other process works on a file, on all machines that share `folder`.
+
+    does   what the process that holds the block does with the file, such as ``downloads``: a warning says it.
+    """
+
+    def waiting(where: list[str]) -> None:
+        warnings.warn(f"{file}: waiting for {', '.join(where)}, which {does} it.", stacklevel=2)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with Claims(folder) as claims, claims.alone(file, waiting):
+        yield
 
 
 def checksums(path: Path, on_progress: OnProgress = silent) -> dict[str, str]:

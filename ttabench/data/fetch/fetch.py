@@ -5,18 +5,15 @@ from __future__ import annotations
 import glob
 import shutil
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from string import punctuation
 from urllib.parse import quote, urlsplit
 
-from ttabench.claims import Claims
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.data.data_root import data_root
-from ttabench.data.fetch.download import download
+from ttabench.data.fetch.download import alone, download
 from ttabench.data.fetch.extract import Place, unpack
 from ttabench.data.fetch.receipts import (
     FOLDER,
@@ -105,7 +102,7 @@ def _here(archive: Archive, root: Path, facts: PublishedDataset | None = None) -
 def _fetch_archive(archive: Archive, root: Path, on_progress: OnProgress, mirror: str, keep: bool) -> str:
     urls = (f"{mirror}/{archive.file}", *archive.urls) if mirror else archive.urls
     try:
-        with _alone(archive, root):
+        with alone(archive.file, root / FOLDER, "fetches"):
             # Another process may have fetched it while this one waited.
             return _here(archive, root) or _download_and_unpack(archive, root, on_progress, urls, keep)
     except OSError as problem:
@@ -113,19 +110,6 @@ def _fetch_archive(archive: Archive, root: Path, on_progress: OnProgress, mirror
             f"{archive.file} could not be stored below {root} ({problem.strerror}); free space there, or "
             "set TTABENCH_DATA to another folder."
         ) from None
-
-
-@contextmanager
-def _alone(archive: Archive, root: Path) -> Iterator[None]:
-    """A block in which no other process fetches this archive, on all machines that share `root`."""
-
-    def waiting(where: list[str]) -> None:
-        warnings.warn(f"{archive.file}: waiting for {', '.join(where)}, which fetches it.", stacklevel=2)
-
-    place = root / FOLDER
-    place.mkdir(parents=True, exist_ok=True)
-    with Claims(place) as claims, claims.alone(archive.file, waiting):
-        yield
 
 
 def _download_and_unpack(

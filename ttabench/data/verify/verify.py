@@ -63,7 +63,7 @@ def verify_published(
     if isinstance(audit, NaturalAudit | CifarBarAudit):
         return list(audit.run())
     findings = [*audit.run(), *_missing_corruptions(set(audit.corruptions()), folder)]
-    return [finding for finding in findings if finding.level != "ok" or is_usable(findings)]
+    return findings if is_usable(findings) else [each for each in findings if each.level != "ok"]
 
 
 def _missing_corruptions(present: set[str], folder: Path) -> Iterator[Finding]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttabench.claims import Claims
-from ttabench.data.fetch.download import download
+from ttabench.data.fetch.download import alone, download
 from ttabench.data.published.facts import Archive
 from ttabench.env import cache_dir
 from ttabench.errors import UserError
@@ -71,22 +67,10 @@ def obtain(file: WeightsFile, source: str, progress: OnProgress = silent) -> tup
 def _downloaded(file: WeightsFile, folder: Path, progress: OnProgress) -> tuple[Path, dict[str, str]]:
     """The path of `file` in `folder`, and its checksums."""
     if not (folder / file.file).is_file():
-        with _alone(file, folder):
+        with alone(file.file, folder, "downloads"):
             # This looks again: another process may have downloaded it while this one waited.
             return download(file, folder, progress)
     return download(file, folder, progress)  # only checks it, so the folder may be read-only
-
-
-@contextmanager
-def _alone(file: WeightsFile, folder: Path) -> Iterator[None]:
-    """A block in which no other process downloads this file, on all machines that share `folder`."""
-
-    def waiting(where: list[str]) -> None:
-        warnings.warn(f"{file.file}: waiting for {', '.join(where)}, which downloads it.", stacklevel=2)
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with Claims(folder) as claims, claims.alone(file.file, waiting):
-        yield
 
 
 def _pinned(pin: Path) -> str:
