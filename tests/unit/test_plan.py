@@ -404,3 +404,19 @@ def test_a_protocol_that_a_method_does_not_have_names_the_method() -> None:
     assert str(problem.value) == (
         "source: offline mode sees all images at once, so it cannot be episodic; choose another reset."
     )
+
+
+@pytest.mark.parametrize("hook", ["needs_of", "for_dataset", "for_architecture"])
+def test_a_method_whose_own_code_fails_while_a_sweep_is_planned_is_named(
+    monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    def fails(*_arguments: Any) -> None:
+        raise KeyError("fog")
+
+    monkeypatch.setattr(method("tent"), hook, fails)
+    with pytest.raises(UserError) as problem:
+        plan(grid(), [RESNET])
+    assert str(problem.value) == (
+        "method 'tent' cannot be planned for resnet18 on digits-c (KeyError: 'fog'); "
+        "fix its package, or name other methods."
+    )

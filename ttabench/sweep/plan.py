@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
@@ -164,19 +165,38 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
     unsupported = NOT_RESET if _cannot_be_reset(choice) else ""
     if (shifts.stream or choice.grid.pace) and (unsupported or protocol.mode == "offline"):
         unsupported = OFFLINE
-    of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
-    of_architecture = dict(cls.for_architecture(source.architecture))
-    config = configured(cls, choice.given, {**of_dataset, **of_architecture})
+    config, name, lacks = _configured(source, choice)
     cell = Cell(
         method=cls.name, config=tuple(sorted(asdict(config).items())),
-        label=label(cls.name, config, configured(cls, {}, of_dataset)),
+        label=name,
         arch=source.name, checkpoint=source.checkpoint,
         dataset=source.dataset, fingerprint=source.fingerprint,
         corruption="", severity=1, seed=0, protocol=protocol,
     )  # fmt: skip
-    needs = cls.needs_of(config)
-    without = "no training images" if needs.source_data and not source.trains else ""
-    return cell, needs.unmet(source.architecture) or unsupported or without
+    return cell, lacks or unsupported
+
+
+def _configured(source: Source, choice: MethodChoice) -> tuple[Any, str, str]:
+    """The settings of a method on a source classifier, its label, and what it lacks there ("" if nothing).
+
+    Raises UserError if the method's own code fails.
+    """
+    cls = choice.cls
+    try:
+        of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
+        of_architecture = dict(cls.for_architecture(source.architecture))
+        config = configured(cls, choice.given, {**of_dataset, **of_architecture})
+        name = label(cls.name, config, configured(cls, {}, of_dataset))
+        needs = cls.needs_of(config)
+        without = "no training images" if needs.source_data and not source.trains else ""
+        return config, name, needs.unmet(source.architecture) or without
+    except UserError:
+        raise
+    except Exception as problem:  # of the method's code
+        raise UserError(
+            f"method '{cls.name}' cannot be planned for {source.name} on {source.dataset} "
+            f"({type(problem).__name__}: {problem}); fix its package, or name other methods."
+        ) from problem
 
 
 def _cannot_be_reset(choice: MethodChoice) -> bool:
