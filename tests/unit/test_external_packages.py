@@ -275,6 +275,29 @@ def test_one_mean_is_that_of_all_channels(processor: types.SimpleNamespace) -> N
     assert normalize.std.flatten().tolist() == [2, 2, 2]
 
 
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize(
+    ("changes", "multiplier"),
+    [
+        ({"do_rescale": True, "rescale_factor": 1 / 255}, 1),
+        ({"do_rescale": True, "rescale_factor": 2 / 255}, 2),
+        ({"do_rescale": False, "rescale_factor": 1 / 255}, 255),
+        ({"do_rescale": None}, 255),  # the default of the fast image processors
+        ({"do_rescale": False, "do_normalize": False}, 255),
+    ],
+)
+def test_the_scale_of_the_pixels_is_that_of_the_processor(
+    processor: types.SimpleNamespace, changes: dict[str, Any], multiplier: float
+) -> None:
+    vars(processor).update(changes)
+    pixels = torch.rand(2, 3, 4, 4)
+    expected = pixels * multiplier
+    if processor.do_normalize:
+        expected = (expected - 0.5) / 0.25
+    normalize = construct("hf/someone/quarters", Squares()).normalize
+    torch.testing.assert_close(normalize(pixels), expected, rtol=1e-5, atol=1e-5 * multiplier)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -399,7 +422,7 @@ def test_a_space_in_a_name_and_an_answer_that_is_no_http_are_one_sentence(
 
     with socketserver.TCPServer(("127.0.0.1", 0), Server) as server:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.handle_request)
+        thread = threading.Thread(target=server.handle_request, daemon=True)
         thread.start()
         if answer.startswith(b"HTTP"):  # there is a hub; what it lacks is said by the package
             check_reachable("some one/quarters", "config.json")
@@ -421,19 +444,26 @@ def test_a_folder_needs_no_hub(
     assert bring(f"hf/{tmp_path}", Squares()).clean_accuracy == 100.0
 
 
-def test_transformers_themselves_open_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "says", [{}, {"do_rescale": False}, {"rescale_factor": 1 / 127.5}, {"do_normalize": False}]
+)
+def test_transformers_themselves_open_a_folder(tmp_path: Path, says: dict[str, Any]) -> None:
     package = pytest.importorskip("transformers")
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = package.ViTConfig(**size, image_size=32, patch_size=8, num_labels=4)
     net = package.ViTForImageClassification(config).eval()
     net.save_pretrained(tmp_path)
-    processor = package.ViTImageProcessor(size={"height": 32, "width": 32}, image_mean=[0.1, 0.2, 0.3])
+    processor = package.ViTImageProcessor(
+        size={"height": 32, "width": 32}, image_mean=[0.1, 0.2, 0.3], image_std=[0.5, 0.4, 0.6], **says
+    )
     processor.save_pretrained(tmp_path)
     classifier = bring(f"hf/{tmp_path}", Squares()).classifier
-    torch.testing.assert_close(classifier.normalize.mean.flatten(), torch.tensor([0.1, 0.2, 0.3]))
-    x = torch.rand(2, 3, 32, 32)
+    pixels = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    processed = processor(images=list(pixels), return_tensors="pt").pixel_values.float()
+    x = pixels / 255
+    torch.testing.assert_close(classifier.normalize(x), processed)
     with torch.no_grad():
-        torch.testing.assert_close(classifier(x), net(classifier.normalize(x)).logits)
+        torch.testing.assert_close(classifier(x), net(pixel_values=processed).logits)
 
 
 def test_transformers_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

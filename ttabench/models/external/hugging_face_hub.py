@@ -40,4 +40,7 @@ def _is_cached(repository: str, file: str) -> bool:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
         return False
-    return isinstance(try_to_load_from_cache(repository, file), str)
+    try:
+        return isinstance(try_to_load_from_cache(repository, file), str)
+    except ValueError:  # the name of no repository: the hub says so
+        return False

@@ -78,9 +78,11 @@ class HuggingFaceModel(ExternalModel):
                 f"channel: name a normalisation of the same effect with --normalize: "
                 f"{', '.join(NORMALISATIONS)}."
             )
-        if not _normalises(processor):
-            return NORMALISATIONS["none"]
-        return _per_channel(processor.image_mean), _per_channel(processor.image_std)
+        mean, std = NORMALISATIONS["none"]
+        if _normalises(processor):
+            mean, std = _per_channel(processor.image_mean), _per_channel(processor.image_std)
+        scale = _scale(processor)
+        return tuple(value / scale for value in mean), tuple(value / scale for value in std)
 
     def _fetched(self, kind: str, **options: Any) -> Any:
         """What the class `kind` of transformers makes of the repository."""
@@ -120,6 +122,14 @@ def _no_normalisation(processor: Any) -> str:
 
 def _normalises(processor: Any) -> bool:
     return bool(getattr(processor, "do_normalize", True))
+
+
+def _scale(processor: Any) -> float:
+    """What pixels in [0, 1] are multiplied by before the normalisation; transformers starts from 0 to 255."""
+    if not getattr(processor, "do_rescale", True):
+        return 255.0
+    factor = getattr(processor, "rescale_factor", None)
+    return 1.0 if factor is None else 255.0 * float(factor)
 
 
 def _per_channel(value: Any) -> tuple[float, ...]:
