@@ -364,6 +364,15 @@ def test_a_seed_that_failed_leaves_no_mean(tmp_path: Path) -> None:
     assert numbers_of(frame, tmp_path, "snow")["seeds"].tolist() == [2]
 
 
+def test_a_corruption_with_fewer_seeds_leaves_no_mean_over_the_fifteen(tmp_path: Path) -> None:
+    frame = standard("tent", seeds=(0, 1))
+    frame = frame[(frame["corruption"] != "fog") | (frame["seed"] == 0)]
+    assert numbers_of(frame, tmp_path).empty
+    assert numbers_of(frame, tmp_path, "fog")["seeds"].tolist() == [1]
+    (row,) = tables.tables(frame)[0].rows
+    assert pd.isna(row.value("mean"))  # as in the tables
+
+
 def test_the_command(ttabench: Run, tmp_path: Path) -> None:
     output = ttabench("report", "--audit-published")
     assert output.code == 0

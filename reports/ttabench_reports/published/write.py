@@ -53,6 +53,7 @@ def write(cells: pd.DataFrame, to: Path) -> list[Path]:
 def averages(cells: pd.DataFrame) -> pd.DataFrame:
     """Means over seeds per corruption, and over the fifteen; where a number is missing there is none.
 
+    A corruption that lacks a seed has its own mean, and the row has no mean over the fifteen.
     They are over the cells that the tables show. A cell that failed has no images, so `n_images` is the most.
     """
     by = one_per_cell(checked_cells(cells)).groupby([*KEY, "corruption"], sort=False)
@@ -64,9 +65,10 @@ def averages(cells: pd.DataFrame) -> pd.DataFrame:
     main = each[each["corruption"].isin(CORRUPTIONS)].groupby(list(KEY), sort=False)
     whole = main.agg(
         accuracy=("accuracy", "mean"), seeds=("seeds", "min"), n_images=("n_images", "max"),
-        count=("accuracy", "size"),
+        most=("seeds", "max"), count=("accuracy", "size"),
     )  # fmt: skip
-    whole = whole[whole["count"] == len(CORRUPTIONS)].reset_index().drop(columns="count")
+    complete = (whole["count"] == len(CORRUPTIONS)) & (whole["seeds"] == whole["most"])
+    whole = whole[complete].reset_index().drop(columns=["most", "count"])
     joined = pd.concat([whole.assign(corruption="mean"), each], ignore_index=True)
     return joined.sort_values(
         list(KEY), kind="stable", ignore_index=True, key=lambda column: column.astype(str)
