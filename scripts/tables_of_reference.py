@@ -210,7 +210,7 @@ def scores(report: Report) -> str:
     """
     names = [name for name in STORED if name not in DEAR_SCORES]
     lines = [
-        table_row(["", "Methods", *(heading for name in names for heading in (SCORE_NAMES[name], "Loss"))]),
+        table_row(["", "Methods", *(heading for name in names for heading in (SCORE_NAMES[name], "Gap"))]),
         table_row([":---", "---:", *["---:"] * (2 * len(names))]),
     ]
     cells = one_per_cell(checked(report.cells))
@@ -225,8 +225,8 @@ def scores(report: Report) -> str:
         numbers = []
         for name in names:
             orders = [cell["accuracy"].corr(cell[name], "spearman") for cell in by_cell]
-            losses = [cell["accuracy"].max() - cell["accuracy"].iloc[cell[name].argmax()] for cell in by_cell]
-            numbers += [words.minus(f"{np.mean(orders):.2f}"), words.number(float(np.mean(losses)))]
+            gaps = [cell["accuracy"].max() - cell["accuracy"].iloc[cell[name].argmax()] for cell in by_cell]
+            numbers += [words.minus(f"{np.mean(orders):.2f}"), words.number(float(np.mean(gaps)))]
         count = here.groupby(["method", "mode"]).ngroups
         where = f"{naming.dataset(dataset)}: {naming.arch(arch)}"
         lines.append(table_row([escape(where), str(count), *numbers]))
