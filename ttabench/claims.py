@@ -9,13 +9,15 @@ A process that was killed leaves its files behind. On its own machine it is dead
 another machine, if its lease has not changed for :data:`SILENT` seconds, which the observer measures with its
 own clock. Times of day are compared nowhere. Whoever finds a dead process removes its files.
 
-Assumed of a network folder: a file that was made is in every listing that starts later. This holds for NFS
-from version 3, Lustre, GPFS and CephFS. Where it does not hold, or where a process is silent for too long and
+Assumed of a network folder: a file that was made is in every listing that starts later, and who opens a file
+sees what was synchronised before. This holds for NFS from version 3, Lustre, GPFS and CephFS. Where it does
+not hold, or where a process is silent for too long and
 still lives, a cell may be computed twice. Both results are then stored and the last one counts.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -36,7 +38,7 @@ FOLDER = "running"
 BEAT = 3.0  # seconds between two versions of a lease
 SILENT = 90.0  # seconds without a new version after which a process of another machine is dead
 ID = 64  # characters of the id of a cell; other keys are those of `Claims.alone`
-TRIES = 8  # how often two processes step back from the same cell before both leave it for later
+TRIES = 8  # how often two processes step back from the same cell, or a file is read that others replace
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,12 @@ class Watch:
             return []
 
     def _read(self, name: str) -> tuple[Lease, bytes] | None:
-        """The lease of a process and its text; None if there is none, or it cannot be read."""
+        """The lease of a process and its text; None if there is none, or it holds no lease.
+
+        Raises UserError if the file cannot be read: its process may live.
+        """
         try:
-            text = (self.folder / f"{name}.json").read_bytes()
+            text = self._text(name)
             data = json.loads(text)
             return Lease(
                 name, str(data["host"]), int(data["pid"]), str(data["machine"]), int(data["started"]),
@@ -143,6 +148,24 @@ class Watch:
             return None
         except (ValueError, KeyError, TypeError):  # a power cut may leave an empty file
             return None
+
+    def _text(self, name: str) -> bytes:
+        tries = TRIES
+        while True:
+            try:
+                return (self.folder / f"{name}.json").read_bytes()
+            except FileNotFoundError:
+                raise
+            except OSError as problem:
+                tries -= 1
+                if problem.errno != errno.ESTALE:  # NFS: the file was replaced while it was read
+                    raise
+                if not tries:
+                    raise UserError(
+                        f"{self.folder} cannot be read ({problem.strerror}); what was stored is kept; "
+                        "run the same command again once it can."
+                    ) from None
+            time.sleep(0.05)
 
 
 class Claims(Watch):

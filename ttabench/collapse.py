@@ -23,13 +23,8 @@ def alarm_of_counts(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> 
     return ""
 
 
-def effective_classes(labels: NDArray[np.int64]) -> float:
-    """The effective number of classes: exp of the entropy of the label histogram."""
-    return effective_number(np.bincount(labels))
-
-
 def effective_number(counts: NDArray[np.int64]) -> float:
-    """The same for the histogram of labels."""
+    """The effective number of classes: exp of the entropy of a histogram of labels."""
     p = counts / counts.sum()
     p = p[p > 0]
     return float(np.exp(-(p * np.log(p)).sum()))

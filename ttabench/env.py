@@ -89,7 +89,3 @@ def pick_device(name: str = "auto") -> str:
         first = str(problem).splitlines()[0]
         raise UserError(f"device '{name}' cannot be used ({first}); try --device auto or cpu.") from None
     return name
-
-
-def is_terminal() -> bool:
-    return sys.stderr.isatty()

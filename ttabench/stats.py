@@ -22,16 +22,6 @@ LEAST_SEEDS = 3
 """From so many seeds on, intervals and tests include the randomness of seeds."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """points = 100 · (mean of the second − mean of the first), its interval, and a two-sided p-value."""
-
-    points: float
-    low: float
-    high: float
-    p_value: float
-
-
 def wilson(
     accuracy: ArrayLike, n_images: ArrayLike, confidence: float = 0.95
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -84,7 +74,8 @@ def mean_fell(by_image: ArrayLike, by_seed: ArrayLike = ()) -> float:
     parts = [(np.asarray(by_image, float), 2), (np.asarray(by_seed, float), LEAST_SEEDS)]
     change = float(parts[0][0].mean())
     units = [unit for unit, least in parts if len(unit) >= least]
-    variances = [float(unit.var(ddof=1)) / len(unit) for unit in units]
+    # The variance of equal numbers may be 1e-34 instead of 0, because their mean is rounded.
+    variances = [float(unit.var(ddof=1)) / len(unit) if np.ptp(unit) else 0.0 for unit in units]
     if not sum(variances):  # all images change alike: the sign test
         return 0.5 ** len(parts[0][0]) if change < 0 else 1.0
     freedom = sum(variances) ** 2 / sum(
@@ -176,7 +167,13 @@ class Spread:
         return float(_p_values(mean, images, seeds, self.n_images, self.n_seeds)[0])
 
     def interval(self, draws: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
-        """(low, high). draws: :func:`bootstrap_means` of the values' mean over the seeds, (times,)."""
+        """(low, high). draws: :func:`bootstrap_means` of the values' mean over the seeds, (times,).
+
+        With one or two seeds: the bootstrap's percentile interval over images, without the randomness of
+        seeds. With at most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). With more
+        seeds: the half widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou
+        and Donner, Statistics in Medicine 27, 2008).
+        """
         from scipy.special import stdtrit
 
         tail = 0.5 - _checked(confidence) / 2
@@ -188,25 +185,6 @@ class Spread:
         below, above = wider * max(self.mean - low, 0.0), wider * max(high - self.mean, 0.0)
         half = -float(stdtrit(self.n_seeds - 1, tail)) * self.seeds if self.seeds else 0.0
         return self.mean - math.hypot(below, half), self.mean + math.hypot(above, half)
-
-
-def two_levels(values: ArrayLike, draws: ArrayLike | None = None, confidence: float = 0.95) -> Difference:
-    """The mean of `values` (seeds, n), times 100, with images and seeds as two levels of randomness.
-
-    values  share of corruptions under which an image is classified correctly, or a difference of two shares.
-    draws   :func:`bootstrap_means` of their mean over the seeds, if already computed.
-
-    For one or two seeds: the bootstrap's percentile interval over images, without the randomness of seeds.
-    With at most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). For more seeds: the
-    half widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou and Donner,
-    Statistics in Medicine 27, 2008). The p-value tests a mean of zero, with Student's t for both. Raises
-    ValueError unless `values` is (seeds, n) with n ≥ 2.
-    """
-    spread = Spread.of(values)
-    if draws is None:
-        draws = bootstrap_means(np.asarray(values, dtype=float).mean(axis=0)[None])[:, 0]
-    low, high = spread.interval(draws, confidence)
-    return Difference(100 * spread.mean, 100 * low, 100 * high, spread.p_value())
 
 
 class Moments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,9 +33,9 @@ class Tail:
         """(id of the cell, line without newline) of each new result; `stored` then has them."""
         for path in sorted(self._cells.glob("*.jsonl")):
             start = self._read.get(path.name, 0)
-            if path.stat().st_size <= start:
-                continue
-            with path.open("rb") as file:
+            with path.open("rb") as file:  # only an open file has its true size: NFS keeps sizes for seconds
+                if os.fstat(file.fileno()).st_size <= start:
+                    continue
                 file.seek(start)
                 text = file.read()
             whole = text[: text.rfind(b"\n") + 1]

@@ -8,6 +8,7 @@ The same holds on a GPU, where some sums have another order in each run.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
+from ttabench.data.catalog import NAMES
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.own.manifest import SUFFIX
 from ttabench.env import device_kind, pick_device
 from ttabench.errors import UserError
 from ttabench.events import CellProgress, Emit
@@ -29,21 +32,40 @@ from ttabench.executors import Died, Executor
 from ttabench.gpu import check_gpu, use_gpu
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
+from ttabench.parse_methods import split_list
 from ttabench.provenance import libraries
 from ttabench.store import Record, Store
 from ttabench.store.staleness import stale_reasons
 from ttabench.store.writer import environment
 from ttabench.streams.cell import FOLDER
+from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.sweep_file import kept
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
 
-__all__ = ["BOUND", "Check", "choose", "compare", "device_of", "find_weights", "joined", "run"]
+__all__ = [
+    "BOUND",
+    "Check",
+    "NotHere",
+    "choose",
+    "compare",
+    "device_of",
+    "find_weights",
+    "joined",
+    "run",
+    "sweeps_of",
+]
 
 BOUND = 0.01
 """Share of a cell's images whose correctness may differ on another kind of machine, or on a GPU.
 
 Six times the largest share of 48 cells made with AVX-512 and again with AVX2, see docs/verify.md.
 """
+
+
+class NotHere(UserError):
+    """The data or the weights of stored cells are not on this machine."""
+
 
 Verdict = Literal["same", "within", "differs", "failed", "other weights"]
 
@@ -152,36 +174,86 @@ def device_of(records: Iterable[Record]) -> str:
     return "cuda" if "cuda" in map(_stored, records) else "cpu"
 
 
-def find_weights(records: Iterable[Record], sweep: Mapping[str, Any]) -> dict[str, str]:
+def find_weights(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Checkpoint → hash of what the same training gives here, for weights that are not in the cache.
 
-    sweep   as the store's `sweep.json` has it.
+    sweeps   see `sweeps_of`.
 
-    Raises UserError where a dataset is not here or not the same, or where weights are missing.
+    Raises UserError where a dataset is not the same. Else NotHere where data or weights are missing.
     """
     others: dict[str, str] = {}
+    missing: list[NotHere] = []
     for cell in {_place(r.result.cell): r.result.cell for r in records}.values():
-        data = open_dataset(cell.dataset)
-        if (now := data.fingerprint()) != cell.fingerprint:
-            raise UserError(
-                f"{cell.dataset} is not what these results were measured on ({now[:12]} here, "
-                f"{cell.fingerprint[:12]} there); get the same data, or run the sweep again."
-            )
-        model = resolve_model(cell.arch, data)
-        if cache.with_hash(data.name, model.aliases, cell.checkpoint) is not None:
-            continue
-        weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"
-        again = f"--archs {cell.arch} --datasets {cell.dataset}"
-        if sweep.get("checkpoint") or not model.trainable:
-            brought = " --checkpoint FILE" if sweep.get("checkpoint") else ""
-            raise UserError(f"{weights}; fetch them with ttabench sweep {again}{brought} --dry-run.")
-        if not model.ready:
-            raise UserError(
-                f"{weights}; train them with ttabench train {again}, or bring their file with "
-                f"ttabench sweep {again} --checkpoint FILE --dry-run."
-            )
-        others[cell.checkpoint] = model.load().sha256
+        try:
+            if (other := _other_training(cell, sweeps)) is not None:
+                others[cell.checkpoint] = other
+        except NotHere as problem:  # another cell may have a worse problem
+            missing.append(problem)
+    if missing:
+        raise missing[0]
     return others
+
+
+def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | None:
+    """The hash of what the training of a cell's weights gives here; None where the weights are in the cache.
+
+    Raises UserError and NotHere, see `find_weights`.
+    """
+    try:
+        data = open_dataset(cell.dataset)
+    except UserError as problem:
+        raise NotHere(str(problem)) from None
+    if (now := data.fingerprint()) != cell.fingerprint:
+        raise UserError(
+            f"{cell.dataset} is not what these results were measured on ({now[:12]} here, "
+            f"{cell.fingerprint[:12]} there); get the same data, or run the sweep again."
+        )
+    model = resolve_model(cell.arch, data)
+    if cache.with_hash(data.name, model.aliases, cell.checkpoint) is not None:
+        return None
+    weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"
+    again = f"--archs {cell.arch} --datasets {cell.dataset}"
+    brought = any(_brings_weights(sweep, cell) for sweep in sweeps)
+    if brought or not model.trainable:
+        file = " --checkpoint FILE" if brought else ""
+        raise NotHere(f"{weights}; fetch them with ttabench sweep {again}{file} --dry-run.")
+    if not model.ready:
+        raise NotHere(
+            f"{weights}; train them with ttabench train {again}, or bring their file with "
+            f"ttabench sweep {again} --checkpoint FILE --dry-run."
+        )
+    return model.load().sha256
+
+
+def sweeps_of(store: Store) -> list[Mapping[str, Any]]:
+    """The options of each sweep of a results folder: its sweep files, or else its `sweep.json`.
+
+    That one has a single checkpoint for all sweeps of the folder: the last one's, or none.
+    """
+    return [*kept(store.root)] or [store.sweep()]
+
+
+def _brings_weights(sweep: Mapping[str, Any], cell: Cell) -> bool:
+    """Whether a sweep takes the weights of a cell from a file: by an option, or by a rule."""
+    sweep = {**DEFAULTS, **sweep}
+    for rule in ({}, *sweep.get("include", ())):
+        for dataset in _names({**sweep, **rule}["datasets"]):
+            if dataset != cell.dataset and not _is_path(dataset):
+                continue
+            values = {**sweep, **sweep.get("per_dataset", {}).get(dataset, {}), **rule}
+            if values["checkpoint"] and cell.arch in _names(values["archs"]):
+                return True
+    return False
+
+
+def _names(value: str | Sequence[str]) -> Sequence[str]:
+    """The names of an axis: a text in a sweep file that was read, a list in `sweep.json`."""
+    return split_list(value) if isinstance(value, str) else value
+
+
+def _is_path(dataset: str) -> bool:
+    """Whether a sweep names a dataset by its folder, and cells by the name that the folder gives it."""
+    return os.sep in dataset or not (dataset in NAMES or dataset.endswith(SUFFIX))
 
 
 def run(

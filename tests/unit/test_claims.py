@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -210,6 +211,31 @@ def test_a_damaged_lease_is_that_of_a_dead_process(tmp_path: Path, text: str) ->
     with Claims(tmp_path) as mine:
         assert mine.take("a")
         assert mine.claims()[0].lease.name == mine.name
+
+
+@pytest.mark.parametrize(("failures", "lives"), [(0, True), (3, True), (10**6, None)])
+def test_a_lease_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, lives: bool | None
+) -> None:
+    """NFS then says that the file handle is stale."""
+    elsewhere(tmp_path, "far")
+    reads, read_bytes = Counter[str](), Path.read_bytes
+
+    def stale(path: Path) -> bytes:
+        reads[path.name] += 1
+        if path.name == "far.json" and reads[path.name] <= failures:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", stale)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    watch = Watch(tmp_path)
+    if lives is None:
+        with pytest.raises(UserError, match=r"running cannot be read .*; run the same command again"):
+            watch.alive("far")
+    else:
+        assert watch.alive("far") is lives
+    assert reads["far.json"] == min(failures + 1, claims.TRIES)
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--limit=-1"), "--limit -1: expected a whole number, 0 or larger."),
         (("sweep", "--held-out", "half"), "--held-out half: expected a number."),
         (("train", "--seed", "-1"), "--seed -1: expected a whole number, 0 or larger."),
+        (("train", "--seed", "9" * 23), f"seed {'9' * 23} does not exist; seeds are 0 to 2⁶³ − 1."),
+        (("train", "--threads", "9" * 23), f"--threads {'9' * 23}: expected one whole number from 0 to"),
         (("train", "--archs", ""), "--archs '' names nothing; name at least one."),
         (("train", "--archs", "cct,cct"), "--archs names 'cct' twice; name it once."),
         (("sweep", "--methods", "tent", "--methods=sar"), "--methods is given twice; give it once"),

@@ -285,6 +285,16 @@ def test_dry_run_is_for_the_device_that_is_asked_for(ttabench: Run, out: Path) -
         (("--workers", "foo"), "expected auto or a whole number"),
         (("--executor", "ray", "--workers", "foo"), "expected auto or a whole number"),
         (("--device-memory", "inf"), "--device-memory: expected a number"),
+        (("--device-memory", "1e300"), "--device-memory: expected a number"),
+        (("--cell-memory", "1e300"), "--cell-timeout and --cell-memory: expected a number"),
+        (("--cell-timeout", "1e300"), "--cell-timeout and --cell-memory: expected a number"),
+        (("--executor", "slurm", "--workers", "0"), "with --executor slurm expected auto or 1 or more"),
+        (("--executor", "ray", "--workers", "+4"), "with --executor ray expected auto or 1 or more"),
+        (("--executor", "slurm", "--executor-options", "tim=240"), "slurm has no such option"),
+        (("--executor", "slurm", "--executor-options", "time=4h"), "time=4h: expected minutes, a number"),
+        (("--executor", "ray", "--executor-options", "time=240"), "ray has no such option"),
+        (("--executor", "slurm", "--device", "cuda:1"), "Slurm chooses the GPU; use cuda, cpu or auto"),
+        (("--executor", "ray", "--device", "cuda:1"), "Ray chooses the GPU; use cuda, cpu or auto"),
     ],
 )  # fmt: skip
 def test_dry_run_refuses_what_the_sweep_would_refuse(

@@ -166,6 +166,10 @@ def test_the_last_bits_of_a_layout_do_not_show(tmp_path: Path, monkeypatch: pyte
         (("tsne", "--set", "quantile.lr=1,2"), "quantile.lr has 2 values; a figure takes one"),
         (("tsne", "--corruption", "fogg"), "did you mean 'fog'?"),
         (("tsne", "--dataset", "cifar11-c"), "did you mean 'cifar10-c'?"),
+        (("tsne", "--seed", "9" * 23), "expected a whole number from 0 to 4,294,967,295"),
+        (("tsne", "--seed", str(2**32)), "expected a whole number from 0 to 4,294,967,295"),
+        (("six-blobs", "--seed", "9" * 23), "expected a whole number from 0 to 4,294,967,295"),
+        (("six-blobs", "--set", "seed=-1"), "expected a whole number from 0 to 4,294,967,295"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import typer
@@ -30,6 +32,37 @@ def commands(file: Path) -> list[list[str]]:
 def test_every_command_and_option_exists(file: Path, least: int) -> None:
     assert len(commands(file)) >= least
     options_exist(commands(file))
+
+
+def step(name: str) -> str:
+    """The shell of a step of the workflow."""
+    return dedent(WORKFLOW.read_text().split(f"- name: {name}\n")[1].split("run: |\n")[1].split("\n\n")[0])
+
+
+def test_a_method_that_a_pull_request_adds_to_the_sweep_is_not_asked_of_the_base(tmp_path: Path) -> None:
+    """Both sides measure the same, and what both of them know."""
+    root, bin_ = tmp_path / "repository", tmp_path / "bin"
+    gate = root / "tests/regression/gate.toml"
+    for folder in (gate.parent, bin_):
+        folder.mkdir(parents=True)
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run([*git, "init", "-q"], cwd=root, check=True)
+    for methods in ('["tent"]', '["tent", "new"]'):
+        gate.write_text(f"methods = {methods}\n")
+        subprocess.run([*git, "add", "."], cwd=root, check=True)
+        subprocess.run([*git, "commit", "-qm", "one"], cwd=root, check=True)
+    # A sweep that leaves its sweep file in place of results.
+    scripts = {"pip": "", "ttabench": '[ "$1 $2 $4" = "sweep --config --out" ]\ncp "$3" "$5"\n'}
+    for name, code in scripts.items():
+        (bin_ / name).write_text(f"#!/bin/sh -e\n{code}")
+        (bin_ / name).chmod(0o755)
+    for name in ("Measure the base", "Measure the pull request"):
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", step(name)], cwd=root, check=True, capture_output=True,
+            env={"PATH": f"{bin_}:/usr/bin:/bin", "BASE": "HEAD~1", "RUNNER_TEMP": str(tmp_path)},
+        )  # fmt: skip
+    for side in ("base", "head"):
+        assert (tmp_path / f"results-{side}").read_text() == 'methods = ["tent"]\n'
 
 
 def test_the_workflow_of_an_author_is_ten_lines() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import Output
+from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import Store
 
@@ -53,6 +54,32 @@ def test_another_plan_replaces_it_and_an_extension_adds_to_it(store: Store, ttab
     assert ttabench("sweep", *SMALL, *extension).code == 0
     assert len(store.plan()) == 9
     assert ids < {row["id"] for row in store.plan()}
+
+
+def row(name: str, seed: int = 0, **protocol: Any) -> dict[str, Any]:
+    about = {"method": "tent", "base": "tent", "arch": "cct", "dataset": "digits-c", "corruption": "fog"}
+    given = {"mode": "online", "reset": "per_corruption", "pace": 1.0, "pace_ratio": 1.0, **protocol}
+    return {**about, "id": name * 64, "severity": 5, "seed": seed, "reason": "", "protocol": given}
+
+
+def test_an_extension_replaces_cells_whose_id_has_changed_and_that_were_never_run(
+    tmp_path: Path, result: Result
+) -> None:
+    """Other weights, data or compute ratios give another id: nothing would ever run the earlier cells."""
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    writer = store.writer()
+    writer.append(result)
+    writer.close()
+    stored = {**row("-", seed=1), "id": result.cell.cell_id}
+    continual = row("c", seed=2, reset="continual")
+    store.write_plan([row("a"), stored, continual, row("o", mode="offline")])
+    store.write_plan(
+        [row("b", pace_ratio=3.0), row("d", seed=1), row("e", seed=2, reset="continual")], extend=True
+    )
+    ids = {one["id"] for one in store.plan()}
+    assert ids == {result.cell.cell_id, *(name * 64 for name in "bcdeo")}
+    store.write_plan([row("b", pace_ratio=3.0)], extend=True)  # the same cell again
+    assert {one["id"] for one in store.plan()} == ids
 
 
 def test_a_damaged_plan_is_named(store: Store, ttabench: Run) -> None:

@@ -120,7 +120,7 @@ def test_one_corruption_is_tested_over_all_seeds() -> None:
     }  # fmt: skip
     table = one(frame)
     actual = table.paired(row(table, "tent")).p_value(row(table, "tent"), row(table, "source"), ("fog",))
-    assert actual == pytest.approx(stats.two_levels(right["tent"] - right["source"]).p_value, rel=1e-6)
+    assert actual == pytest.approx(stats.Spread.of(right["tent"] - right["source"]).p_value(), rel=1e-6)
 
 
 def test_won_tied_and_lost_corruptions_are_counted_by_mcnemars_test(frame: pd.DataFrame) -> None:

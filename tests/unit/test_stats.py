@@ -18,9 +18,16 @@ from ttabench.stats import (
     mcnemar,
     mean_fell,
     resamples,
-    two_levels,
     wilson,
 )
+
+
+def interval(
+    values: np.ndarray, draws: np.ndarray | None = None, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Of the mean of values (seeds, n)."""
+    draws = bootstrap_means(values.mean(axis=0)[None])[:, 0] if draws is None else draws
+    return Spread.of(values).interval(draws, confidence)
 
 
 @settings(deadline=None)  # busy machines
@@ -74,7 +81,15 @@ def test_a_mean_that_fell_is_tested_by_images_and_from_three_seeds_on_by_seeds()
     assert mean_fell(by_image, [0.5, -0.7, -0.1]) > expected
     assert mean_fell(-by_image) == pytest.approx(1 - expected)
     assert (mean_fell(np.zeros(9)), mean_fell([-1.0]), mean_fell([1.0])) == (1.0, 0.5, 1.0)
-    assert mean_fell([-0.2] * 5) == 0.5**5
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 30])
+def test_where_all_images_change_alike_the_sign_decides(n: int) -> None:
+    """However their mean is rounded: that of three times −0.1 is not −0.1."""
+    for change in (-0.2, -0.1, -1 / 3):
+        assert mean_fell([change] * n) == 0.5**n
+        assert mean_fell([change] * n, [change] * 3) == 0.5**n
+        assert mean_fell([-change] * n) == 1.0
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 1), (3, 3), (1, 9), (12, 30), (200, 150)])
@@ -112,11 +127,10 @@ def test_bootstrap_is_paired_and_agrees_with_scipys() -> None:
     difference = bootstrap_means(values[1:] - values[:1])[:, 0]
     np.testing.assert_allclose(draws[:, 1] - draws[:, 0], difference, atol=1e-5)  # the same resamples
     theirs = bootstrap((values[0],), np.mean, n_resamples=20_000, method="percentile", rng=5)
-    ours = two_levels(values[:1])
-    error = 100 * theirs.standard_error
-    expected = (100 * theirs.confidence_interval.low, 100 * theirs.confidence_interval.high)
-    assert (ours.low, ours.high) == pytest.approx(expected, abs=0.15 * error)
-    assert ours.p_value == pytest.approx(ttest_1samp(values[0], 0).pvalue, abs=1e-12)
+    expected = (theirs.confidence_interval.low, theirs.confidence_interval.high)
+    assert interval(values[:1]) == pytest.approx(expected, abs=0.15 * theirs.standard_error)
+    p = Spread.of(values[:1]).p_value()
+    assert p == pytest.approx(ttest_1samp(values[0], 0).pvalue, abs=1e-12)
 
 
 def test_resamples_draw_every_image_equally_often_and_are_the_same_in_every_process() -> None:
@@ -172,10 +186,9 @@ def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
     rng = np.random.default_rng(5)
     for seeds in (1, 2, 4):
         values = (rng.random((seeds, 500)) < 0.52) - 0.5 + 0.01 * rng.standard_normal((seeds, 1))
-        result = two_levels(values)
-        at = two_levels(values, confidence=1 - result.p_value)
-        nearest = min(abs(at.low), abs(at.high))
-        assert nearest < 0.15 * (result.high - result.low)
+        low, high = interval(values)
+        nearest = np.abs(interval(values, confidence=1 - Spread.of(values).p_value())).min()
+        assert nearest < 0.15 * (high - low)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
@@ -239,16 +252,14 @@ def test_a_second_seed_does_not_hide_a_difference() -> None:
     """Student's t with one degree of freedom would: its p-values hardly fall with the difference."""
     rng = np.random.default_rng(11)
     values = rng.binomial(15, [[0.50], [0.52]], (2, 1000)) / 15 - 0.45
-    result = two_levels(values)
     by_image = values.mean(axis=0)
-    assert result.p_value == pytest.approx(ttest_1samp(by_image, 0).pvalue)
-    one = two_levels(by_image[None])
-    assert (result.low, result.high) == (one.low, one.high)
+    assert Spread.of(values).p_value() == pytest.approx(ttest_1samp(by_image, 0).pvalue)
+    assert interval(values) == interval(by_image[None])
 
 
-def test_two_levels_refuse_what_has_no_images() -> None:
+def test_a_spread_of_what_has_no_images_is_refused() -> None:
     with pytest.raises(ValueError, match="expected \\(seeds, n\\)"):
-        two_levels([0.5, 0.6])
+        Spread.of([0.5, 0.6])
 
 
 SHIFTS = np.linspace(-1, 1, 15, dtype=np.float32) + 1  # how easy each corruption is
@@ -274,12 +285,12 @@ def test_intervals_cover_the_truth_in_95_of_100_simulated_studies(n: int, seeds:
     """Of the paired difference; the true one is known from the normal distribution."""
     rng = np.random.default_rng(6)
     scale = math.sqrt(1 + 0.7**2 + 0.5**2 + spread**2)
-    truth = 100 * (norm.cdf((SHIFTS + 0.1) / scale) - norm.cdf(SHIFTS / scale)).mean()
+    truth = (norm.cdf((SHIFTS + 0.1) / scale) - norm.cdf(SHIFTS / scale)).mean()
     studies = [np.subtract(*measured(rng, n, seeds, spread)[::-1]) for _ in range(1000)]
     draws = bootstrap_means(np.stack([x.mean(axis=0) for x in studies]))
-    actual = [two_levels(x, draws[:, k]) for k, x in enumerate(studies)]
-    covered = np.mean([d.low <= truth <= d.high for d in actual])
+    actual = [interval(x, draws[:, k]) for k, x in enumerate(studies)]
+    covered = np.mean([low <= truth <= high for low, high in actual])
     assert 0.93 <= covered <= 0.97
     # And the test of the true difference rejects as rarely as it says.
-    null = [two_levels(x - truth / 100, draws[:, k] - truth / 100).p_value for k, x in enumerate(studies)]
+    null = [Spread.of(x - truth).p_value() for x in studies]
     assert 0.03 <= np.mean(np.array(null) < 0.05) <= 0.07

@@ -196,6 +196,20 @@ def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seed
     assert every.result(seeds[4].cell.cell_id) == seeds[4]
 
 
+def test_a_tail_does_not_trust_the_size_that_a_network_folder_has_kept(
+    store: Store, seeds: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS keeps what `stat` said of a file for seconds, but not of a file that is opened."""
+    writer = store.writer()
+    writer.append(seeds[2])
+    kept = {str(path): path.stat() for path in store.cells.iterdir()}
+    tail = Tail(store.root, sizes(store.root))
+    writer.append(seeds[3])
+    writer.close()
+    monkeypatch.setattr(Path, "stat", lambda path, **options: kept.get(str(path)) or os.stat(path, **options))
+    assert tail.has(seeds[3].cell.cell_id)
+
+
 def test_the_options_are_those_of_the_cells(tmp_path: Path, result: Result, ttabench: Run) -> None:
     """A stream is reset otherwise than the rest of a sweep, and a folder may have several orders."""
     sweep = {"methods": ["tent"], "reset": "per_corruption", "order": "iid", "limit": 0, "pace": 0.0}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ttabench.cell import Result, canonical
+from ttabench.claims import Claims
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 
@@ -48,6 +49,19 @@ def test_merging_again_changes_nothing_and_its_order_is_stable(store: Store) -> 
     assert again is not None
     assert output(store) == before
     assert again.read_bytes().splitlines()[1:] == lines  # the first line has the generation
+
+
+def test_a_folder_where_a_sweep_runs_is_not_merged(store: Store) -> None:
+    """A shard that still grows would lose what is stored while it is merged."""
+    before = sorted(store.cells.iterdir())
+    with (
+        Claims(store.root, "sweep"),
+        pytest.raises(UserError, match="cannot be merged while a sweep runs there"),
+    ):
+        store.merge()
+    assert sorted(store.cells.iterdir()) == before
+    store.merge()  # it has ended
+    assert len([*store.cells.iterdir()]) == 1
 
 
 def test_one_shard_that_has_a_cell_twice_is_merged_too(tmp_path: Path, result: Result) -> None:

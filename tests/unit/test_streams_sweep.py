@@ -412,8 +412,13 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
     assert ratios == {"source": 1.0, "tent": 3.0, "eata": 1.0}
     assert output[-1] == "Compute ratio of eata on resnet18: measured when the sweep runs."
     assert asked_for == ["tent"]  # a dry run measures nothing
+    elsewhere = Ratios(grid, tmp_path, "cpu", print, elsewhere="--shard")
     with pytest.raises(UserError, match=r"--shard with --pace needs the compute ratio of eata .*eata="):
-        plan(asked(methods="eata", pace=1.0), [CIFAR_C], Ratios(grid, tmp_path, "cpu", print, measure=False))
+        plan(asked(methods="eata", pace=1.0), [CIFAR_C], elsewhere)
+    untrained = replace(planned[-1].cell, method="eata", checkpoint="")
+    with pytest.raises(UserError, match="--executor slurm with --pace needs the compute ratio"):
+        Ratios(grid, tmp_path, "cpu", print, elsewhere="--executor slurm")(untrained)  # before it is trained
+    assert Ratios(grid, tmp_path, "cpu", print)(untrained) == 1.0
     with monkeypatch.context() as patch:
         patch.setattr(compute_ratio, "current_modules", lambda *_, **__: {"ttabench_methods.tent": "other"})
         assert Ratios(grid, tmp_path, "cpu", output.append)(planned[-1].cell) == 4.0  # of other code
@@ -464,7 +469,7 @@ def test_a_ratio_is_of_one_network_with_its_settings_and_batches(
 
 def test_a_ratio_given_for_a_variant_wins_over_that_of_its_method() -> None:
     grid = asked(methods="tent,tent[lr=0.5]", pace=1.0, pace_ratio="tent=2,tent[lr=0.5]=3")
-    planned = plan(grid, [CIFAR_C], Ratios(grid, Path(), "cpu", print, measure=False))
+    planned = plan(grid, [CIFAR_C], Ratios(grid, Path(), "cpu", print, elsewhere="--shard"))
     ratios = {p.cell.label: p.cell.protocol.pace_ratio for p in planned}
     assert ratios == {"source": 1.0, "tent": 2.0, "tent[lr=0.5]": 3.0}
 

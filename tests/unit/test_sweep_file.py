@@ -24,7 +24,15 @@ from ttabench.sweep.plan import plan
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.rules import plain_grids
 from ttabench.sweep.schema import schema
-from ttabench.sweep.sweep_file import RULE_OPTIONS, keep, overridden, read_sweep_file, to_toml, with_flags
+from ttabench.sweep.sweep_file import (
+    RULE_OPTIONS,
+    keep,
+    kept,
+    overridden,
+    read_sweep_file,
+    to_toml,
+    with_flags,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., Output]
@@ -385,6 +393,19 @@ def test_the_kept_file_is_the_same_sweep(made: Make, tmp_path: Path) -> None:
     first, other = grid(made(SMALL)), grid(made(RULED))
     names = [keep(asked, tmp_path).name for asked in (first, first, other, first, other)]
     assert names == ["sweep.toml", "sweep.toml", "sweep-2.toml", "sweep.toml", "sweep-2.toml"]
+    assert [to_toml(make_grid(with_flags(options, {}))) for options in kept(tmp_path)] == [
+        (tmp_path / name).read_text() for name in ("sweep-2.toml", "sweep.toml")
+    ]
+
+
+def test_a_kept_file_that_was_saved_with_other_bytes_is_in_nobodys_way(made: Make, tmp_path: Path) -> None:
+    asked = grid(made(SMALL))
+    file = keep(asked, tmp_path)
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert keep(asked, tmp_path) == file
+    file.write_bytes(b"# f\xfcr sp\xe4ter\n" + file.read_bytes())
+    assert [keep(asked, tmp_path).name for _ in range(2)] == ["sweep-2.toml"] * 2
+    assert len([*kept(tmp_path)]) == 1
 
 
 def test_a_sweep_file_runs_and_its_kept_file_goes_on(ttabench: Run, made: Make, tmp_path: Path) -> None:

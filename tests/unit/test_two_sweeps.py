@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,41 @@ def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
     assert measured == [2.0]
     ratios = {row.result.cell.protocol.pace_ratio for row in Store.at(out).latest().values()}
     assert ratios == {1.0, 3.0}
+
+
+def test_of_two_sweeps_that_start_together_in_a_new_folder_one_is_refused_or_joins(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, make_folder = tmp_path / "new", Store.make_folder
+    small = ("--archs", "cct", "--corruptions", "fog", "--limit", "20", "--workers", "0", "--out", out)
+
+    def the_other_is_faster(store: Store, sweep: dict[str, Any], *, extend: bool = False) -> None:
+        make_folder(store, sweep, extend=extend)
+        store.join({**sweep, "methods": ["neo"]})
+
+    monkeypatch.setattr(Store, "make_folder", the_other_is_faster)
+    refused = ttabench("sweep", "--methods", "tent", *small)
+    assert refused.code == 2
+    assert "holds the results of another sweep" in refused.err
+    assert not (out / "sweep.toml").exists()
+    monkeypatch.undo()
+    assert ttabench("sweep", "--methods", "source", *small, "--extend").code == 0
+    assert Store.at(out).sweep()["methods"] == ["neo", "source"]
+
+
+def test_a_folder_is_joined_by_one_sweep_at_a_time(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, join, held = tmp_path / "new", Store.join, list[int]()
+
+    def watched(store: Store, sweep: dict[str, Any], *, extend: bool = False) -> None:
+        held.append(len(list((out / "running").glob("plan@*"))))
+        join(store, sweep, extend=extend)
+
+    monkeypatch.setattr(Store, "join", watched)
+    small = ("--archs", "cct", "--corruptions", "fog", "--limit", "20", "--workers", "0")
+    assert ttabench("sweep", "--methods", "source", *small, "--out", out).code == 0
+    assert held == [1]
 
 
 def test_a_sweep_that_waits_for_the_training_of_another_says_so(

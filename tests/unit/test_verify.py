@@ -18,8 +18,10 @@ from tests.unit.conftest import SMALL, Output
 from tests.unit.stored_results import CELL
 from ttabench import verify
 from ttabench.cell import Result
+from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
 from ttabench.executors import Died, inline, workers
+from ttabench.models.resolve import resolve_model
 from ttabench.records import decode, encode
 from ttabench.store import Record, Store
 from ttabench.store.staleness import Modules
@@ -106,13 +108,14 @@ def filled(root: Path, results: list[Result]) -> Store:
 
 def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
     records = list(Store.at(out).latest().values())
-    assert verify.find_weights(records, {}) == {}
+    assert verify.find_weights(records, []) == {}
     cell = records[0].result.cell
+    nowhere = record(measured(replace(cell, dataset="nowhere-c-local"), 0))  # a lesser problem
     for changes in ({"arch": "cct"}, {}):
         other = record(measured(replace(cell, fingerprint="0" * 64, **changes), 0))
-        for given in ([*records, other], [other, *records]):
+        for given in ([*records, other], [other, *records], [nowhere, other]):
             with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
-                verify.find_weights(given, {})
+                verify.find_weights(given, [])
 
 
 def altered(data: dict[str, Any]) -> None:
@@ -301,9 +304,86 @@ def test_what_was_checked_before_ctrl_c_is_shown(
 def test_weights_that_are_gone_are_one_sentence(ttabench: Run, out: Path, weights_in_cache: Path) -> None:
     shutil.rmtree(weights_in_cache)
     output = ttabench("verify", out, *HERE)
-    assert output.code == 2
+    assert (output.code, output.out) == (4, "")
     assert "train them with ttabench train --archs resnet18 --datasets digits-c, or bring" in output.err
     assert output.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["cifar10-c", "nowhere-c-local"])
+def test_data_that_are_not_here_are_one_sentence_and_a_code_of_their_own(
+    ttabench: Run, cell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also beside cells that could be run. A damaged record is worse, and one that contradicts itself too."""
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    good = measured(replace(cell, dataset=name), 3)
+    store = filled(tmp_path / "r", [good])
+    output = ttabench("verify", store.root, *HERE)
+    assert (output.code, output.out) == (4, "")
+    assert name in output.err
+    assert output.err.count("\n") == 1
+    wrong = filled(tmp_path / "wrong", [good, replace(good, cell=replace(good.cell, seed=1), accuracy=1.0)])
+    assert ttabench("verify", wrong.root, *HERE).code == 1
+    (shard,) = store.cells.iterdir()
+    shard.write_bytes(shard.read_bytes().replace(b'"seconds":', b'"seconds":1'))
+    output = ttabench("verify", store.root, *HERE)
+    assert (output.code, output.out) == (2, "")
+    assert shard.name in output.err
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "brought"),
+    [
+        ([{}], False),
+        ([{"checkpoint": "w.pt"}], True),
+        ([{"checkpoint": "w.pt", "archs": ["cct"]}], False),  # of another network
+        ([{"checkpoint": "w.pt", "datasets": "cifar10-c"}], False),  # for other data
+        ([{"checkpoint": "w.pt", "datasets": "./digits"}], True),  # which a folder may have any name for
+        ([{"include": [{"checkpoint": "w.pt"}]}], True),
+        ([{"archs": "cct", "include": [{"archs": "resnet18", "checkpoint": "w.pt"}]}], True),
+        ([{"include": [{"archs": ["cct"], "checkpoint": "w.pt"}]}], False),
+        ([{"include": [{"datasets": ["cifar10-c"], "checkpoint": "w.pt"}]}], False),
+        ([{"per_dataset": {"digits-c": {"checkpoint": "w.pt"}}}], True),
+        ([{"datasets": ["cifar10-c"], "per_dataset": {"cifar10-c": {"checkpoint": "w.pt"}}}], False),
+        ([{"checkpoint": "w.pt", "per_dataset": {"digits-c": {"checkpoint": ""}}}], False),
+        ([{"per_dataset": {"digits-c": {"checkpoint": "w.pt"}}, "include": [{"checkpoint": ""}]}], True),
+        ([{"checkpoint": "w.pt"}, {}], True),
+        ([{}, {"checkpoint": "w.pt"}], True),
+    ],
+)
+def test_weights_from_a_file_are_known_from_all_sweeps_and_their_rules(
+    out: Path, sweeps: list[dict[str, Any]], brought: bool
+) -> None:
+    """Nobody can train them again, so that no recipe is to blame."""
+    cell = next(iter(Store.at(out).latest().values())).result.cell
+    records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
+    sweeps = [{"archs": ["resnet18"], "datasets": ["digits-c"], **sweep} for sweep in sweeps]
+    if brought:
+        with pytest.raises(verify.NotHere, match="--datasets digits-c --checkpoint FILE --dry-run"):
+            verify.find_weights(records, sweeps)
+    else:
+        assert verify.find_weights(records, sweeps).keys() == {"d" * 64}
+
+
+def test_a_sweep_of_trained_weights_after_one_of_a_file_hides_none_of_them(
+    ttabench: Run, out: Path, tmp_path: Path
+) -> None:
+    """`--extend` leaves one value of each option in sweep.json, and a sweep file of each sweep."""
+    cell = next(iter(Store.at(out).latest().values())).result.cell
+    weights = resolve_model("resnet18", dataset("digits-c")).weights()
+    assert weights is not None
+    folder = tmp_path / "both"
+    one = ("--methods", "source", "--archs", "resnet18", "--limit", "20", *HERE, "--out", folder)
+    assert ttabench("sweep", *one, "--corruptions", "fog", "--checkpoint", weights).code == 0
+    assert ttabench("sweep", *one, "--corruptions", "snow", "--extend").code == 0
+    store = Store.at(folder)
+    assert store.sweep()["checkpoint"] == ""
+    (folder / "sweep-3.toml").write_bytes("# für später\n".encode("latin-1"))  # is none
+    records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
+    with pytest.raises(verify.NotHere, match="--checkpoint FILE"):
+        verify.find_weights(records, verify.sweeps_of(store))
+    for path in folder.glob("sweep*.toml"):
+        path.unlink()
+    assert verify.sweeps_of(store) == [store.sweep()]
 
 
 def test_another_folder_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # The papers show gaussian_noise. On these datasets it hardly lowers the accuracy; they show another one.
 DEFAULT_CORRUPTIONS = {"digits-c": "fog"}
+SEEDS = 2**32  # figures draw with scikit-learn too, which takes no larger seeds
 
 
 def make(
@@ -41,6 +42,9 @@ def make(
     of_figure = {flag: value for flag, value in given.items() if flag in known}
     of_methods = [text for text in settings if "." in text.partition("=")[0]]
     values = {**of_figure, **_parse(name, [text for text in settings if text not in of_methods], known)}
+    for seed in (bench["seed"], values.get("seed", 0)):
+        if isinstance(seed, int) and not 0 <= seed < SEEDS:  # a figure's own option may be anything
+            raise UserError(f"seed {seed}: expected a whole number from 0 to {SEEDS - 1:,}.")
     shown = {flag: value for flag, value in given.items() if flag not in known}
     if shown and not takes_bench(function):
         raise UserError(f"figure {name} takes no --{next(iter(shown))}; its options are {', '.join(known)}.")

@@ -1,7 +1,7 @@
 """Facts that need an import of all methods, kept in the cache until code changes. Imports no torch.
 
-A fact is kept under a hash of every Python file of ttabench and of the packages that register methods,
-reports or figures, and of the versions of the libraries. If one of them changes, it is computed again.
+A fact is kept under a hash of every Python file of ttabench and of the packages that register methods or
+figures, and of the versions of the libraries. If one of them changes, it is computed again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
 from ttabench.events import CellProgress, Waiting
-from ttabench.executors import EXECUTORS, NO_LIMITS, Engine, open_engine
+from ttabench.executors import EXECUTORS, NO_LIMITS, Engine, Setup, open_engine, take_options
 from ttabench.executors.workers import own_gpu, pick_workers
 from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
@@ -58,14 +58,16 @@ if TYPE_CHECKING:
 def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     """``--dry-run``: every cell of this slice and what would happen to it.
 
-    Raises UserError for what the sweep would refuse, such as a results folder of another sweep.
+    Raises UserError for what the sweep would refuse, such as a results folder of another sweep. An executor
+    other than local is not opened: what only its cluster or its package knows comes out when the sweep runs.
     """
     sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
     missing = _untrained(sweep, shard)
     check_loggers(split_list(str(options["log"])))
     overwrite, out = str(options["overwrite"]), out_folder(options)
     here = own_gpu(_check_executor(options))
-    ratios = Ratios(grid, out, here, _console().print, measure=shard == WHOLE, dry_run=True)
+    elsewhere = _measures_elsewhere(shard, str(options["executor"]))
+    ratios = Ratios(grid, out, here, _console().print, elsewhere=elsewhere, dry_run=True)
     planned = take_shard(plan(sweep, _sources(sweep, here), ratios), shard)
     exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
     store = Store.at(out) if exists else None
@@ -94,9 +96,10 @@ def _untrained(sweep: Sweep, shard: Shard) -> list[Model]:
 
 
 def _check_executor(options: Mapping[str, Any]) -> str:
-    """Raise UserError for an executor that the sweep would refuse; returns the device of this process.
+    """Raise UserError for an executor or options of it that the sweep would refuse.
 
-    Another executor than local is not opened: it may start a cluster, and have GPUs that are not here.
+    Returns the device of this process. Another executor than local is not opened: it may start a cluster, and
+    have GPUs that are not here. Of slurm and ray, what needs no cluster is checked.
     """
     name, setup = str(options["executor"]), executor_setup(options)
     device_memory(options)
@@ -104,7 +107,25 @@ def _check_executor(options: Mapping[str, Any]) -> str:
         return open_engine(name, setup).device
     load(EXECUTORS, name, "executor")
     pick_workers(setup.workers, "cpu", 1)
+    if name in ("slurm", "ray"):
+        _check_cluster(name, setup)
     return pick_device("auto")
+
+
+def _check_cluster(name: str, setup: Setup) -> None:
+    """Raise UserError for what the engine of slurm or ray refuses on every cluster."""
+    from ttabench.executors import slurm
+
+    own = take_options(setup, name, slurm.OPTIONS if name == "slurm" else {"address": ""})
+    if setup.device not in ("auto", "cpu", "cuda"):
+        raise UserError(
+            f"--device {setup.device}: with --executor {name}, {name.capitalize()} chooses the GPU; "
+            "use cuda, cpu or auto."
+        )
+    if setup.workers != "auto" and not (setup.workers.isdecimal() and int(setup.workers)):
+        raise UserError(f"--workers {setup.workers}: with --executor {name} expected auto or 1 or more.")
+    if name == "slurm":
+        slurm.sbatch_parameters(own, "cpu", 1)
 
 
 @dataclass(frozen=True)
@@ -157,13 +178,19 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     setup, memory = executor_setup(options), device_memory(options)
     engine = open_engine(str(options["executor"]), setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
-    known = Ratios(grid, out, here, lambda text: None, measure=shard == WHOLE, dry_run=True)
+    elsewhere = _measures_elsewhere(shard, str(options["executor"]))
+    known = Ratios(grid, out, here, lambda text: None, elsewhere=elsewhere, dry_run=True)
     sources = _sources(sweep, here)
     whole = plan(sweep, sources, known)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
-    store = Store.create(out, grid.to_json(), extend=extend)
-    keep(grid, out)
-    with Claims(store.root, "sweep") as claims, open_loggers(log, store.root) as loggers:
+    store = Store(out)
+    store.make_folder(grid.to_json(), extend=extend)
+    with ExitStack() as stack:
+        claims = stack.enter_context(Claims(store.root, "sweep"))
+        with claims.alone("plan"):  # of two sweeps that start together, one joins the other
+            store.join(grid.to_json(), extend=extend)
+            keep(grid, out)
+        loggers = stack.enter_context(open_loggers(log, store.root))
         _greet(claims, console)
         trains = bool(missing) and not all(item.unmet for item in whole)
         if trains:
@@ -173,7 +200,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             sources = _sources(sweep, here)
         if trains or known.unknown:
             with claims.alone("pace", _waiting(console, "it measures compute ratios")):
-                ratios = Ratios(grid, out, here, console.print, measure=shard == WHOLE)
+                ratios = Ratios(grid, out, here, console.print, elsewhere=elsewhere)
                 whole = plan(sweep, sources, ratios)
         planned = take_shard(whole, shard)
         start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
@@ -214,12 +241,19 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     return Finished(store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole))
 
 
+def _measures_elsewhere(shard: tuple[int, int], executor: str) -> str:
+    """The option for which cells run on other machines, where compute ratios are others; or ""."""
+    return "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
+
+
 def _greet(claims: Claims, console: Console) -> None:
     """Clear away what killed processes left, and name other sweeps that run in the folder."""
     claims.sweep_up()
     if others := claims.others("sweep"):
         where = ", ".join(lease.where for lease in others)
-        console.print(f"Another sweep runs in this folder ({where}). This one takes cells that are free.")
+        # Whether a process of another machine lives is known only after a while.
+        verb = "runs" if any(lease.here for lease in others) else "may run"
+        console.print(f"Another sweep {verb} in this folder ({where}). This one takes cells that are free.")
 
 
 def _train(missing: Sequence[Model], trainer: Engine, console: Console) -> None:

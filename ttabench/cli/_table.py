@@ -1,4 +1,4 @@
-"""A data frame or rows as a plain table in the terminal."""
+"""Rows as a plain table in the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ttabench.errors import printable
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
 USUAL = 80  # columns of a terminal
 SENTENCE = 12  # columns that a folded text needs at least
 GAP = 3  # columns between two columns of a table
-
-
-def columns(frame: pd.DataFrame) -> None:
-    """Print a frame."""
-    table([str(c) for c in frame.columns], frame.itertuples(index=False))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

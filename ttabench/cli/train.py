@@ -65,12 +65,17 @@ def train(
     from ttabench.models.training.recipes import PORTABLE
     from ttabench.models.training.train import check_precision
     from ttabench.parse_methods import distinct_list
+    from ttabench.sweep.grid import check_seed
+    from ttabench.sweep.options import count as checked_count
     from ttabench.sweep.train_sources import TrainJob
 
     everywhere = recipe.endswith(PORTABLE)
     chosen = "cpu" if everywhere and device == "auto" else pick_device(device)
     pick_workers(workers, chosen, 1)  # mistakes come out before anything is printed
     check_precision(precision)
+    check_seed(seed)
+    for option, number in (("--epochs", epochs), ("--threads", threads)):
+        checked_count(number, option)
     if everywhere:
         portable.check_options(chosen, precision)
     todo: list[TrainedModel] = []

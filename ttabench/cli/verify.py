@@ -12,7 +12,7 @@ from typer import Argument, Option
 if TYPE_CHECKING:
     from ttabench.verify import Check
 
-SAME, DIFFERS, OTHER_WEIGHTS = 0, 1, 3
+SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE = 0, 1, 3, 4
 """Exit codes; 2 is a mistake in the command, as everywhere."""
 
 
@@ -45,7 +45,7 @@ def verify(
 
     Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
     could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other
-    weights.
+    weights. 4 if no cell was run, because data or weights are not on this machine.
     """
     from ttabench import verify as verifying
     from ttabench.cli._display import Display, clock
@@ -58,13 +58,15 @@ def verify(
     records = verifying.choose(store, sample, seed, at_most)
     wrong = verifying.contradictions(store)
     try:
-        others = verifying.find_weights(records, store.sweep())
-    except UserError as problem:  # a record that contradicts itself needs no weights to be found
-        if not wrong:
+        others = verifying.find_weights(records, verifying.sweeps_of(store))
+    except UserError as problem:
+        not_here = isinstance(problem, verifying.NotHere)
+        if not wrong and not not_here:
             raise
-        _report(wrong, results, seed, json)
+        if wrong:  # a record that contradicts itself needs no weights to be found
+            _report(wrong, results, seed, json)
         print(f"ttabench: {problem}", file=sys.stderr)
-        raise typer.Exit(DIFFERS) from None
+        raise typer.Exit(DIFFERS if wrong else NOT_HERE) from None
     on = pick_device(device) if device else ""
     place = on or verifying.device_of(records)
     count = pick_workers(workers, place, len(records))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttabench.cell import canonical
+from ttabench.claims import FOLDER as RUNNING
+from ttabench.claims import Watch
 from ttabench.collector import paused
 from ttabench.errors import UserError, shortened
 from ttabench.files import replace_file
@@ -57,20 +59,33 @@ class Store:
         Raises UserError if it holds another sweep (unless `extend`) or other files, or cannot be written.
         """
         store = cls(Path(root))
-        try:
-            before = store.sweep_before(sweep, extend=extend)
-            store.cells.mkdir(parents=True, exist_ok=True)  # git and zip lose empty folders
-            if before == sweep:
-                return store
-            joined = sweep if before is None else union(before, sweep)
-            manifest = {"format": FORMAT, "version": VERSION, "sweep": joined}
-            text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-            replace_file(store.manifest, text.encode())
-        except OSError as problem:
-            raise UserError(
-                f"{root} cannot be written ({problem.strerror}); choose another folder with --out."
-            ) from None
+        store.make_folder(sweep, extend=extend)
+        store.join(sweep, extend=extend)
         return store
+
+    def make_folder(self, sweep: dict[str, Any], *, extend: bool = False) -> None:
+        """The first half of :meth:`create`: the folder, where processes can have claims, without the sweep.
+
+        Raises UserError like :meth:`create`.
+        """
+        self.sweep_before(sweep, extend=extend)
+        try:
+            self.cells.mkdir(parents=True, exist_ok=True)  # git and zip lose empty folders
+        except OSError as problem:
+            raise _unwritable(self.root, problem) from None
+
+    def join(self, sweep: dict[str, Any], *, extend: bool = False) -> None:
+        """The second half of :meth:`create`. Other sweeps may do it too: only one at a time."""
+        before = self.sweep_before(sweep, extend=extend)
+        if before == sweep:
+            return
+        joined = sweep if before is None else union(before, sweep)
+        manifest = {"format": FORMAT, "version": VERSION, "sweep": joined}
+        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+        try:
+            replace_file(self.manifest, text.encode())
+        except OSError as problem:
+            raise _unwritable(self.root, problem) from None
 
     def sweep_before(self, sweep: dict[str, Any], *, extend: bool = False) -> dict[str, Any] | None:
         """The options of the sweep that the folder holds, None for a new folder. Writes nothing.
@@ -127,13 +142,25 @@ class Store:
 
         Raises UserError if the folder cannot be written.
         """
-        planned = {row["id"]: dict(row) for row in (*(self.plan() if extend else ()), *rows)}
+        rows = list(rows)
+        before = self._still_planned(rows) if extend else []
+        planned = {row["id"]: dict(row) for row in (*before, *rows)}
         try:
             replace_file(self.root / PLAN_FILE, b"".join(map(encode, planned.values())))
         except OSError as problem:
-            raise UserError(
-                f"{self.root} cannot be written ({problem.strerror}); choose another folder with --out."
-            ) from None
+            raise _unwritable(self.root, problem) from None
+
+    def _still_planned(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The rows of the plan that a sweep with `rows` leaves: without cells that it replaces.
+
+        A cell that was never run gets another id if its weights, its data or its compute ratio change.
+        """
+        new = {_replaceable(row): row["id"] for row in rows}
+        plan = self.plan()
+        replaced = {row["id"] for row in plan if new.get(_replaceable(row), row["id"]) != row["id"]}
+        if replaced:
+            replaced -= self.latest_as(lambda record: None, quick=True).keys()
+        return [row for row in plan if row["id"] not in replaced]
 
     def plan(self) -> list[dict[str, Any]]:
         """The planned cells, one row each with the keys of :data:`PLAN`, and where it is stored
@@ -196,9 +223,15 @@ class Store:
     def merge(self) -> Path | None:
         """Replace all shards by one with the last record of each cell; its path, None for an empty store.
 
-        Records keep their code, environment and time. No sweep may be writing to the folder. Raises UserError
-        for a damaged record, or if the folder cannot be written; the old shards then remain.
+        Records keep their code, environment and time. Raises UserError if a sweep runs in the folder, for a
+        damaged record, or if the folder cannot be written; the old shards then remain.
         """
+        watch = Watch(self.root)
+        if running := [lease.where for lease in watch.leases() if watch.alive(lease.name)]:
+            raise UserError(
+                f"{self.root} cannot be merged while a sweep runs there ({', '.join(running)}); wait until "
+                f"it has ended. If none runs, delete {watch.folder}."
+            )
         old, last = self._shards(), self.latest()
         if not last:
             return None
@@ -253,6 +286,22 @@ class Store:
         return pd.DataFrame([row(record) for record in self.latest().values()], columns=list(COLUMNS))
 
 
+def _unwritable(root: Path, problem: OSError) -> UserError:
+    return UserError(f"{root} cannot be written ({problem.strerror}); choose another folder with --out.")
+
+
+def _replaceable(row: Mapping[str, Any]) -> str:
+    """What two rows of plans have in common if the later one replaces the earlier; else the id.
+
+    In a continual run, the corruptions before a cell are part of its id, and rows do not tell them.
+    """
+    protocol = row.get(PROTOCOL_OF_PLAN)
+    if protocol is None or protocol.get("reset") == "continual":
+        return str(row["id"])
+    of_folder = {key: value for key, value in protocol.items() if key != "pace_ratio"}
+    return canonical([*(row[key] for key in PLAN if key not in ("id", "reason")), of_folder])
+
+
 def _unreadable(path: Path, problem: OSError) -> UserError:
     return UserError(f"{path} cannot be read ({problem.strerror}).")
 
@@ -263,7 +312,7 @@ def _is_free(root: Path) -> bool:
     Folders that hold nothing but results folders may stand in it, such as the repository's results/reference.
     """
     return root.is_dir() and all(
-        entry.name in ("sweep.json", "cells")
+        entry.name in ("sweep.json", "cells", RUNNING)
         or (entry.name[0] == "." and entry.name.endswith("-sweep.json"))
         or _holds_results_folders(entry)
         for entry in root.iterdir()

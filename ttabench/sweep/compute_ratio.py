@@ -46,8 +46,8 @@ Say = Callable[[str], None]
 class Ratios:
     """Compute ratios: those that were given, then those in the results folder, then new measurements.
 
-    measure   False: raise UserError instead of measuring.
-    dry_run   A ratio that is not known yet is 1, and is named; `unknown` says then whether there was one.
+    elsewhere  the option for which cells run on other machines; then nothing is measured here: UserError.
+    dry_run    A ratio that is not known yet is 1, and is named; `unknown` says then whether there was one.
 
     Two sweeps in one folder measure different ratios, and so different cells: measure where no other process
     does, with a new object, which reads the file again.
@@ -57,7 +57,7 @@ class Ratios:
     folder: Path
     device: str
     say: Say = print
-    measure: bool = True
+    elsewhere: str = ""
     dry_run: bool = False
     unknown: bool = field(default=False, init=False)
     _known: dict[str, dict[str, Any]] | None = field(default=None, init=False)
@@ -69,7 +69,7 @@ class Ratios:
         for name in (cell.label, cell.method):
             if name in given:
                 return given[name]
-        if not cell.checkpoint:
+        if not cell.checkpoint and not self.elsewhere:
             return 1.0
         key = canonical(
             [cell.method, dict(cell.config), cell.arch, cell.dataset, cell.protocol.batch_size,
@@ -79,9 +79,9 @@ class Ratios:
         code = combined(current_modules(cell.method, cell.dataset, arch=cell.arch))
         if key in known and known[key].get("code") == code:
             return float(known[key]["ratio"])
-        if not self.measure:
+        if self.elsewhere:
             raise UserError(
-                f"--shard with --pace needs the compute ratio of {cell.label} on {cell.arch}; "
+                f"{self.elsewhere} with --pace needs the compute ratio of {cell.label} on {cell.arch}; "
                 f"add --pace-ratio {cell.method}=…"
             )
         if self.dry_run:

@@ -73,8 +73,7 @@ class Grid:
             if not 1 <= severity <= 5:
                 raise UserError(f"severity {severity} does not exist; severities are 1 to 5.")
         for seed in self.seeds:
-            if not 0 <= seed < 2**63:
-                raise UserError(f"seed {seed} does not exist; seeds are 0 to 2⁶³ − 1.")
+            check_seed(seed)
         for axis in ("methods", "archs", "datasets", "corruptions", "severities", "seeds"):
             values = getattr(self, axis)
             if not values:
@@ -90,6 +89,12 @@ class Grid:
         if whole:
             return values
         return {k: v for k, v in values.items() if k not in LATER or v not in ([], {}, unset.get(k))}
+
+
+def check_seed(seed: int) -> None:
+    """Raises UserError for a seed that not all generators of random numbers take."""
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed {seed} does not exist; seeds are 0 to 2⁶³ − 1.")
 
 
 def _json(value: Any) -> Any:

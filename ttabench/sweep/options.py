@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+MOST = 1e9
+"""Limits in seconds and gigabytes are below it: larger ones have more bytes than systems count."""
+
+
 def whole_numbers(text: str, what: str) -> tuple[int, ...]:
     """``"1,3"`` → ``(1, 3)``. Raises UserError."""
     try:
@@ -63,16 +67,19 @@ def cell_limits(options: Mapping[str, Any]) -> Limits:
     seconds, memory = (
         share(options[name], f"--{name.replace('_', '-')}") for name in ("cell_timeout", "cell_memory")
     )
-    if not (0 <= seconds < math.inf and 0 <= memory < math.inf):
-        raise UserError("--cell-timeout and --cell-memory: expected a number, 0 (unlimited) or larger.")
+    if not (0 <= seconds < MOST and 0 <= memory < MOST):
+        raise UserError(
+            "--cell-timeout and --cell-memory: expected a number, 0 (unlimited) or larger and below "
+            f"{MOST:,.0f}."
+        )
     return Limits(seconds, int(memory * 1e9))
 
 
 def device_memory(options: Mapping[str, Any]) -> int:
     """Bytes of its GPU that a worker may use, from ``device_memory`` in GB; 0 = all. Raises UserError."""
     size = share(options["device_memory"], "--device-memory")
-    if not 0 <= size < math.inf:
-        raise UserError("--device-memory: expected a number, 0 (all) or larger.")
+    if not 0 <= size < MOST:
+        raise UserError(f"--device-memory: expected a number, 0 (all) or larger and below {MOST:,.0f}.")
     return int(size * 1e9)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.rules import joined_settings, method_names, setting_name
 
-__all__ = ["RULE_OPTIONS", "keep", "overridden", "read_sweep_file", "to_toml", "with_flags"]
+__all__ = ["RULE_OPTIONS", "keep", "kept", "overridden", "read_sweep_file", "to_toml", "with_flags"]
 
 MEASURED = tuple(name for name, option in OPTIONS.items() if option.scope != "run")
 RULE_OPTIONS: dict[str, tuple[str, ...]] = {
@@ -218,16 +218,29 @@ def _toml(value: Any) -> str:
 def keep(grid: Grid, folder: Path) -> Path:
     """Write the sweep file of a grid into a results folder; of a second sweep there, ``sweep-2.toml``.
 
-    Raises UserError if the folder cannot be written.
+    Raises UserError if the folder cannot be written, or a file there cannot be read.
     """
-    text = to_toml(grid)
+    data = to_toml(grid).encode()
     number = 1
     while (path := folder / (KEPT if number == 1 else f"sweep-{number}.toml")).exists():
-        if path.read_text(encoding="utf-8") == text:
+        try:
+            held = path.read_bytes()  # a file that was changed by hand may be no UTF-8
+        except OSError as problem:
+            raise UserError(f"{path} cannot be read ({problem.strerror}).") from None
+        if held.replace(b"\r\n", b"\n") == data:  # git may have changed the ends of lines
             return path
         number += 1
     try:
-        replace_file(path, text.encode())
+        replace_file(path, data)
     except OSError as problem:
         raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
     return path
+
+
+def kept(folder: Path) -> Iterator[dict[str, Any]]:
+    """What `read_sweep_file` gives for each sweep file in a results folder; other files are left out."""
+    for path in sorted(folder.glob("sweep*.toml")):
+        try:
+            yield read_sweep_file(path)
+        except UserError:  # changed by hand, or of another version
+            continue
