@@ -192,6 +192,24 @@ def test_ranks_of_srun_share_the_gpus_and_the_cores_of_their_node(monkeypatch: p
     assert pick_workers("auto", "cpu", 100) == 8
 
 
+@pytest.mark.parametrize(("on_node", "share"), [("4", ["0", "1"]), ("2", ["1"]), ("", ["1"])])
+def test_a_rank_of_srun_that_has_gpus_of_its_own_uses_all_of_them(
+    monkeypatch: pytest.MonkeyPatch, on_node: str, share: list[str]
+) -> None:
+    """With ``--gpus-per-task=2``, each of two ranks sees two of the four GPUs of the step."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    step = {"SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0", "SLURM_LOCALID": "1"}
+    for name, value in {**step, "SLURM_GPUS_ON_NODE": on_node}.items():
+        monkeypatch.setenv(name, value)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in bindings("cuda")] == share
+    assert pick_workers("auto", "cuda", 1, per_gpu=3) == 3 * len(share)
+    assert workers.own_gpu("cuda") == ("cuda" if len(share) == 2 else "cuda:1")
+    monkeypatch.setenv("LOCAL_RANK", "1")  # torchrun in the step: its ranks share the GPUs of this task
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in bindings("cuda")] == ["1"]
+    assert workers.own_gpu("cuda") == "cuda:1"
+
+
 DEATHS = {
     signal.SIGSEGV: "was killed by SIGSEGV (a crash in native code)",
     signal.SIGKILL: "was killed by SIGKILL",
@@ -372,6 +390,58 @@ def test_a_worker_whose_parent_was_killed_leaves_without_a_traceback(monkeypatch
     ours.close()
     with pytest.raises(Left, match="1"):
         child.Link(theirs).send("event")
+
+
+def test_ctrl_c_while_workers_start_is_answered_by_the_parent_alone(tmp_path: Path) -> None:
+    """Python runs the top of the script in every worker, before any code of this package."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "if __name__ != '__main__':\n"
+        "    pathlib.Path(f'begun-{os.getpid()}').touch()\n"
+        "    time.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    from ttabench.executors import local\n"
+        "    try:\n"
+        "        list(local.run([print, print], 2))\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(130)\n"
+    )
+    process = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("begun-*"))) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    for begun in tmp_path.glob("begun-*"):
+        os.kill(int(begun.name.partition("-")[2]), signal.SIGINT)
+    time.sleep(
+        0.5
+    )  # a terminal sends it to all at once; here the parent does not kill them before they answer
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == ""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The signals that a worker, and a process that it starts, do not get."""
+
+    def __call__(self, emit: Emit, state: WorkerState) -> list[str]:
+        read = "import signal; print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+        done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+        return [str(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))), done.stdout.strip()]
+
+
+def test_no_signal_stays_blocked() -> None:
+    assert list(local.run([Blocks()], 1)) == [["[]", "[]"]]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    monkeypatch.delattr(signal, "pthread_sigmask")
+    assert [event[0] for event in local.run([Says("a")], 1)] == ["a"]
 
 
 def test_a_closed_generator_ends_its_workers_at_once() -> None:

@@ -7,8 +7,8 @@ also have
 
     split(finished)   (what it was at, what is left after that) when its worker died, see :func:`split`;
     cells             what it computes and stores, see :class:`ttabench.unit.Unit`;
-    seconds           the limit for the whole job, 0 = none;
-    device_memory     bytes of a GPU that it may use, 0 = all.
+    seconds           the limits of its cells added up, 0 = none: for an engine that has to say how long a job
+                      takes. No engine ends a job after this time; :class:`Limits` end single cells.
 
 An event may have an attribute ``cell``, the name of the cell it is about; :class:`Limits` hold per cell. It
 may have an attribute ``finished``, the ids of cells whose results are stored.

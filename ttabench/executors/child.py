@@ -47,6 +47,8 @@ def main(pipe: Connection, environment: Mapping[str, str]) -> None:
                   them; here, those that it cannot have are an error.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    if hasattr(signal, "pthread_sigmask"):  # the parent has blocked it until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     link = Link(pipe)

@@ -17,6 +17,10 @@ STARTS = 3  # a worker that fails to start so often in a row does not start here
 POLL = 0.1  # seconds between two looks at the limits
 
 
+class CannotStart(UserError):
+    """No worker process starts on this machine."""
+
+
 @dataclass(frozen=True)
 class Lost:
     """What a worker was at when it died; `again` where it may go better in a process of its own."""
@@ -96,7 +100,7 @@ def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> G
             if worker.started:
                 yield from _attend(worker, queue, limits)
         if queue and all(worker.failed_starts >= STARTS for worker in crew):
-            raise UserError("no worker process can start here; the reason is in the warning above.")
+            raise CannotStart("no worker process can start here; the reason is in the warning above.")
 
 
 def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generator[Any]:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class WorkerProcess:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=child.main, args=(theirs, self._environment), daemon=True)
         self._oom_kills = oom_kills()
-        with _variables(self._environment):
+        with _variables(self._environment), _ctrl_c_waits():
             self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self.ready = False
@@ -139,6 +140,23 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Block SIGINT for a process that is started inside the block, until :func:`child.main` ignores it there.
+
+    A process that still imports would answer Ctrl-C with a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # as on Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # Python starts it before the first process, and unblocks SIGINT then
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def describe(code: int | None, memory_ran_out: bool | None = None) -> str:

@@ -16,18 +16,18 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ttabench.errors import UserError, first_line, forward_warnings
 from ttabench.executors import Engine, Job, Limits, Setup, take_options
-from ttabench.executors.local import Crew
-from ttabench.executors.retry import Attempt, Stored, after_loss, cells_of
+from ttabench.executors.local import CannotStart, Crew
+from ttabench.executors.retry import Attempt, Losses, Stored, after_loss, cells_of
 
 BATCH = 0.2  # seconds: events of a slot travel together
-STARTS = 3  # slots that end before they start, in a row, until Ray is given up
+STARTS = 3  # a place whose slot ends before it starts so often in a row is given up
 CONNECT = 10.0  # seconds to wait for an answer of a cluster
 PATIENCE = 60.0  # seconds without any slot after which the user is told
 
@@ -51,7 +51,7 @@ def engine(setup: Setup) -> Engine:
             raise UserError(f"--workers {setup.workers}: with --executor ray expected auto or 1 or more.")
         workers = int(setup.workers)
     needs = {"num_cpus": 0, "num_gpus": 1 / setup.per_gpu} if device == "cuda" else {"num_cpus": 1}
-    runs = partial(run, needs=needs, limits=setup.limits, folder=setup.folder)
+    runs = partial(run, needs=needs, limits=setup.limits, folder=setup.folder, losses=Losses())
     return Engine(runs, max(1, workers), device)
 
 
@@ -110,11 +110,15 @@ class Slot:
     def work(self, job: Job) -> Iterator[list[Any]]:
         """The events of a job, in batches; warnings are among them."""
         since = time.monotonic()
-        for event in self._crew.work([job]):
-            self._events.append(event)
-            if time.monotonic() - since >= BATCH:
-                yield self._take()
-                since = time.monotonic()
+        try:
+            for event in self._crew.work([job]):
+                self._events.append(event)
+                if time.monotonic() - since >= BATCH:
+                    yield self._take()
+                    since = time.monotonic()
+        except Exception:
+            yield self._take()
+            raise
         yield self._take()
 
     def _take(self) -> list[Any]:
@@ -124,10 +128,13 @@ class Slot:
 
 
 class Place:
-    """An actor as the driver sees it, with the job that it is at."""
+    """An actor as the driver sees it, with the job that it is at.
 
-    def __init__(self, ray: Any, needs: Mapping[str, float], limits: Limits) -> None:
-        self._ray = ray
+    failed_starts   how often in a row an actor in this place ended before it started.
+    """
+
+    def __init__(self, ray: Any, needs: Mapping[str, float], limits: Limits, failed_starts: int = 0) -> None:
+        self._ray, self.failed_starts = ray, failed_starts
         actor = ray.remote(Slot).options(max_restarts=0, scheduling_strategy="SPREAD", **needs)
         variables = {name: value for name, value in os.environ.items() if name.startswith("TTABENCH_")}
         path = [os.path.abspath(entry) for entry in sys.path]
@@ -148,7 +155,7 @@ class Place:
         try:
             if not self.started:
                 self._ray.get(self.waits)
-                self.started, self.waits = True, None
+                self.started, self.failed_starts, self.waits = True, 0, None
                 return []
             batch: list[Any] = self._ray.get(next(self.waits))
         except StopIteration:
@@ -165,20 +172,28 @@ class Place:
 
 
 def run(
-    jobs: Sequence[Job], workers: int, *, needs: Mapping[str, float], limits: Limits, folder: Path
+    jobs: Sequence[Job],
+    workers: int,
+    *,
+    needs: Mapping[str, float],
+    limits: Limits,
+    folder: Path,
+    losses: Losses,
 ) -> Generator[Any]:
     """Run `jobs` on `workers` actors. The jobs of a lost actor or node are run again, elsewhere.
 
     needs   resources of an actor, as Ray names them.
     folder  where results are stored: cells that are stored there are not run again if Ray loses a node.
-    Raises UserError where no actor can start, and what a job raises.
+    A node where no actor starts is left to itself while others work. Raises UserError where no actor can
+    start, and what a job raises.
     """
     ray = connect()
     from ray.exceptions import RayError
 
     queue, wanted, stored = deque(map(Attempt, jobs)), cells_of(jobs), Stored(folder)
-    places = [Place(ray, needs, limits) for _ in range(min(workers, len(jobs)))]
-    failed_starts, seen, warned = 0, time.monotonic(), False
+    start = partial(Place, ray, needs, limits)
+    places = [start() for _ in range(min(workers, len(jobs)))]
+    seen, warned = time.monotonic(), False
     try:
         while queue or any(place.attempt for place in places):
             for place in places:
@@ -196,13 +211,8 @@ def run(
             for place in (waiting[one] for one in ready):
                 try:
                     events = place.take()
-                except RayError as problem:
-                    places[places.index(place)] = Place(ray, needs, limits)
-                    failed_starts = 0 if place.started else failed_starts + 1
-                    if failed_starts >= STARTS:
-                        raise UserError(
-                            f"no worker can start on this Ray cluster: {brief(problem)}."
-                        ) from None
+                except (RayError, CannotStart) as problem:
+                    _replace(place, places, problem, start)
                     if place.attempt is None:
                         continue
                     yield from stored.new(wanted)
@@ -210,6 +220,7 @@ def run(
                         place.attempt,
                         place.finished.union(stored.cells),
                         f"its Ray worker is lost: {brief(problem)}",
+                        losses,
                     )
                     queue.extendleft(reversed(again))
                     if died is not None:
@@ -223,6 +234,22 @@ def run(
     finally:
         for place in places:
             place.kill()
+
+
+def _replace(place: Place, places: list[Place], problem: Exception, start: Callable[[int], Place]) -> None:
+    """A new place for one that is lost; none where no worker starts. Raises UserError if no place is left."""
+    failed_starts = 0 if place.started else place.failed_starts + 1
+    if isinstance(problem, CannotStart):
+        failed_starts = STARTS  # its actor has tried as often
+    at = places.index(place)
+    if failed_starts < STARTS:
+        places[at] = start(failed_starts)
+        return
+    del places[at]
+    why = f"start on this Ray cluster: {brief(problem)}"
+    if not places:
+        raise UserError(f"no worker can {why}.") from None
+    warnings.warn(f"a worker cannot {why}; the others go on.", stacklevel=3)
 
 
 def brief(problem: Exception) -> str:

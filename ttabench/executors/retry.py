@@ -22,6 +22,25 @@ class Attempt:
     losses: int = 0
 
 
+class Losses:
+    """How often a machine was lost that was at a cell, over all runs of an engine.
+
+    The claim of a worker on a lost machine outlives it for a while. The next worker then leaves the cell out,
+    and the sweep brings it again, as a new job of another run.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, ...], int] = {}
+
+    def add(self, job: Any, before: int) -> int:
+        """Count one more loss of a job; returns all. `before` is the count of a job that has no cells."""
+        key = tuple(cell.cell_id for cell in getattr(job, "cells", ()))
+        if not key:
+            return before + 1
+        self._of[key] = self._of.get(key, 0) + 1
+        return self._of[key]
+
+
 class Stored:
     """The results that any process stores in a folder from now on."""
 
@@ -45,7 +64,9 @@ def cells_of(jobs: Collection[Any]) -> set[str]:
     return {cell.cell_id for job in jobs for cell in getattr(job, "cells", ())}
 
 
-def after_loss(attempt: Attempt, finished: Collection[str], reason: str) -> tuple[list[Attempt], Died | None]:
+def after_loss(
+    attempt: Attempt, finished: Collection[str], reason: str, losses: Losses
+) -> tuple[list[Attempt], Died | None]:
     """What to run again of a job whose machine was lost: first what is left, then what it was at.
 
     After `TRIES` losses at the same cell it is given up instead, with the reason.
@@ -54,6 +75,7 @@ def after_loss(attempt: Attempt, finished: Collection[str], reason: str) -> tupl
     again = [] if rest is None else [Attempt(rest)]
     if running is None:
         return again, None
-    if attempt.losses + 1 >= TRIES:
+    count = losses.add(running, attempt.losses)
+    if count >= TRIES:
         return again, Died(running, f"{reason}, {TRIES} times")
-    return [*again, Attempt(running, attempt.losses + 1)], None
+    return [*again, Attempt(running, count)], None

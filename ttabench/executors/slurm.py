@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
+import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +25,7 @@ from typing import Any
 
 from ttabench.errors import UserError
 from ttabench.executors import Died, Engine, Job, Limits, Setup, local, take_options
-from ttabench.executors.retry import Attempt, Stored, after_loss, cells_of
+from ttabench.executors.retry import TRIES, Attempt, Losses, Stored, after_loss, cells_of
 
 OPTIONS = {
     "time": "", "mem": "", "partition": "", "account": "", "qos": "", "constraint": "", "exclude": "",
@@ -35,7 +37,9 @@ TASKS = 4  # tasks for each one that runs at a time, so that all places have wor
 HOURS = 4.0  # the time limit of a task whose cells have none
 MARGIN = 600.0  # seconds in a time limit for what is not a cell: starting, loading
 POLL = 2.0  # seconds between two looks
+RETRY = 60.0  # seconds after which tasks that Slurm has refused are submitted again
 GONE = 15.0  # seconds after which a task that is not in the queue and has left no result is lost
+WAY = 1.0  # seconds that what an interrupted sbatch has sent may need to come into the queue
 LATE = 120.0  # seconds that a network folder may need to show the result of a task that has ended well
 
 
@@ -57,7 +61,9 @@ def engine(setup: Setup) -> Engine:
             raise UserError(f"--workers {setup.workers}: with --executor slurm expected auto or 1 or more.")
         workers = int(setup.workers)
     parameters = sbatch_parameters(options, device, each)
-    runs = partial(run, each=each, parameters=parameters, limits=setup.limits, folder=setup.folder)
+    runs = partial(
+        run, each=each, parameters=parameters, limits=setup.limits, folder=setup.folder, losses=Losses()
+    )
     return Engine(runs, workers, device)
 
 
@@ -77,8 +83,8 @@ def check_available() -> None:
 
 
 def sbatch_parameters(options: Mapping[str, str], device: str, each: int) -> dict[str, Any]:
-    """The parameters for submitit; the time limit is added when it is known. Raises UserError."""
-    parameters: dict[str, Any] = {"job_name": "ttabench", "cpus_per_task": each, "setup": []}
+    """The parameters for submitit; name and time limit are added when they are known. Raises UserError."""
+    parameters: dict[str, Any] = {"cpus_per_task": each, "setup": []}
     for name in ("partition", "account", "qos", "constraint", "exclude", "nodelist", "gres"):
         if options[name]:
             parameters[name] = options[name]
@@ -103,22 +109,35 @@ def sbatch_parameters(options: Mapping[str, str], device: str, each: int) -> dic
     return parameters
 
 
+class CannotRun(UserError):
+    """A task that ended before its jobs could run: as a rule its node is at fault, and no cell.
+
+    error   what went wrong, in short.
+    """
+
+    def __init__(self, error: str, log: Path) -> None:
+        super().__init__(f"a Slurm task could not run ({error}); its log is {log}.")
+        self.error = error
+
+
 class Task:
     """What one task of the array runs: jobs, as ``--executor local`` runs them.
 
-    A task that is at its time limit is put back into the queue by submitit if a cell was done since it began.
-    Jobs leave out what is stored. If nothing was done, another time would not help; the sweep decides then.
+    minutes   its time limit.
+
+    A task that is preempted, or is at its time limit, is put back into the queue by submitit. Jobs leave out
+    what is stored. If no cell was done by the time limit, once more would not help; the sweep decides then.
     SIGTERM, which Slurm sends before it kills, ends the task at once: what is done is stored already.
     """
 
-    def __init__(self, jobs: Sequence[Job], workers: int, limits: Limits) -> None:
-        self.jobs, self.workers, self.limits = tuple(jobs), workers, limits
-        self._done = 0
+    def __init__(self, jobs: Sequence[Job], workers: int, limits: Limits, minutes: int) -> None:
+        self.jobs, self.workers, self.limits, self.minutes = tuple(jobs), workers, limits, minutes
+        self._done, self._began = 0, math.inf
 
     def __call__(self) -> tuple[list[Any], Exception | None]:
         """Events but for progress, and what a job raised."""
         events: list[Any] = []
-        self._done = 0
+        self._done, self._began = 0, time.monotonic()
         signal.signal(signal.SIGTERM, _leave)  # submitit would go on
         try:
             for event in local.run(self.jobs, self.workers, limits=self.limits):
@@ -136,7 +155,11 @@ class Task:
         """For submitit: what runs when the task begins again; None if it is not to."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(Task(self.jobs, self.workers, self.limits)) if self._done else None
+        # submitit, too, takes what is later than this for the time limit, and what is earlier for preemption.
+        late = min(0.8 * 60 * self.minutes, 60 * (self.minutes - 10))
+        if not self._done and time.monotonic() - self._began >= late:
+            return None
+        return DelayedSubmission(Task(self.jobs, self.workers, self.limits, self.minutes))
 
 
 def _leave(*_: object) -> None:
@@ -145,10 +168,15 @@ def _leave(*_: object) -> None:
 
 @dataclass
 class Submitted:
-    """A task in Slurm's queue; `missed_since` is when it was first missed there."""
+    """A task in Slurm's queue.
+
+    array         the name of its array there.
+    missed_since  when it was first missed in the queue.
+    """
 
     task: Any  # submitit's job
     attempts: list[Attempt]
+    array: str = ""
     missed_since: float | None = None
 
     @property
@@ -162,7 +190,11 @@ class Submitted:
 
 @dataclass
 class Tasks:
-    """The tasks of one sweep that have not ended."""
+    """The tasks of one sweep that have not ended.
+
+    unsure   names of arrays that may be in the queue although sbatch failed or was interrupted.
+    unable   why a task could not run, if no other has got on since.
+    """
 
     folder: Path
     each: int
@@ -170,6 +202,39 @@ class Tasks:
     parameters: Mapping[str, Any]
     at_once: int
     open: list[Submitted] = field(default_factory=list)
+    unsure: set[str] = field(default_factory=set)
+    unable: CannotRun | None = None
+    _ran: bool = False  # whether any task has got on
+    _again: bool = False  # whether jobs that could not run were submitted again, and none has got on since
+    _accepted: bool = False
+    _refused: int = 0  # times in a row
+    _next_try: float = 0.0
+
+    def offer(self, attempts: list[Attempt]) -> list[Attempt]:
+        """Submit jobs; returns what is still to be submitted: all of them if this is not the time.
+
+        Raises UserError where Slurm has never taken any, or refuses several times while nothing is open, and
+        where no task can run.
+        """
+        if self.unable is not None:
+            if self.open:
+                return attempts
+            if self._again or not self._ran:
+                raise self.unable
+            self._again, self.unable = True, None
+        if time.monotonic() < self._next_try:
+            return attempts
+        try:
+            self.submit(attempts)
+        except UserError as problem:
+            self._refused += 1
+            if not self._accepted or (self._refused >= TRIES and not self.open):
+                raise
+            self._next_try = time.monotonic() + RETRY
+            warnings.warn(f"{problem} The next try is in {RETRY:g} s.", stacklevel=3)
+            return attempts
+        self._accepted, self._refused = True, 0
+        return []
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Put jobs into Slurm's queue, as one array below MaxArraySize. Raises UserError."""
@@ -177,16 +242,21 @@ class Tasks:
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.unsure = {name for name in self.unsure if not withdraw(name)}
         packs = pack(attempts, min(TASKS * self.at_once, max_array_size()))
         minutes = max(map(time_limit, packs))
         wanted = {"time": minutes, "array_parallelism": self.at_once, **self.parameters}
+        wanted["job_name"] = name = f"ttabench-{uuid.uuid4().hex[:8]}"
         wanted["signal_delay_s"] = min(90, 15 * wanted["time"])  # when Slurm warns a task of its time limit
         executor = submitit.SlurmExecutor(self.folder, max_num_timeout=10_000)
         executor.update_parameters(**wanted)
+        self.unsure.add(name)
         try:
             with executor.batch():
                 tasks = [
-                    executor.submit(Task([attempt.job for attempt in pack], self.each, self.limits))
+                    executor.submit(
+                        Task([attempt.job for attempt in pack], self.each, self.limits, wanted["time"])
+                    )
                     for pack in packs
                 ]
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as problem:
@@ -194,10 +264,17 @@ class Tasks:
             raise UserError(
                 f"Slurm refuses the job: {lines[-1] if lines else type(problem).__name__}."
             ) from None
-        self.open += [Submitted(*pair) for pair in zip(tasks, packs, strict=True)]
+        self.open += [Submitted(task, pack, name) for task, pack in zip(tasks, packs, strict=True)]
+        self.unsure.discard(name)
+
+    def got_on(self) -> None:
+        """Note that a task has stored a result, or has ended well."""
+        self._ran, self._again, self.unable = True, False, None
 
     def look(self) -> Iterator[tuple[Submitted, str]]:
         """The tasks that have ended, which are then not open: with "" if they left a result, else why not."""
+        if not self.open:
+            return
         names = in_queue()
         now = time.monotonic()
         for task in list(self.open):
@@ -218,11 +295,20 @@ class Tasks:
             yield task, reason
 
     def cancel(self) -> None:
-        """Take all open tasks out of the queue."""
-        names = sorted({task.name for task in self.open})
-        for start in range(0, len(names), 500):
-            _call("scancel", *names[start : start + 500])
+        """Take all open tasks out of the queue, and what may be there besides."""
+        numbers = {task.array: task.name.partition("_")[0] for task in self.open}
+        if numbers and _call("scancel", *numbers.values()) is None:
+            self.unsure.update(numbers)  # scancel also fails where one has ended, but not by name
+        elif self.unsure:
+            time.sleep(WAY)
+        names = sorted(self.unsure)
+        while names and withdraw(names[0]):
+            del names[0]
+        if names:
+            later = "; ".join(f"scancel --name={name}" for name in names)
+            warnings.warn(f"Slurm tasks may go on, since scancel fails here. Later: {later}", stacklevel=2)
         self.open.clear()
+        self.unsure.clear()
 
 
 def run(
@@ -233,6 +319,7 @@ def run(
     parameters: Mapping[str, Any],
     limits: Limits,
     folder: Path,
+    losses: Losses,
 ) -> Generator[Any]:
     """Run `jobs` as tasks of job arrays, of which tasks for `workers` run at once.
 
@@ -241,8 +328,9 @@ def run(
     folder      the results folder; the logs of tasks are in :data:`LOGS` there.
 
     What tasks store is yielded as it comes. A task that was cancelled, killed, lost with its node, or was at
-    its time limit without a result is submitted again without the cells that are stored. Raises UserError
-    where Slurm takes no jobs, and what a job raises. Closed early, it cancels its tasks.
+    its time limit without a result is submitted again without the cells that are stored. So is a task that
+    could not run, once another one has got on. Raises UserError where Slurm takes no jobs or no task can
+    run, and what a job raises. Closed early, it cancels its tasks.
     """
     stored, wanted = Stored(folder), cells_of(jobs)
     tasks = Tasks(folder / LOGS, each, limits, parameters, math.ceil(workers / each))
@@ -250,16 +338,25 @@ def run(
     try:
         while again or tasks.open:
             if again:
-                tasks.submit(again)
-                again = []
+                again = tasks.offer(again)
             time.sleep(POLL)
             ended = list(tasks.look())
-            yield from stored.new(wanted)  # after the look: all that an ended task has stored is there
+            for stores in stored.new(wanted):  # after the look: all that an ended task has stored is there
+                tasks.got_on()
+                yield stores
             for task, reason in ended:
-                if not reason:
-                    reason = yield from _result(task)
+                try:
+                    if not reason:
+                        reason = yield from _result(task)
+                        if not reason:
+                            tasks.got_on()
+                except CannotRun as problem:
+                    tasks.unable = problem
+                    reason = f"its Slurm task {task.name} could not run ({problem.error})"
+                    if tasks.open:
+                        warnings.warn(f"{problem} Its cells wait until another task gets on.", stacklevel=2)
                 if reason:
-                    for event in _after_loss(task, stored, reason):
+                    for event in _after_loss(task, stored, reason, losses):
                         if isinstance(event, Died):
                             yield event
                         else:
@@ -270,7 +367,10 @@ def run(
 
 
 def _result(task: Submitted) -> Generator[Any, None, str]:
-    """The events of a task that left a result; returns why it ended early, "" if it did not."""
+    """The events of a task that left a result; returns why it ended early, "" if it did not.
+
+    Raises CannotRun, and what a job raised.
+    """
     from submitit.core.utils import FailedJobError, UncompletedJobError
 
     try:
@@ -280,23 +380,23 @@ def _result(task: Submitted) -> Generator[Any, None, str]:
         if "Job not requeued because" in str(failure):
             return f"its Slurm task {task.name} was at its time limit before any cell was done"
         error = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
-        raise UserError(
-            f"a Slurm task could not run ({error}); its log is {task.task.paths.stderr}."
-        ) from None
+        raise CannotRun(error, task.task.paths.stderr) from None
     yield from events
+    if isinstance(problem, local.CannotStart):
+        raise CannotRun(str(problem).rstrip("."), task.task.paths.stderr)
     if problem is not None:
         raise problem
     return ""
 
 
-def _after_loss(task: Submitted, stored: Stored, reason: str) -> Iterator[Attempt | Died]:
+def _after_loss(task: Submitted, stored: Stored, reason: str, losses: Losses) -> Iterator[Attempt | Died]:
     """What to run again of a task; only the first of its jobs that is not done is blamed."""
     blamed = False
     for attempt in task.attempts:
         if blamed:
             yield attempt
             continue
-        again, died = after_loss(attempt, stored.cells, f"{reason}; log: {task.task.paths.stderr}")
+        again, died = after_loss(attempt, stored.cells, f"{reason}; log: {task.task.paths.stderr}", losses)
         yield from again
         blamed = died is not None or bool(again)
         if died is not None:
@@ -343,6 +443,11 @@ def in_queue() -> set[str] | None:
     """The names of this user's tasks that wait or run; None if Slurm does not answer."""
     output = _call("squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format", "%i")
     return None if output is None else set(output.split())
+
+
+def withdraw(name: str) -> bool:
+    """Cancel what this user has in the queue under a name, if anything; False if that fails."""
+    return _call("scancel", "--user", str(os.getuid()), "--name", name) is not None
 
 
 def accounted(name: str) -> str:

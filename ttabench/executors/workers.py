@@ -45,7 +45,7 @@ def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[di
     """The variables that bind worker 0, 1, … to GPU 0, 1, … of those that this process may use.
 
     ``cuda`` is every GPU, and means in each worker the one that is its own; ``cuda:1`` stays that GPU. Under
-    torchrun, and in a step of srun, each rank of a machine has its share of the GPUs there.
+    torchrun, and in a step of srun, each rank of a machine has its share of the GPUs there, see `gpu_rank`.
     """
     if device != "cuda":
         return ({},)
@@ -55,19 +55,27 @@ def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[di
     visible = variables.get("CUDA_VISIBLE_DEVICES", "")
     names = [name.strip() for name in visible.split(",") if name.strip()]
     names = (names or [str(index) for index in range(count)])[:count]
-    rank, ranks = local_rank(variables)
+    rank, ranks = gpu_rank(count, variables)
     ours = names[rank::ranks] or names[rank % max(1, len(names)) :][:1]
     return tuple({"CUDA_VISIBLE_DEVICES": name} for name in ours) or ({},)
 
 
 def own_gpu(device: str, variables: Mapping[str, str] = os.environ) -> str:
     """The device of this process itself: for ``cuda`` the first GPU of its share, see :func:`bindings`."""
-    rank, ranks = local_rank(variables)
-    if device != "cuda" or ranks == 1:
+    if device != "cuda" or local_rank(variables)[1] == 1:
         return device
     import torch
 
-    return f"cuda:{rank % max(1, torch.cuda.device_count())}"
+    count = torch.cuda.device_count()
+    rank, ranks = gpu_rank(count, variables)
+    return device if ranks == 1 else f"cuda:{rank % max(1, count)}"
+
+
+def gpu_rank(count: int, variables: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """The index of this process among those that share the `count` GPUs that it sees, and their number."""
+    if "LOCAL_RANK" not in variables and count < int(variables.get("SLURM_GPUS_ON_NODE") or 0):
+        return 0, 1  # Slurm has given this task GPUs of its own
+    return local_rank(variables)
 
 
 def local_rank(variables: Mapping[str, str] = os.environ) -> tuple[int, int]:
