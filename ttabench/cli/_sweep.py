@@ -114,16 +114,11 @@ def _check_executor(options: Mapping[str, Any]) -> str:
 
 def _check_cluster(name: str, setup: Setup) -> None:
     """Raise UserError for what the engine of slurm or ray refuses on every cluster."""
-    from ttabench.executors import slurm
+    from ttabench.executors import ray, slurm
+    from ttabench.executors.cluster import asked_workers
 
-    own = take_options(setup, name, slurm.OPTIONS if name == "slurm" else {"address": ""})
-    if setup.device not in ("auto", "cpu", "cuda"):
-        raise UserError(
-            f"--device {setup.device}: with --executor {name}, {name.capitalize()} chooses the GPU; "
-            "use cuda, cpu or auto."
-        )
-    if setup.workers != "auto" and not (setup.workers.isdecimal() and int(setup.workers)):
-        raise UserError(f"--workers {setup.workers}: with --executor {name} expected auto or 1 or more.")
+    own = take_options(setup, name, slurm.OPTIONS if name == "slurm" else ray.OPTIONS)
+    asked_workers(setup, name)
     if name == "slurm":
         slurm.sbatch_parameters(own, "cpu", 1)
 

@@ -23,9 +23,11 @@ from typing import Any
 
 from ttabench.errors import UserError, first_line, forward_warnings
 from ttabench.executors import Engine, Job, Limits, Setup, take_options
+from ttabench.executors.cluster import asked_workers
 from ttabench.executors.local import CannotStart, Crew
 from ttabench.executors.retry import Attempt, Losses, Stored, after_loss, cells_of
 
+OPTIONS = {"address": ""}
 BATCH = 0.2  # seconds: events of a slot travel together
 STARTS = 3  # a place whose slot ends before it starts so often in a row is given up
 CONNECT = 10.0  # seconds to wait for an answer of a cluster
@@ -34,22 +36,14 @@ PATIENCE = 60.0  # seconds without any slot after which the user is told
 
 def engine(setup: Setup) -> Engine:
     """``--executor ray``: a running Ray cluster, or Ray on this machine where there is none."""
-    options = take_options(setup, "ray", {"address": ""})
+    options, asked = take_options(setup, "ray", OPTIONS), asked_workers(setup, "ray")
     ray = connect(options["address"])
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus, cores = (sum(int(node.get(kind, 0)) for node in nodes) for kind in ("GPU", "CPU"))
     device = setup.device if setup.device != "auto" else "cuda" if gpus else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise UserError(
-            f"--device {device}: with --executor ray, Ray chooses the GPU; use cuda, cpu or auto."
-        )
     if device == "cuda" and not gpus:
         raise UserError("--device cuda: this Ray cluster has no GPU.")
-    workers = gpus * setup.per_gpu if device == "cuda" else cores
-    if setup.workers != "auto":
-        if not setup.workers.isdecimal() or not int(setup.workers):
-            raise UserError(f"--workers {setup.workers}: with --executor ray expected auto or 1 or more.")
-        workers = int(setup.workers)
+    workers = asked or (gpus * setup.per_gpu if device == "cuda" else cores)
     needs = {"num_cpus": 0, "num_gpus": 1 / setup.per_gpu} if device == "cuda" else {"num_cpus": 1}
     runs = partial(run, needs=needs, limits=setup.limits, folder=setup.folder, losses=Losses())
     return Engine(runs, max(1, workers), device)

@@ -25,6 +25,7 @@ from typing import Any
 
 from ttabench.errors import UserError
 from ttabench.executors import Died, Engine, Job, Limits, Setup, local, take_options
+from ttabench.executors.cluster import asked_workers
 from ttabench.executors.retry import TRIES, Attempt, Losses, Stored, after_loss, cells_of
 
 OPTIONS = {
@@ -45,26 +46,17 @@ LATE = 120.0  # seconds that a network folder may need to show the result of a t
 
 def engine(setup: Setup) -> Engine:
     """``--executor slurm``: a job array, of which each task has one GPU, or one core per worker."""
-    options = take_options(setup, "slurm", OPTIONS)
+    options, asked = take_options(setup, "slurm", OPTIONS), asked_workers(setup, "slurm")
     check_available()
     device = setup.device
     if device == "auto":
         device = "cuda" if "gpu" in options["gres"] or "gpu" in _resources(options["partition"]) else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise UserError(
-            f"--device {device}: with --executor slurm, Slurm chooses the GPU; use cuda, cpu or auto."
-        )
     each = setup.per_gpu if device == "cuda" else 1
-    workers = AUTO * each
-    if setup.workers != "auto":
-        if not setup.workers.isdecimal() or not int(setup.workers):
-            raise UserError(f"--workers {setup.workers}: with --executor slurm expected auto or 1 or more.")
-        workers = int(setup.workers)
     parameters = sbatch_parameters(options, device, each)
     runs = partial(
         run, each=each, parameters=parameters, limits=setup.limits, folder=setup.folder, losses=Losses()
     )
-    return Engine(runs, workers, device)
+    return Engine(runs, asked or AUTO * each, device)
 
 
 def check_available() -> None:
