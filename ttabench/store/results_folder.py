@@ -155,9 +155,12 @@ class Store:
 
         A cell that was never run gets another id if its weights, its data or its compute ratio change.
         """
-        new = {_replaceable(row): row["id"] for row in rows}
-        plan = self.plan()
-        replaced = {row["id"] for row in plan if new.get(_replaceable(row), row["id"]) != row["id"]}
+        plan, ids = self.plan(), {row["id"] for row in rows}
+        others = [row for row in plan if row["id"] not in ids]
+        if not others:
+            return plan
+        new = set(map(_replaceable, rows))
+        replaced = {row["id"] for row in others if _replaceable(row) in new}
         if replaced:
             replaced -= self.latest_as(lambda record: None, quick=True).keys()
         return [row for row in plan if row["id"] not in replaced]
