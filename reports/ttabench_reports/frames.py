@@ -125,7 +125,7 @@ def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:
     Such twins come from continual runs in another order of corruptions, and from cells that failed
     before their weights or data existed and were run again.
     """
-    frame = _borrow(_borrow(frame, "fingerprint", ["dataset"]), "checkpoint", ["dataset", "arch"])
+    frame = with_hashes(frame)
     key = [*TABLE, *ROW, "corruption", "seed"]
     later = latest_last(frame).duplicated(key, keep="last").reindex(frame.index)
     return _one_source(frame[~later])
@@ -151,6 +151,11 @@ def _one_source(frame: pd.DataFrame) -> pd.DataFrame:
     kept = frame.drop(index=sources.index[again])
     first = sources.groupby(row)[how].transform("first").reindex(kept.index)
     return kept.assign(**{name: first[name].fillna(kept[name]).astype(kept[name].dtype) for name in how})
+
+
+def with_hashes(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with the hashes of data and weights that cells without a number lack, where others have one."""
+    return _borrow(_borrow(frame, "fingerprint", ["dataset"]), "checkpoint", ["dataset", "arch"])
 
 
 def _borrow(frame: pd.DataFrame, column: str, same: list[str]) -> pd.DataFrame:

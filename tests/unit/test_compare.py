@@ -223,8 +223,27 @@ def test_the_latest_of_twins_counts_and_is_said() -> None:
     outcome = compare(frame, pd.concat([frame, old]))
     assert not outcome.failed
     assert outcome.warnings[0] == (
-        "the candidate has 90 cells more than once (other settings, weights or data); the latest counts."
+        "the candidate has 90 cells more than once (other settings, weights, data or compute ratio); "
+        "the latest counts."
     )
+
+
+def test_an_older_number_of_other_weights_hides_no_failure() -> None:
+    """A folder that went on with new weights, under which nothing works any more, has lost its numbers."""
+    frame = cells(("tent",))
+    failed = spoil(cells(("tent",), checkpoint="new", written=3.0e9), "failed", "died")
+    outcome = compare(frame, pd.concat([frame, failed]))
+    assert outcome.failed
+    assert outcome.count("lost") == len(frame)
+
+
+def test_a_later_failure_with_the_same_settings_hides_no_number() -> None:
+    """As at another compute ratio, which is part of a cell's id, but not of what is compared."""
+    frame = cells(("tent",))
+    failed = spoil(cells(("tent",), written=3.0e9), "failed", "died")
+    without_hashes = failed.assign(checkpoint="", fingerprint="")
+    for later in (failed, without_hashes):
+        assert not compare(frame, pd.concat([frame, later])).failed
 
 
 def test_of_twins_stored_at_one_time_the_last_row_counts() -> None:

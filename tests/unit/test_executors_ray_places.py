@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -55,10 +55,12 @@ class Cluster:
 
     bad     those that end before they start.
     works   (number, job) → the events of the job; it may raise what ends the work.
+    fails_after_events   what ends each job after its events, if anything.
     """
 
     bad: Collection[int]
     works: Works
+    fails_after_events: Exception | None = None
     asked: int = 0
     killed: list[int] = field(default_factory=list)
 
@@ -73,6 +75,8 @@ class Cluster:
             def batches() -> Iterator[Any]:
                 try:
                     yield self.works(number, job)
+                    if self.fails_after_events is not None:
+                        raise self.fails_after_events
                 except Exception as problem:
                     yield problem if isinstance(problem, RayError) else RayTaskError(problem)
 
@@ -176,7 +180,38 @@ def test_a_node_where_actors_start_and_worker_processes_do_not_is_left_to_itself
     made, cluster = engine((), works)
     with pytest.warns(UserWarning, match="no worker process can start here; the others go on"):
         assert sorted(made.run(JOBS, 2)) == ALL_BY_THE_FIRST
-    assert cluster.asked == 2
+    assert cluster.asked == 1 + 3
+
+
+def test_a_single_place_is_tried_on_other_nodes_and_no_cell_is_blamed(
+    engine: Callable[..., Any], cell: Cell, tmp_path: Path
+) -> None:
+    """The actor starts each time; its worker process only on the third node."""
+
+    def works(number: int, job: Any) -> list[Any]:
+        if number in (0, 1):
+            raise CannotStart("no worker process can start here.")
+        return [job]
+
+    first, second = (Unit(((replace(cell, seed=seed),),), tmp_path) for seed in (0, 1))
+    made, cluster = engine((), works, workers=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        events = list(made.run([first, second], 1))
+    assert [event for event in events if isinstance(event, Unit)] == [first, second]
+    assert not [event for event in events if isinstance(event, Died)]
+    assert cluster.asked == 3
+
+
+def test_a_warning_of_an_actor_is_no_sign_of_life(engine: Callable[..., Any]) -> None:
+    made, cluster = engine((), lambda number, job: [UserWarning("a worker process cannot start")], workers=1)
+    cluster.fails_after_events = CannotStart("no worker process can start here.")
+    with (
+        pytest.warns(UserWarning, match="a worker process cannot start"),
+        pytest.raises(UserError, match=r"^no worker can start on this Ray cluster: no worker process can"),
+    ):
+        list(made.run(JOBS, 1))
+    assert cluster.asked == 3
 
 
 def test_losses_of_a_cell_count_over_the_runs_of_an_engine(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,13 +39,19 @@ class FailedSubmissionError(Exception):
     pass
 
 
+IMPORT = FailedJobError("Job failed with trace:\nTraceback\nImportError: no module named torch\n---")
+
+
 @dataclass
 class Cluster:
-    """Slurm with one place, and submitit: each look at the queue runs the task that waits longest.
+    """Slurm and submitit: at each look at the queue, each place runs the task that waits longest.
 
     runs       jobs → how their task ended: what it returns, what submitit says of it, or LOST.
     refuses    what sbatch says, each time that it is called; "" if it takes the jobs.
     arrays     the names of all arrays that it was asked to take, in order.
+    places     the node of each place; "" = Slurm does not say which.
+    broken     nodes where no task can run.
+    excluded   the nodes that each array does without.
     """
 
     folder: Path
@@ -54,11 +60,18 @@ class Cluster:
     arrays: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     answers: bool = True
+    places: Sequence[str] = ("",)
+    broken: Sequence[str] = ()
+    excluded: list[str] = field(default_factory=list)
     queue: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    ran_on: dict[str, str] = field(default_factory=dict)
     _number: int = 0
 
-    def submit(self, name: str, tasks: Sequence[tuple[Any, Any]]) -> None:
+    def submit(self, name: str, tasks: Sequence[tuple[Any, Any]], folder: Path, excluded: str) -> None:
         self.arrays.append(name)
+        self.excluded.append(excluded)
+        for number, _ in enumerate(tasks):
+            (folder / f"{number}.pkl").touch()
         refusal = next(self.refuses, "")
         if isinstance(refusal, BaseException):
             raise refusal
@@ -68,24 +81,35 @@ class Cluster:
             self._number += 1
             job.job_id = f"{self._number}_0"
             job.paths = SimpleNamespace(
-                result_pickle=self.folder / f"{job.job_id}.result", stderr=self.folder / f"{job.job_id}.err",
-                submitted_pickle=self.folder / f"{job.job_id}.submitted",
+                result_pickle=folder / f"{job.job_id}.result", stderr=folder / f"{job.job_id}.err",
+                submitted_pickle=folder / f"{job.job_id}.submitted",
             )  # fmt: skip
+            job.excluded = excluded.split(",") if excluded else []
             self.queue[job.job_id] = job, task
 
     def call(self, *command: str) -> str | None:
         """What a command of Slurm prints."""
-        if command[0] == "squeue" and self.queue:
-            name = next(iter(self.queue))
-            job, task = self.queue.pop(name)
-            outcome = self.runs(task.jobs)
-            if outcome is not LOST:
-                job.outcome = outcome
-                job.paths.result_pickle.touch()
+        if command[0] == "squeue":
+            for node in self.places:
+                self._run(node)
+        if command[:3] == ("scontrol", "show", "job"):
+            node = self.ran_on[command[3]] or "(null)"
+            return f"JobId=7 ArrayTaskId=0 ReqNodeList=(null) ExcNodeList=(null)\nNodeList={node}\n"
         if command[0] == "scancel":
             self.cancelled.append(command[-1])
             return "" if self.answers else None
         return "\n".join(self.queue)
+
+    def _run(self, node: str) -> None:
+        name = next((name for name, (job, _) in self.queue.items() if node not in job.excluded), None)
+        if name is None:
+            return
+        job, task = self.queue.pop(name)
+        self.ran_on[name] = node
+        outcome = IMPORT if node in self.broken else self.runs(task.jobs)
+        if outcome is not LOST:
+            job.outcome = outcome
+            job.paths.result_pickle.touch()
 
 
 def submitit(cluster: Cluster) -> dict[str, ModuleType]:
@@ -94,6 +118,7 @@ def submitit(cluster: Cluster) -> dict[str, ModuleType]:
     class SubmittedJob:
         job_id: str
         paths: Any
+        excluded: list[str]
         outcome: Any
 
         def result(self) -> Any:
@@ -104,14 +129,15 @@ def submitit(cluster: Cluster) -> dict[str, ModuleType]:
     class SlurmExecutor:
         def __init__(self, folder: Path, max_num_timeout: int) -> None:
             self._tasks: list[tuple[SubmittedJob, Any]] = []
+            self._folder = folder
 
         def update_parameters(self, **parameters: Any) -> None:
-            self._name = parameters["job_name"]
+            self._name, self._excluded = parameters["job_name"], parameters.get("exclude", "")
 
         @contextmanager
         def batch(self) -> Iterator[None]:
             yield
-            cluster.submit(self._name, self._tasks)
+            cluster.submit(self._name, self._tasks, self._folder, self._excluded)
 
         def submit(self, task: Any) -> SubmittedJob:
             self._tasks.append((SubmittedJob(), task))
@@ -133,7 +159,9 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def slurm_with(monkeypatch: pytest.MonkeyPatch, store: Store) -> Callable[..., tuple[Engine, Cluster]]:
-    def made(runs: Runs, refuses: Sequence[str | BaseException] = ()) -> tuple[Engine, Cluster]:
+    def made(
+        runs: Runs, refuses: Iterable[str | BaseException] = (), **options: str
+    ) -> tuple[Engine, Cluster]:
         cluster = Cluster(store.root, runs, iter(refuses))
         for name, module in submitit(cluster).items():
             monkeypatch.setitem(sys.modules, name, module)
@@ -141,7 +169,8 @@ def slurm_with(monkeypatch: pytest.MonkeyPatch, store: Store) -> Callable[..., t
         monkeypatch.setattr(slurm, "check_available", lambda: None)
         for name in ("POLL", "GONE", "RETRY", "WAY"):
             monkeypatch.setattr(slurm, name, 0.0)
-        return open_engine("slurm", Setup(workers="1", device="cpu", folder=store.root)), cluster
+        setup = Setup(workers="1", device="cpu", folder=store.root, options=options)
+        return open_engine("slurm", setup), cluster
 
     return made
 
@@ -239,9 +268,6 @@ def test_the_sweep_ends_where_slurm_takes_no_jobs(
     assert cluster.cancelled[-1] == cluster.arrays[-1]
 
 
-IMPORT = FailedJobError("Job failed with trace:\nTraceback\nImportError: no module named torch\n---")
-
-
 @pytest.mark.parametrize("outcome", [IMPORT, ([], local.CannotStart("no worker process can start here."))])
 def test_a_node_where_tasks_cannot_run_does_not_end_the_others(
     slurm_with: Callable[..., Any], cell: Cell, store: Store, outcome: Any
@@ -263,19 +289,76 @@ def test_a_node_where_tasks_cannot_run_does_not_end_the_others(
 
 
 @pytest.mark.filterwarnings("ignore:a Slurm task could not run")
-def test_a_cell_whose_tasks_cannot_run_is_recorded_while_others_get_on(
+def test_a_cell_whose_tasks_cannot_run_is_not_blamed_and_the_others_get_on(
     slurm_with: Callable[..., Any], cell: Cell, store: Store
 ) -> None:
     def runs(jobs: Sequence[Unit]) -> Any:
         return IMPORT if jobs[0].cells[0].seed == 0 else stores(jobs)
 
     made, _ = slurm_with(runs)
-    events = list(made.run(units(cell, store, 4), 1))
+    events: list[Any] = []
+    with pytest.raises(UserError, match=r"^a Slurm task could not run \(ImportError: no module named torch"):
+        events.extend(made.run(units(cell, store, 4), 1))
     assert seeds(events) == {1, 2, 3}
-    (died,) = [event for event in events if isinstance(event, Died)]
-    assert died.job.cells[0].seed == 0
-    assert "could not run (ImportError: no module named torch); log: " in died.reason
-    assert died.reason.endswith(", 3 times")
+    assert not [event for event in events if isinstance(event, Died)]
+
+
+def test_a_bad_node_that_keeps_taking_tasks_is_left_out_and_no_cell_is_blamed(
+    slurm_with: Callable[..., Any], cell: Cell, store: Store
+) -> None:
+    """A broken node is free at once, so it takes most of an array before anything is known of it."""
+    made, cluster = slurm_with(stores, exclude="old[1-3]")
+    cluster.places, cluster.broken = ("good", "bad", "bad", "bad"), ("bad",)
+    with pytest.warns(UserWarning, match=r"a Slurm task could not run on bad \(ImportError"):
+        events = list(made.run(units(cell, store, 40), 1))
+    assert seeds(events) == set(range(40))
+    assert not [event for event in events if isinstance(event, Died)]
+    assert cluster.excluded == ["old[1-3]", "old[1-3],bad"]
+
+
+@pytest.mark.filterwarnings("ignore:a Slurm task could not run", "ignore:Slurm refuses the job")
+def test_a_node_that_was_left_out_is_used_again_where_there_is_no_other(
+    slurm_with: Callable[..., Any], cell: Cell, store: Store
+) -> None:
+    def breaks(jobs: Sequence[Unit]) -> Any:
+        cluster.broken = ("only",)
+        return stores(jobs)
+
+    def refuses() -> Iterator[str]:
+        yield ""
+        cluster.broken, cluster.runs = (), stores
+        yield "Requested node configuration is not available"
+
+    made, cluster = slurm_with(breaks, refuses())
+    cluster.places = ("only",)
+    events = list(made.run(units(cell, store, 3), 1))
+    assert seeds(events) == {0, 1, 2}
+    assert cluster.excluded == ["", "only", ""]
+
+
+def test_refusals_count_only_while_nothing_is_open(
+    slurm_with: Callable[..., Any], cell: Cell, store: Store
+) -> None:
+    tries: list[int] = []
+
+    def runs(jobs: Sequence[Unit]) -> Any:
+        tries.extend(one.seed for unit in jobs for one in unit.cells)
+        return LOST if tries == [0] else stores(jobs)
+
+    made, cluster = slurm_with(runs, ["", *["try later"] * 9])
+    with pytest.warns(UserWarning, match="Slurm refuses the job: try later"), pytest.raises(UserError):
+        list(made.run(units(cell, store, 4), 1))
+    open_tasks = 3  # with each of them open, one refusal; then three with none
+    assert len(cluster.arrays) == 1 + open_tasks + 3
+
+
+def test_a_refused_submission_leaves_no_files(
+    slurm_with: Callable[..., Any], cell: Cell, store: Store
+) -> None:
+    made, _ = slurm_with(stores, ["no such partition"])
+    with pytest.raises(UserError, match="no such partition"):
+        list(made.run(units(cell, store, 3), 1))
+    assert not list((store.root / slurm.LOGS).iterdir())
 
 
 @pytest.mark.filterwarnings("ignore:a Slurm task could not run")

@@ -124,7 +124,7 @@ class Slot:
 class Place:
     """An actor as the driver sees it, with the job that it is at.
 
-    failed_starts   how often in a row an actor in this place ended before it started.
+    failed_starts   how often in a row an actor in this place, or its worker process, ended before it started.
     """
 
     def __init__(self, ray: Any, needs: Mapping[str, float], limits: Limits, failed_starts: int = 0) -> None:
@@ -149,14 +149,16 @@ class Place:
         try:
             if not self.started:
                 self._ray.get(self.waits)
-                self.started, self.failed_starts, self.waits = True, 0, None
+                self.started, self.waits = True, None
                 return []
             batch: list[Any] = self._ray.get(next(self.waits))
         except StopIteration:
-            self.attempt = self.waits = None
+            self.attempt, self.waits, self.failed_starts = None, None, 0
             return []
         except RayTaskError as problem:
             raise problem.cause from None
+        if not all(isinstance(event, Warning) for event in batch):
+            self.failed_starts = 0
         for event in batch:
             self.finished.update(getattr(event, "finished", ()))
         return batch
@@ -210,6 +212,9 @@ def run(
                     if place.attempt is None:
                         continue
                     yield from stored.new(wanted)
+                    if isinstance(problem, CannotStart):  # its node is at fault, and no cell
+                        queue.appendleft(place.attempt)
+                        continue
                     again, died = after_loss(
                         place.attempt,
                         place.finished.union(stored.cells),
@@ -232,9 +237,8 @@ def run(
 
 def _replace(place: Place, places: list[Place], problem: Exception, start: Callable[[int], Place]) -> None:
     """A new place for one that is lost; none where no worker starts. Raises UserError if no place is left."""
-    failed_starts = 0 if place.started else place.failed_starts + 1
-    if isinstance(problem, CannotStart):
-        failed_starts = STARTS  # its actor has tried as often
+    has_started = place.started and not isinstance(problem, CannotStart)
+    failed_starts = 0 if has_started else place.failed_starts + 1
     at = places.index(place)
     if failed_starts < STARTS:
         places[at] = start(failed_starts)

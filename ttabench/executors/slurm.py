@@ -18,13 +18,13 @@ import time
 import uuid
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ttabench.errors import UserError
-from ttabench.executors import Died, Engine, Job, Limits, Setup, local, take_options
+from ttabench.executors import Died, Engine, Job, Limits, Setup, local, split, take_options
 from ttabench.executors.cluster import asked_workers
 from ttabench.executors.retry import TRIES, Attempt, Losses, Stored, after_loss, cells_of
 
@@ -104,12 +104,13 @@ def sbatch_parameters(options: Mapping[str, str], device: str, each: int) -> dic
 class CannotRun(UserError):
     """A task that ended before its jobs could run: as a rule its node is at fault, and no cell.
 
-    error   what went wrong, in short.
+    node   the name of its node; "" if unknown.
     """
 
-    def __init__(self, error: str, log: Path) -> None:
-        super().__init__(f"a Slurm task could not run ({error}); its log is {log}.")
-        self.error = error
+    def __init__(self, task: Submitted, error: str) -> None:
+        self.node = node_of(task.name)
+        where = f" on {self.node}" if self.node else ""
+        super().__init__(f"a Slurm task could not run{where} ({error}); its log is {task.task.paths.stderr}.")
 
 
 class Task:
@@ -184,8 +185,9 @@ class Submitted:
 class Tasks:
     """The tasks of one sweep that have not ended.
 
-    unsure   names of arrays that may be in the queue although sbatch failed or was interrupted.
-    unable   why a task could not run, if no other has got on since.
+    unsure     names of arrays that may be in the queue although sbatch failed or was interrupted.
+    unable     why a task could not run, if no other has got on since.
+    left_out   nodes where a task could not run: later arrays do without them.
     """
 
     folder: Path
@@ -196,10 +198,11 @@ class Tasks:
     open: list[Submitted] = field(default_factory=list)
     unsure: set[str] = field(default_factory=set)
     unable: CannotRun | None = None
+    left_out: set[str] = field(default_factory=set)
     _ran: bool = False  # whether any task has got on
     _again: bool = False  # whether jobs that could not run were submitted again, and none has got on since
     _accepted: bool = False
-    _refused: int = 0  # times in a row
+    _refused: int = 0  # times in a row while nothing was open
     _next_try: float = 0.0
 
     def offer(self, attempts: list[Attempt]) -> list[Attempt]:
@@ -213,14 +216,17 @@ class Tasks:
                 return attempts
             if self._again or not self._ran:
                 raise self.unable
+            warnings.warn(f"{self.unable} Its cells are submitted again.", stacklevel=3)
             self._again, self.unable = True, None
         if time.monotonic() < self._next_try:
             return attempts
         try:
             self.submit(attempts)
         except UserError as problem:
-            self._refused += 1
-            if not self._accepted or (self._refused >= TRIES and not self.open):
+            if not self.open:
+                self._refused += 1
+                self.left_out.clear()  # without these, there may be no node for the tasks
+            if not self._accepted or self._refused >= TRIES:
                 raise
             self._next_try = time.monotonic() + RETRY
             warnings.warn(f"{problem} The next try is in {RETRY:g} s.", stacklevel=3)
@@ -233,14 +239,17 @@ class Tasks:
         import submitit
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.unsure = {name for name in self.unsure if not withdraw(name)}
         packs = pack(attempts, min(TASKS * self.at_once, max_array_size()))
         minutes = max(map(time_limit, packs))
         wanted = {"time": minutes, "array_parallelism": self.at_once, **self.parameters}
         wanted["job_name"] = name = f"ttabench-{uuid.uuid4().hex[:8]}"
+        if self.left_out:
+            wanted["exclude"] = ",".join(filter(None, [wanted.get("exclude", ""), *sorted(self.left_out)]))
         wanted["signal_delay_s"] = min(90, 15 * wanted["time"])  # when Slurm warns a task of its time limit
-        executor = submitit.SlurmExecutor(self.folder, max_num_timeout=10_000)
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        executor = submitit.SlurmExecutor(folder, max_num_timeout=10_000)
         executor.update_parameters(**wanted)
         self.unsure.add(name)
         try:
@@ -252,6 +261,7 @@ class Tasks:
                     for pack in packs
                 ]
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as problem:
+            shutil.rmtree(folder, ignore_errors=True)
             lines = str(getattr(problem, "stderr", "") or problem).strip().splitlines()
             raise UserError(
                 f"Slurm refuses the job: {lines[-1] if lines else type(problem).__name__}."
@@ -262,6 +272,14 @@ class Tasks:
     def got_on(self) -> None:
         """Note that a task has stored a result, or has ended well."""
         self._ran, self._again, self.unable = True, False, None
+
+    def could_not_run(self, problem: CannotRun) -> None:
+        """Note that a task could not run. Its jobs may be submitted again, to other nodes or later."""
+        self.unable = problem
+        if problem.node:
+            self.left_out.add(problem.node)
+        else:
+            self._next_try = time.monotonic() + RETRY
 
     def look(self) -> Iterator[tuple[Submitted, str]]:
         """The tasks that have ended, which are then not open: with "" if they left a result, else why not."""
@@ -289,9 +307,10 @@ class Tasks:
     def cancel(self) -> None:
         """Take all open tasks out of the queue, and what may be there besides."""
         numbers = {task.array: task.name.partition("_")[0] for task in self.open}
+        on_the_way = bool(self.unsure)
         if numbers and _call("scancel", *numbers.values()) is None:
             self.unsure.update(numbers)  # scancel also fails where one has ended, but not by name
-        elif self.unsure:
+        if on_the_way:
             time.sleep(WAY)
         names = sorted(self.unsure)
         while names and withdraw(names[0]):
@@ -321,8 +340,9 @@ def run(
 
     What tasks store is yielded as it comes. A task that was cancelled, killed, lost with its node, or was at
     its time limit without a result is submitted again without the cells that are stored. So is a task that
-    could not run, once another one has got on. Raises UserError where Slurm takes no jobs or no task can
-    run, and what a job raises. Closed early, it cancels its tasks.
+    could not run, once another one has got on, and not to the same node: that is no loss of a cell. Raises
+    UserError where Slurm takes no jobs or no task can run, and what a job raises. Closed early, it cancels
+    its tasks.
     """
     stored, wanted = Stored(folder), cells_of(jobs)
     tasks = Tasks(folder / LOGS, each, limits, parameters, math.ceil(workers / each))
@@ -343,8 +363,8 @@ def run(
                         if not reason:
                             tasks.got_on()
                 except CannotRun as problem:
-                    tasks.unable = problem
-                    reason = f"its Slurm task {task.name} could not run ({problem.error})"
+                    tasks.could_not_run(problem)
+                    again += [left for attempt in task.attempts for left in _left(attempt, stored)]
                     if tasks.open:
                         warnings.warn(f"{problem} Its cells wait until another task gets on.", stacklevel=2)
                 if reason:
@@ -372,13 +392,19 @@ def _result(task: Submitted) -> Generator[Any, None, str]:
         if "Job not requeued because" in str(failure):
             return f"its Slurm task {task.name} was at its time limit before any cell was done"
         error = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
-        raise CannotRun(error, task.task.paths.stderr) from None
+        raise CannotRun(task, error) from None
     yield from events
     if isinstance(problem, local.CannotStart):
-        raise CannotRun(str(problem).rstrip("."), task.task.paths.stderr)
+        raise CannotRun(task, str(problem).rstrip("."))
     if problem is not None:
         raise problem
     return ""
+
+
+def _left(attempt: Attempt, stored: Stored) -> list[Attempt]:
+    """What of a job is not stored yet."""
+    parts = split(attempt.job, stored.cells)
+    return [replace(attempt, job=job) for job in parts if job is not None]
 
 
 def _after_loss(task: Submitted, stored: Stored, reason: str, losses: Losses) -> Iterator[Attempt | Died]:
@@ -451,6 +477,13 @@ def accounted(name: str) -> str:
         if state not in ("", "RUNNING", "PENDING", "REQUEUED"):
             return f"{state} (exit code {code}{f', signal {number}' if number not in ('', '0') else ''})"
     return ""
+
+
+def node_of(name: str) -> str:
+    """The name of the node of a task that has begun; "" if Slurm does not say."""
+    output = _call("scontrol", "show", "job", name, "--oneliner") or ""
+    nodes = [value for word in output.split() for key, _, value in [word.partition("=")] if key == "NodeList"]
+    return nodes[0] if nodes and nodes[0] != "(null)" else ""
 
 
 def _resources(partition: str) -> str:

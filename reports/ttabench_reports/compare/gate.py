@@ -153,9 +153,15 @@ def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
 
 
 def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """One row per key, the latest with a number, else the latest; and how many others there were."""
-    frame = frame.round(dict.fromkeys(_REAL_KEYS, 4))  # as older cells.csv have them
-    last = frames.latest_last(frame).drop_duplicates(list(KEY), keep="last")
+    """One row per key, the latest; and how many others there were.
+
+    A number stands before a later failure with the same settings, weights and data, as at another compute
+    ratio; but not before one with others: the candidate has lost that number.
+    """
+    frame = frames.with_hashes(frame.round(dict.fromkeys(_REAL_KEYS, 4)))  # as older cells.csv have them
+    same = [*KEY, "config", "checkpoint", "fingerprint"]
+    best = frames.latest_last(frame).drop_duplicates(same, keep="last")
+    last = best.sort_values("written", kind="stable").drop_duplicates(list(KEY), keep="last")
     kept = ["accuracy", "status", "reason", "fingerprint", "checkpoint", "config", "n_images", "cell_id"]
     return last[[*KEY, *kept, "pace_ratio"]], len(frame) - len(last)
 
@@ -221,8 +227,8 @@ def _twins(word: str, count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"the {word} has {counted(count, 'cell')} more than once (other settings, weights or data); "
-        "the latest counts."
+        f"the {word} has {counted(count, 'cell')} more than once (other settings, weights, data or "
+        "compute ratio); the latest counts."
     ]
 
 
