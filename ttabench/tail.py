@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from ttabench.cell import Result
 from ttabench.records import decode
@@ -15,7 +16,16 @@ RESULT = re.compile(rb'"id":"([0-9a-f]{64})","kind":"result"')
 
 def sizes(root: Path) -> dict[str, int]:
     """The size of each shard, in bytes: a point in time that :class:`Tail` starts from."""
-    return {path.name: path.stat().st_size for path in (root / "cells").glob("*.jsonl")}
+    found: dict[str, int] = {}
+    for path in (root / "cells").glob("*.jsonl"):
+        with path.open("rb") as file:
+            found[path.name] = size_of(file)
+    return found
+
+
+def size_of(file: BinaryIO) -> int:
+    """The size of an open file in bytes. Only an open file has its true size: NFS keeps sizes for seconds."""
+    return os.fstat(file.fileno()).st_size
 
 
 class Tail:
@@ -33,8 +43,8 @@ class Tail:
         """(id of the cell, line without newline) of each new result; `stored` then has them."""
         for path in sorted(self._cells.glob("*.jsonl")):
             start = self._read.get(path.name, 0)
-            with path.open("rb") as file:  # only an open file has its true size: NFS keeps sizes for seconds
-                if os.fstat(file.fileno()).st_size <= start:
+            with path.open("rb") as file:
+                if size_of(file) <= start:
                     continue
                 file.seek(start)
                 text = file.read()

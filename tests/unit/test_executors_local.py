@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
 import signal
@@ -482,3 +483,13 @@ def test_pages_of_files_are_no_memory_of_a_cell(tmp_path: Path) -> None:
     held = np.ones(size, np.uint8)
     assert resident(os.getpid()) - before > size / 2
     assert held[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_shared_memory_is_memory_of_a_cell() -> None:
+    """It has no file, from which the kernel could read it again."""
+    size = 50_000_000
+    before = resident(os.getpid())
+    with mmap.mmap(-1, size) as shared:
+        shared.write(b"\1" * size)
+        assert resident(os.getpid()) - before > size / 2

@@ -18,7 +18,7 @@ from ttabench.models.model import Model
 from ttabench.registry import method
 from ttabench.sweep import plan as planning
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.plan import NOT_RESET, Source, find_sources
+from ttabench.sweep.plan import NOT_RESET, NOTHING_KEPT, Source, find_sources
 from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods, exclusion, resolve
 from ttabench.sweep.shifts import Shifts, find_shifts, shifts_of
 
@@ -298,7 +298,7 @@ def test_a_value_for_an_architecture_wins_over_that_for_a_dataset(monkeypatch: p
 # ---- pace
 
 
-def test_a_ratio_is_asked_for_where_a_method_runs_and_kept_to_three_digits() -> None:
+def test_a_ratio_is_asked_for_where_a_method_runs() -> None:
     asked: list[Cell] = []
 
     def ratio_of(cell: Cell) -> float:
@@ -313,7 +313,7 @@ def test_a_ratio_is_asked_for_where_a_method_runs_and_kept_to_three_digits() -> 
     )
     ratios = {(p.cell.method, p.cell.arch): p.cell.protocol.pace_ratio for p in planned}
     assert ratios == {
-        ("source", "resnet18"): 1.0, ("bn_stats", "resnet18"): 2.72, ("quantile", "resnet18"): 1.0,
+        ("source", "resnet18"): 1.0, ("bn_stats", "resnet18"): 2.71828, ("quantile", "resnet18"): 1.0,
         ("source", "cct"): 1.0, ("bn_stats", "cct"): 1.0, ("quantile", "cct"): 1.0,
     }  # fmt: skip
     assert [(cell.method, cell.arch) for cell in asked] == [("bn_stats", "resnet18")]
@@ -331,6 +331,53 @@ def test_methods_that_see_source_data_are_not_run_without_training_images() -> N
         grid(methods=("aqr",)), [replace(RESNET, trains=False, architecture=Architecture(num_classes=10))]
     )}  # fmt: skip
     assert of_layers["aqr"].startswith("no batch norm")  # what no image would mend comes first
+
+
+def test_a_method_that_keeps_nothing_cannot_skip_batches() -> None:
+    """Its `predict` does all the work of `adapt`, so a batch that is only predicted would not be cheaper."""
+    cells = plan(
+        grid(methods=("tent", "memo", "aqr"), pace=1.0), [RESNET], lambda cell: 1.0 + (cell.method != "aqr")
+    )
+    assert {(p.cell.method, p.unmet) for p in cells} == {
+        ("source", ""), ("tent", ""), ("aqr", ""), ("memo", NOTHING_KEPT)
+    }  # fmt: skip
+
+
+def test_a_compute_ratio_that_was_given_is_not_rounded() -> None:
+    """⌈3.004⌉ = 4."""
+    (cell,) = (p.cell for p in plan(grid(methods=("tent",), pace=1.0), [RESNET], lambda cell: 3.004)
+               if p.cell.method == "tent" and p.cell.corruption == "fog")  # fmt: skip
+    assert cell.protocol.adapts_every == 4
+
+
+def test_a_pace_does_not_begin_anew_with_each_corruption() -> None:
+    with pytest.raises(UserError, match=r"--pace with --reset continual: .* use --stream 'recurring\(1\)'"):
+        plan(grid(methods=("tent",), pace=1.0, reset="continual"), [RESNET])
+    assert plan(grid(methods=("tent",), pace=1.0, stream="recurring(1)"), [RESNET])
+
+
+@pytest.mark.parametrize(("share", "part"), [(0.02, "to score"), (0.99, "to adapt to"), (0.5, "")])
+def test_both_parts_of_a_held_out_protocol_have_images(share: float, part: str) -> None:
+    asked, small = grid(methods=("tent",), held_out=share), replace(RESNET, images=20)
+    for sweep, source in ((asked, small), (replace(asked, limit=20), RESNET)):
+        if not part:
+            assert plan(sweep, [source])
+            continue
+        with pytest.raises(
+            UserError, match=f"--held-out {share:g} of 20 images of digits-c leaves none {part}"
+        ):
+            plan(sweep, [source])
+    assert plan(asked, [RESNET])
+
+
+def test_a_plan_says_which_weights_and_ratios_were_given() -> None:
+    """Two sweeps with other given weights are two sets of cells, of which none replaces the other."""
+    asked = {"methods": ("tent",), "pace": 1.0}
+    fixed = [
+        {p.fixed for p in plan(grid(**asked, **given), [RESNET])}
+        for given in ({}, {"checkpoint": "net.pt"}, {"pace_ratio": (("tent", 3.0),)})
+    ]
+    assert fixed == [{()}, {("checkpoint c",)}, {(), ("pace ratio 1",)}]
 
 
 @pytest.mark.parametrize("changed", [{"pace": 1.0}, {"stream": "gradual"}])
@@ -375,7 +422,7 @@ def test_what_an_offline_method_lacks_otherwise_is_told_first() -> None:
 
 def test_every_option_of_the_grid_reaches_the_protocol() -> None:
     asked = grid(
-        mode="online", batch_size=7, order="dirichlet(0.5)", reset="continual", contamination="noise(0.2)",
+        mode="online", batch_size=7, order="dirichlet(0.5)", reset="every(3)", contamination="noise(0.2)",
         limit=9, precision="bfloat16", pace=2.0,
     )  # fmt: skip
     protocol = plan(asked, [RESNET])[0].cell.protocol

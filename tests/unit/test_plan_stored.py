@@ -82,6 +82,14 @@ def test_an_extension_replaces_cells_whose_id_has_changed_and_that_were_never_ru
     assert {one["id"] for one in store.plan()} == ids
 
 
+def test_cells_of_other_given_weights_stay_planned(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    one, other = ({**row(name), "fixed": [f"checkpoint {name}"]} for name in "ab")
+    store.write_plan([one])
+    store.write_plan([other], extend=True)
+    assert store.plan() == [one, other]
+
+
 def test_a_damaged_plan_is_named(store: Store, ttabench: Run) -> None:
     path = store.root / "plan.jsonl"
     path.write_bytes(path.read_bytes().replace(b"snow", b"know", 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,23 @@ def test_a_folder_where_a_sweep_runs_is_not_merged(store: Store) -> None:
     assert len([*store.cells.iterdir()]) == 1
 
 
+def test_a_sweep_that_starts_during_a_merge_waits_for_its_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it has looked which shards there are, a sweep takes the claim that a merge has."""
+    free: list[bool] = []
+
+    def merges(_store: Store) -> None:
+        with Claims(store.root, "sweep") as sweep:
+            free.append(sweep.take("plan"))
+
+    monkeypatch.setattr(Store, "_merge", merges)
+    store.merge()
+    with Claims(store.root, "sweep") as sweep:
+        free.append(sweep.take("plan"))
+    assert free == [False, True]
+
+
 def test_one_shard_that_has_a_cell_twice_is_merged_too(tmp_path: Path, result: Result) -> None:
     store = Store.create(tmp_path / "one", {"methods": ["tent"]})
     writer = store.writer()
@@ -85,11 +103,12 @@ def test_a_result_after_a_merge_is_the_last_one(store: Store, result: Result) ->
 def test_a_merge_that_was_cut_short_loses_and_changes_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = output(store)
+    before, unlink = output(store), Path.unlink
 
-    def refuse(path: Path, *_: object, **__: object) -> None:
-        if not path.name.startswith("."):  # a temporary file may go
+    def refuse(path: Path, *arguments: object, **options: Any) -> None:
+        if path.suffix == ".jsonl":  # claims may go
             raise PermissionError(13, "Permission denied")
+        unlink(path, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)

@@ -51,7 +51,7 @@ class Limits:
     """What a cell may use before its worker is killed.
 
     seconds   wall-clock time, preparation of the method included; 0 = unlimited.
-    memory    resident memory of the worker process in bytes; 0 = unlimited.
+    memory    resident memory of the worker process in bytes, without pages of files; 0 = unlimited.
     """
 
     seconds: float = 0.0

@@ -195,9 +195,10 @@ def resident(pid: int) -> int:
     """Resident memory of a process in bytes; 0 where it has ended or where /proc does not exist.
 
     Without pages of files: images are memory maps, and the kernel takes their pages back when it needs them.
+    Shared memory counts, which has no file to be read from again.
     """
     try:
-        _, resident, of_files, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(resident) - int(of_files)) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        return 1024 * sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem"))
+    except (OSError, KeyError, ValueError):
         return 0

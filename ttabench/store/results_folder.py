@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttabench.cell import canonical
 from ttabench.claims import FOLDER as RUNNING
-from ttabench.claims import Watch
+from ttabench.claims import Claims
 from ttabench.collector import paused
 from ttabench.errors import UserError, shortened
 from ttabench.files import replace_file
@@ -36,6 +36,8 @@ PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "se
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
 PROTOCOL_OF_PLAN = "protocol"
 """One more key, which older plans do not have: what :meth:`ttabench.protocol.Protocol.to_json` gives."""
+FIXED_IN_PLAN = "fixed"
+"""One more key, where the user gave the weights or the compute ratio: what distinguishes cells besides."""
 
 
 class Store:
@@ -166,8 +168,8 @@ class Store:
         return [row for row in plan if row["id"] not in replaced]
 
     def plan(self) -> list[dict[str, Any]]:
-        """The planned cells, one row each with the keys of :data:`PLAN`, and where it is stored
-        :data:`PROTOCOL_OF_PLAN`; [] if none are stored.
+        """The planned cells, one row each with the keys of :data:`PLAN`, and where they are stored
+        :data:`PROTOCOL_OF_PLAN` and :data:`FIXED_IN_PLAN`; [] if none are stored.
 
         Raises UserError if the file is damaged.
         """
@@ -180,8 +182,8 @@ class Store:
         try:
             for line in lines:
                 row = decode(line)
-                known = (*PLAN, PROTOCOL_OF_PLAN) if PROTOCOL_OF_PLAN in row else PLAN
-                rows.append({key: row[key] for key in known})
+                more = (key for key in (PROTOCOL_OF_PLAN, FIXED_IN_PLAN) if key in row)
+                rows.append({key: row[key] for key in (*PLAN, *more)})
             return rows
         except (Damaged, KeyError) as problem:
             raise UserError(
@@ -229,12 +231,16 @@ class Store:
         Records keep their code, environment and time. Raises UserError if a sweep runs in the folder, for a
         damaged record, or if the folder cannot be written; the old shards then remain.
         """
-        watch = Watch(self.root)
-        if running := [lease.where for lease in watch.leases() if watch.alive(lease.name)]:
-            raise UserError(
-                f"{self.root} cannot be merged while a sweep runs there ({', '.join(running)}); wait until "
-                f"it has ended. If none runs, delete {watch.folder}."
-            )
+        with Claims(self.root, "merge") as claims, claims.alone("plan"):  # a sweep that starts now waits
+            others = [lease for lease in claims.leases() if lease.name != claims.name]
+            if running := [lease.where for lease in others if claims.alive(lease.name)]:
+                raise UserError(
+                    f"{self.root} cannot be merged while a sweep runs there ({', '.join(running)}); wait "
+                    f"until it has ended. If none runs, delete {claims.folder}."
+                )
+            return self._merge()
+
+    def _merge(self) -> Path | None:
         old, last = self._shards(), self.latest()
         if not last:
             return None
@@ -302,7 +308,9 @@ def _replaceable(row: Mapping[str, Any]) -> str:
     if protocol is None or protocol.get("reset") == "continual":
         return str(row["id"])
     of_folder = {key: value for key, value in protocol.items() if key != "pace_ratio"}
-    return canonical([*(row[key] for key in PLAN if key not in ("id", "reason")), of_folder])
+    return canonical(
+        [*(row[key] for key in PLAN if key not in ("id", "reason")), of_folder, row.get(FIXED_IN_PLAN)]
+    )
 
 
 def _unreadable(path: Path, problem: OSError) -> UserError:

@@ -129,6 +129,7 @@ def plan_rows(planned: Iterable[Planned]) -> Iterator[dict[str, Any]]:
             "id": cell.cell_id, "method": cell.label, "base": cell.method, "arch": cell.arch,
             "dataset": cell.dataset, "corruption": cell.corruption, "severity": cell.severity,
             "seed": cell.seed, "reason": item.unmet, "protocol": protocols[cell.protocol],
+            **({"fixed": list(item.fixed)} if item.fixed else {}),
         }  # fmt: skip
 
 

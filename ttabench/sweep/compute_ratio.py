@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
 from ttabench.cost import compute_ratio
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.env import processor
 from ttabench.errors import UserError
 from ttabench.files import replace_file
@@ -158,10 +159,22 @@ def measured(cell: Cell, device: str) -> float:
         torch.set_num_threads(threads)
 
 
-def _batches(worker: Worker, cell: Cell) -> list[NDArray[np.uint8]]:
-    dataset = worker.dataset(cell.dataset)
+def _corrupted(dataset: Dataset) -> Labelled:
+    """A corrupted test set, of the highest severity that is there. Raises UserError if there is none."""
     name = dataset.corruptions[0]
-    images = dataset.corrupted(name, NO_SEVERITY if name == NATURAL else SEVERITIES[-1]).images
+    if name == NATURAL:
+        return dataset.corrupted(name, NO_SEVERITY)
+    missing: UserError | None = None
+    for severity in reversed(SEVERITIES):
+        try:
+            return dataset.corrupted(name, severity)
+        except UserError as problem:
+            missing = missing or problem
+    raise missing or UserError(f"{dataset.name} has no severities.")
+
+
+def _batches(worker: Worker, cell: Cell) -> list[NDArray[np.uint8]]:
+    images = _corrupted(worker.dataset(cell.dataset)).images
     size = cell.protocol.batch_size
     chosen = np.random.Generator(np.random.PCG64(0)).permutation(len(images))
     return [images[np.sort(row)] for row in np.resize(chosen, (BATCHES, size))]

@@ -13,15 +13,19 @@ from ttabench.classifier import Architecture
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 from ttabench.gpu import free_gpu_memory
+from ttabench.method import Method
 from ttabench.method_settings import configured, label
 from ttabench.models.model import Model
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
+from ttabench.sweep.grid import Grid
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
 
 NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
+FEWEST = 500  # images that every published test set has
+NOTHING_KEPT = "all its work is part of each prediction, so it cannot skip the batches that a pace leaves out"
 
 RatioOf = Callable[[Cell], float]
 """The compute ratio of a cell's method on its classifier, for a protocol with a pace."""
@@ -35,6 +39,7 @@ class Source:
     fingerprint  SHA-256 of what the dataset is made from.
     checkpoint   SHA-256 of the weights, "" before training.
     trains       whether the dataset has training images, which are the source images of methods too.
+    images       of a corrupted test set of one's own; 0 = not known, and at least `FEWEST`.
     """
 
     name: str
@@ -44,14 +49,20 @@ class Source:
     architecture: Architecture
     checkpoint: str
     trains: bool = True
+    images: int = 0
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell, and why it cannot be run ("" if it can)."""
+    """A cell, and why it cannot be run ("" if it can).
+
+    fixed   the weights and the compute ratio, where the user gave them: cells that differ in them are
+            different ones, and the later one does not replace the earlier.
+    """
 
     cell: Cell
     unmet: str
+    fixed: tuple[str, ...] = ()
 
 
 def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[Source]:
@@ -77,6 +88,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
                 name=model.name, dataset=data.name, num_classes=data.num_classes,
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
                 checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
+                images=data.shifted_count() if isinstance(data, OwnDataset) else 0,
             )
         )  # fmt: skip
     free_gpu_memory(device)  # for the workers
@@ -148,20 +160,23 @@ def _of_method(
     template = replace(template, baseline=baseline)
     if choice.grid.pace and not unmet and choice.cls.name != BASELINE:
         template = _paced(template, ratio_of)
+        if template.protocol.adapts_every > 1 and _keeps_nothing(choice.cls):
+            unmet = NOTHING_KEPT
+    fixed = _fixed(template, choice.grid)
     for seed, severity in itertools.product(choice.grid.seeds, part.shifts.severities):
         history: tuple[str, ...] = ()
         for corruption in part.shifts.cells:
             cell = replace(template, corruption=corruption, severity=severity, seed=seed, history=history)
             if is_excluded(part.exclude, cell, choice.given):
                 continue
-            yield Planned(cell, unmet)
+            yield Planned(cell, unmet, fixed)
             if choice.grid.reset == "continual":
                 history = (*history, f"{corruption}-{severity}")
 
 
 def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
-    cls, protocol = choice.cls, _protocol(choice, source.num_classes, shifts)
+    cls, protocol = choice.cls, _protocol(choice, source, shifts)
     unsupported = NOT_RESET if _cannot_be_reset(choice) else ""
     if (shifts.stream or choice.grid.pace) and (unsupported or protocol.mode == "offline"):
         unsupported = OFFLINE
@@ -199,6 +214,17 @@ def _configured(source: Source, choice: MethodChoice) -> tuple[Any, str, str]:
         ) from problem
 
 
+def _check_held_out(grid: Grid, source: Source) -> None:
+    """Raises UserError if one of the two parts of the images is empty."""
+    images = min(n for n in (grid.limit, source.images, FEWEST) if n)
+    if grid.held_out and not 0 < round(grid.held_out * images) < images:
+        purpose = "to score" if grid.held_out < 0.5 else "to adapt to"
+        raise UserError(
+            f"--held-out {grid.held_out:g} of {images} images of {source.dataset} leaves none {purpose}; "
+            "give another share, or more images."
+        )
+
+
 def _cannot_be_reset(choice: MethodChoice) -> bool:
     """Whether the sweep resets methods between batches, and this one is offline in its paper.
 
@@ -209,19 +235,36 @@ def _cannot_be_reset(choice: MethodChoice) -> bool:
 
 
 def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
-    ratio = float(f"{ratio_of(template):.3g}")
-    return replace(template, protocol=replace(template.protocol, pace_ratio=ratio))
+    return replace(template, protocol=replace(template.protocol, pace_ratio=ratio_of(template)))
 
 
-def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protocol:
+def _keeps_nothing(cls: type[Method[Any]]) -> bool:
+    """Whether a method keeps nothing from batch to batch: `predict` does the same as `adapt`."""
+    return cls.scores == cls.scores_frozen
+
+
+def _fixed(template: Cell, grid: Grid) -> tuple[str, ...]:
+    """See :class:`Planned`."""
+    weights = [f"checkpoint {template.checkpoint}"] if grid.checkpoint else []
+    given = {template.label, template.method} & dict(grid.pace_ratio).keys()
+    return (*weights, *([f"pace ratio {template.protocol.pace_ratio:g}"] if grid.pace and given else []))
+
+
+def _protocol(choice: MethodChoice, source: Source, shifts: Shifts) -> Protocol:
     grid = choice.grid
     mode = choice.cls.mode if grid.mode == "native" else grid.mode
     if _cannot_be_reset(choice):
         mode = "online"
+    _check_held_out(grid, source)
+    if grid.pace and grid.reset == "continual" and not grid.stream:
+        raise UserError(
+            "--pace with --reset continual: each corruption would count its batches anew; for all of them as "
+            "one stream, use --stream 'recurring(1)' in place of --reset continual."
+        )
     try:
         return Protocol(
             mode=mode,
-            batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
+            batch_size=grid.batch_size or choice.cls.native_batch_size(source.num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
             reset=grid.reset,
