@@ -46,11 +46,11 @@ from ttabench.worker_state import WorkerState
 __all__ = [
     "BOUND",
     "Check",
-    "NotHere",
+    "Place",
     "choose",
     "compare",
     "device_of",
-    "find_weights",
+    "find_places",
     "joined",
     "run",
     "sweeps_of",
@@ -67,7 +67,7 @@ class NotHere(UserError):
     """The data or the weights of stored cells are not on this machine."""
 
 
-Verdict = Literal["same", "within", "differs", "failed", "other weights"]
+Verdict = Literal["same", "within", "differs", "failed", "other weights", "not here"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Check:
 
     verdict    same: bitwise equal. within: on another kind of machine or a GPU, and within `BOUND`. differs,
                failed: the result is not reproduced. other weights: not comparable, because the recipe trains
-               other weights on this kind of machine.
+               other weights on this kind of machine. not here: not run, because data or weights are missing.
     stored, now   accuracies in percent; `now` is None without a new result.
     differing  images whose correctness differs; None if they cannot be compared.
     exact      whether the result must be bitwise equal.
@@ -174,30 +174,41 @@ def device_of(records: Iterable[Record]) -> str:
     return "cuda" if "cuda" in map(_stored, records) else "cpu"
 
 
-def find_weights(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Checkpoint → hash of what the same training gives here, for weights that are not in the cache.
+@dataclass(frozen=True)
+class Place:
+    """What is here of what a cell needs.
+
+    other   the hash of what the same training gives here, for weights that are not in the cache; else "".
+    lacks   why the cell cannot be run, where its data or weights are not here; else "".
+    """
+
+    other: str = ""
+    lacks: str = ""
+
+
+def find_places(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
+    """What is here for each cell, by its id.
 
     sweeps   see `sweeps_of`.
 
-    Raises UserError where a dataset is not the same. Else NotHere where data or weights are missing.
+    Raises UserError where a dataset is not the same.
     """
-    others: dict[str, str] = {}
-    missing: list[NotHere] = []
-    for cell in {_place(r.result.cell): r.result.cell for r in records}.values():
-        try:
-            if (other := _other_training(cell, sweeps)) is not None:
-                others[cell.checkpoint] = other
-        except NotHere as problem:  # another cell may have a worse problem
-            missing.append(problem)
-    if missing:
-        raise missing[0]
-    return others
+    cells = [record.result.cell for record in records]
+    places = {_place(cell): _what_is_here(cell, sweeps) for cell in {_place(c): c for c in cells}.values()}
+    return {cell.cell_id: places[_place(cell)] for cell in cells}
+
+
+def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Place:
+    try:
+        return Place(other=_other_training(cell, sweeps) or "")
+    except NotHere as problem:
+        return Place(lacks=str(problem))
 
 
 def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | None:
     """The hash of what the training of a cell's weights gives here; None where the weights are in the cache.
 
-    Raises UserError and NotHere, see `find_weights`.
+    Raises UserError where a dataset is not the same, NotHere where data or weights are missing.
     """
     try:
         data = open_dataset(cell.dataset)
@@ -259,20 +270,27 @@ def _is_path(dataset: str) -> bool:
 def run(
     store: Store,
     records: Sequence[Record],
-    others: Mapping[str, str],
+    places: Mapping[str, Place],
     device: str,
     executor: Executor,
     workers: int,
 ) -> Iterator[Check | CellProgress]:
     """Run some cells of a store again; progress and checks as they come. Nothing is written to the store.
 
-    others   see `find_weights`; those cells are not run.
+    places   see `find_places`; only cells that have all they need are run.
     device   "" for the one that each cell was stored with, or the CPU where that is not here.
     """
-    usable = [r for r in records if r.result.cell.checkpoint not in others]
+    usable = []
     for record in records:
-        if record.result.cell.checkpoint in others:
-            yield _other_weights(record, others[record.result.cell.checkpoint], device or _stored(record))
+        place = places[record.result.cell.cell_id]
+        if place.lacks:
+            yield _check(record.result, "not here", None, None, False, (place.lacks,))
+        elif place.other:
+            yield _other_weights(record, place.other, device or _stored(record))
+        else:
+            usable.append(record)
+    if not usable:
+        return
     waiting = {record.result.cell.cell_id: record for record in usable}
     with _copied_paths(store) as folder:
         for event in executor(_jobs(usable, device, folder), workers):

@@ -108,14 +108,14 @@ def filled(root: Path, results: list[Result]) -> Store:
 
 def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
     records = list(Store.at(out).latest().values())
-    assert verify.find_weights(records, []) == {}
+    assert set(verify.find_places(records, []).values()) == {verify.Place()}
     cell = records[0].result.cell
     nowhere = record(measured(replace(cell, dataset="nowhere-c-local"), 0))  # a lesser problem
     for changes in ({"arch": "cct"}, {}):
         other = record(measured(replace(cell, fingerprint="0" * 64, **changes), 0))
         for given in ([*records, other], [other, *records], [nowhere, other]):
             with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
-                verify.find_weights(given, [])
+                verify.find_places(given, [])
 
 
 def altered(data: dict[str, Any]) -> None:
@@ -304,23 +304,23 @@ def test_what_was_checked_before_ctrl_c_is_shown(
 def test_weights_that_are_gone_are_one_sentence(ttabench: Run, out: Path, weights_in_cache: Path) -> None:
     shutil.rmtree(weights_in_cache)
     output = ttabench("verify", out, *HERE)
-    assert (output.code, output.out) == (4, "")
-    assert "train them with ttabench train --archs resnet18 --datasets digits-c, or bring" in output.err
-    assert output.err.count("\n") == 1
+    assert output.code == 4
+    assert "train them with ttabench train --archs resnet18 --datasets digits-c, or bring" in output.out
+    assert "4 cells: 4 not run, without their data or weights" in output.out
 
 
 @pytest.mark.parametrize("name", ["cifar10-c", "nowhere-c-local"])
-def test_data_that_are_not_here_are_one_sentence_and_a_code_of_their_own(
+def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
     ttabench: Run, cell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Also beside cells that could be run. A damaged record is worse, and one that contradicts itself too."""
+    """A damaged record is worse, and one that contradicts itself too."""
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     good = measured(replace(cell, dataset=name), 3)
     store = filled(tmp_path / "r", [good])
     output = ttabench("verify", store.root, *HERE)
-    assert (output.code, output.out) == (4, "")
-    assert name in output.err
-    assert output.err.count("\n") == 1
+    assert output.code == 4
+    assert "1 cell: 1 not run, without their data or weights" in output.out
+    assert name in output.out
     wrong = filled(tmp_path / "wrong", [good, replace(good, cell=replace(good.cell, seed=1), accuracy=1.0)])
     assert ttabench("verify", wrong.root, *HERE).code == 1
     (shard,) = store.cells.iterdir()
@@ -328,6 +328,24 @@ def test_data_that_are_not_here_are_one_sentence_and_a_code_of_their_own(
     output = ttabench("verify", store.root, *HERE)
     assert (output.code, output.out) == (2, "")
     assert shard.name in output.err
+
+
+def test_cells_whose_data_are_here_are_run_beside_others(ttabench: Run, out: Path, tmp_path: Path) -> None:
+    """A made-up name of data is no way to have no cell of a folder checked."""
+    whole = tmp_path / "whole"
+    shutil.copytree(out, whole)
+    good = next(iter(Store.at(out).latest().values())).result
+    elsewhere = replace(good, cell=replace(good.cell, dataset="nowhere-c-local"))
+    writer = Store.at(whole).writer()
+    writer.append(elsewhere)
+    writer.close()
+    output = ttabench("verify", whole, *HERE)
+    assert output.code == 4
+    assert "5 cells: 4 the same bit for bit, 1 not run, without their data or weights" in output.out
+    edit(whole, altered)
+    output = ttabench("verify", whole, *HERE)
+    assert output.code == 1
+    assert "1 not run, without their data or weights" in output.out
 
 
 @pytest.mark.parametrize(
@@ -357,11 +375,9 @@ def test_weights_from_a_file_are_known_from_all_sweeps_and_their_rules(
     cell = next(iter(Store.at(out).latest().values())).result.cell
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
     sweeps = [{"archs": ["resnet18"], "datasets": ["digits-c"], **sweep} for sweep in sweeps]
-    if brought:
-        with pytest.raises(verify.NotHere, match="--datasets digits-c --checkpoint FILE --dry-run"):
-            verify.find_weights(records, sweeps)
-    else:
-        assert verify.find_weights(records, sweeps).keys() == {"d" * 64}
+    (place,) = verify.find_places(records, sweeps).values()
+    assert ("--datasets digits-c --checkpoint FILE --dry-run" in place.lacks) == brought
+    assert bool(place.other) == (not brought)
 
 
 def test_a_sweep_of_trained_weights_after_one_of_a_file_hides_none_of_them(
@@ -379,8 +395,8 @@ def test_a_sweep_of_trained_weights_after_one_of_a_file_hides_none_of_them(
     assert store.sweep()["checkpoint"] == ""
     (folder / "sweep-3.toml").write_bytes("# für später\n".encode("latin-1"))  # is none
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
-    with pytest.raises(verify.NotHere, match="--checkpoint FILE"):
-        verify.find_weights(records, verify.sweeps_of(store))
+    (place,) = verify.find_places(records, verify.sweeps_of(store)).values()
+    assert "--checkpoint FILE" in place.lacks
     for path in folder.glob("sweep*.toml"):
         path.unlink()
     assert verify.sweeps_of(store) == [store.sweep()]

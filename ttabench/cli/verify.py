@@ -45,7 +45,7 @@ def verify(
 
     Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
     could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other
-    weights. 4 if no cell was run, because data or weights are not on this machine.
+    weights. 4 if none differs but some were not run, because their data or weights are not on this machine.
     """
     from ttabench import verify as verifying
     from ttabench.cli._display import Display, clock
@@ -58,17 +58,15 @@ def verify(
     records = verifying.choose(store, sample, seed, at_most)
     wrong = verifying.contradictions(store)
     try:
-        others = verifying.find_weights(records, verifying.sweeps_of(store))
+        places = verifying.find_places(records, verifying.sweeps_of(store))
     except UserError as problem:
-        not_here = isinstance(problem, verifying.NotHere)
-        if not wrong and not not_here:
+        if not wrong:
             raise
-        if wrong:  # a record that contradicts itself needs no weights to be found
-            _report(wrong, results, seed, json)
+        _report(wrong, results, seed, json)  # a record that contradicts itself needs no data to be found
         print(f"ttabench: {problem}", file=sys.stderr)
-        raise typer.Exit(DIFFERS if wrong else NOT_HERE) from None
+        raise typer.Exit(DIFFERS) from None
     on = pick_device(device) if device else ""
-    place = on or verifying.device_of(records)
+    place = on or verifying.device_of(r for r in records if not places[r.result.cell.cell_id].lacks)
     count = pick_workers(workers, place, len(records))
     executor = pick_executor(count, place)
     checks: list[Check] = []
@@ -80,7 +78,7 @@ def verify(
             stored = "they were" if len(records) > 1 else "it was"
             drawn = counted(len(records), "cell")
             display.console.print(f"{drawn}, which took {took} when {stored} stored.", markup=False)
-            for event in verifying.run(store, records, others, on, executor, count):
+            for event in verifying.run(store, records, places, on, executor, count):
                 if isinstance(event, verifying.Check):
                     checks.append(event)
                     display.finished(str(event.cell), event.verdict)
@@ -113,7 +111,7 @@ def _exit_code(checks: list[Check]) -> int:
     verdicts = {check.verdict for check in checks}
     if verdicts & {"differs", "failed"}:
         return DIFFERS
-    return OTHER_WEIGHTS if "other weights" in verdicts else SAME
+    return OTHER_WEIGHTS if "other weights" in verdicts else NOT_HERE if "not here" in verdicts else SAME
 
 
 def _print(checks: list[Check], seed: int) -> None:
@@ -139,4 +137,5 @@ _WORDS = {
     "differs": "not made again",
     "failed": "failed",
     "other weights": "not comparable, with other weights here",
+    "not here": "not run, without their data or weights",
 }
