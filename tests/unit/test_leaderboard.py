@@ -253,6 +253,16 @@ def test_one_code_in_two_folders_and_two_codes_in_two_rows_are_ranked(
     assert "c" in ranks
 
 
+def test_other_code_of_a_network_is_not_another_method(by: Callable[..., Path], tmp_path: Path) -> None:
+    def of(made: list[Result]) -> list[Result]:
+        return [replace(one, cell=replace(one.cell, arch="mynets.nets:build")) for one in made]
+
+    made = results({"tent": 0.7})
+    first = by("a", of([*SOURCE, *made[:1]]), mynets__nets="1")
+    table = built(tmp_path / "site", first, by("b", of(made[1:]), mynets__nets="2")).set_index("method")
+    assert table["folders"]["tent"] == "a; b"
+
+
 def test_a_method_of_another_version_of_ttabench_is_stale_and_keeps_its_rank(
     by: Callable[..., Path], tmp_path: Path
 ) -> None:

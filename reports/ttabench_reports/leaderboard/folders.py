@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ttabench.errors import UserError
+from ttabench.registry import METHODS, entry_points
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, MISSING
-from ttabench.store.staleness import NOT_INSTALLED, brief_changes
+from ttabench.store.staleness import brief_changes
 from ttabench_reports import load, naming
 from ttabench_reports.compare.fall_tests import ONES
 from ttabench_reports.frames import CORRECT, ROW, TABLE, checked
@@ -146,12 +147,21 @@ def _own_code(record: Record) -> Code | None:
     """The code of a record's method that does not come with ttabench; None if it was not recorded.
 
     Of a method that is not installed here, also the modules among the built-in methods: it may be one of
-    another checkout.
+    another checkout. The package of a network of the user is left out, unless the method may be from it.
     """
-    absent = any(text.endswith(NOT_INSTALLED) for text in record.changes)
-    ours = ("ttabench",) if absent else ("ttabench", "ttabench_methods")
+    cell, methods = record.result.cell, entry_points(METHODS)
+    ours = ["ttabench"]
+    if cell.method in methods:
+        ours += ["ttabench_methods", *_network_package(cell.arch, methods[cell.method].module)]
     outside = frozenset(item for item in record.modules.items() if item[0].partition(".")[0] not in ours)
     return outside if record.modules else None
+
+
+def _network_package(arch: str, method_module: str) -> list[str]:
+    """The package of a network ``package.module:callable``, where the method is not from the same one."""
+    module, colon, _ = arch.partition(":")
+    top = module.partition(".")[0]
+    return [top] if colon and "/" not in module and method_module.partition(".")[0] != top else []
 
 
 def _refuse_two_codes(frame: pd.DataFrame) -> None:
