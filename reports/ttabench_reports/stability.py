@@ -20,11 +20,12 @@ COLLAPSED = 0.5
 
 @dataclass(frozen=True)
 class Stability:
-    """The figures of one method on one long stream, from its windows and those of Source.
+    """The figures of one method on one long stream, from its windows and those of Source, seed by seed.
 
-    below     share of the windows in which the method is below Source, percent.
-    tail      accuracy in the last tenth of the windows minus Source's there, points.
-    collapse  images before the first collapsed window; NaN if there is none.
+    below      share of the windows in which the method is below Source, percent; mean over the seeds.
+    tail       accuracy in the last tenth of the windows minus Source's there, points; mean over the seeds.
+    collapse   images before the first collapsed window of any seed; NaN if there is none.
+    collapsed  the number of seeds with such a window, of `seeds`.
     """
 
     row: Row
@@ -32,6 +33,13 @@ class Stability:
     below: float
     tail: float
     collapse: float
+    collapsed: int
+    seeds: int
+
+    @property
+    def of_seeds(self) -> str:
+        """`` (1 of 3 seeds)``: those that collapse; "" where there is one seed, or no collapse."""
+        return f" ({self.collapsed} of {self.seeds} seeds)" if self.collapsed and self.seeds > 1 else ""
 
 
 def stabilities(table: Table) -> Iterator[Stability]:
@@ -52,16 +60,22 @@ def _comparable(windows: Windows, source_windows: Windows) -> bool:
 
 
 def _stability(row: Row, column: str, windows: Windows, source_windows: Windows) -> Stability:
-    last = -(-len(windows.accuracy) // 10)
+    """A mean over the seeds would hide the collapse of one. Where Source lacks a seed, its mean stands in."""
+    ours = np.stack(list(windows.by_seed.values()))  # (seeds, windows)
+    others = [source_windows.by_seed.get(seed, source_windows.accuracy) for seed in windows.by_seed]
+    source = np.stack(others)
+    last = -(-ours.shape[1] // 10)
     sizes = _sizes(windows, int(row.about["n_images"]))[-last:]
-    tail = np.average((windows.accuracy - source_windows.accuracy)[-last:], weights=sizes)
-    collapsed = np.flatnonzero(windows.accuracy < COLLAPSED * source_windows.accuracy)
+    firsts = [np.flatnonzero(one) for one in ours < COLLAPSED * source]
+    collapses = [windows.length * first[0] for first in firsts if len(first)]
     return Stability(
         row=row,
         column=column,
-        below=100 * float((windows.accuracy < source_windows.accuracy).mean()),
-        tail=float(tail),
-        collapse=float(windows.length * collapsed[0]) if len(collapsed) else math.nan,
+        below=100 * float((ours < source).mean()),
+        tail=float(np.average((ours - source)[:, -last:].mean(axis=0), weights=sizes)),
+        collapse=float(min(collapses, default=math.nan)),
+        collapsed=len(collapses),
+        seeds=len(ours),
     )
 
 
@@ -73,7 +87,10 @@ def _sizes(windows: Windows, images: int) -> NDArray[np.float64]:
     return sizes
 
 
-FIGURES = ("accuracy", "source", "below_source", "last_tenth_minus_source", "first_collapse")
+FIGURES = (
+    "accuracy", "source", "below_source", "last_tenth_minus_source", "first_collapse", "collapsed_seeds",
+    "seeds",
+)  # fmt: skip
 
 
 def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
@@ -85,7 +102,7 @@ def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
             "accuracy": one.row.value(one.column),
             "source": one.row.baseline.value(one.column) if one.row.baseline else math.nan,
             "below_source": one.below, "last_tenth_minus_source": one.tail,
-            "first_collapse": one.collapse,
+            "first_collapse": one.collapse, "collapsed_seeds": one.collapsed, "seeds": one.seeds,
         }
         for table in tables
         for one in stabilities(table)

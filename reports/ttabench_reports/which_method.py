@@ -206,7 +206,7 @@ def _on_stream(one: Stability | None) -> str:
     """``from image 3,000; 37 % of windows below Source``"""
     if one is None:
         return ""
-    since = "" if math.isnan(one.collapse) else f"from image {one.collapse:,.0f}; "
+    since = "" if math.isnan(one.collapse) else f"from image {one.collapse:,.0f}{one.of_seeds}; "
     return f"{since}{one.below:.0f} % of windows below Source"
 
 

@@ -668,6 +668,17 @@ def test_seeds_are_averaged_and_a_short_last_window_counts_less() -> None:
     assert "Given: what a method sees of the source data" in sheet.footer
 
 
+def test_the_collapse_of_one_seed_is_not_averaged_away() -> None:
+    tent = [[95.0] * 20, [95.0] * 3 + [10.0] * 17]
+    report = Report(streamed({"source": [[80.0] * 20] * 2, "tent": tent}))
+    (one,) = stabilities(report.tables[0])
+    assert (one.collapse, one.collapsed, one.seeds) == (300.0, 1, 2)
+    assert (one.below, one.tail) == (42.5, (15.0 - 70.0) / 2)
+    assert sheets._line(one)[-1].text == "300 (1 of 2 seeds)"
+    line = stability_frame(report.tables).iloc[0]
+    assert (line["first_collapse"], line["collapsed_seeds"], line["seeds"]) == (300.0, 1, 2)
+
+
 def test_cells_without_windows_have_no_figures() -> None:
     report = Report(made_cells.cells())
     assert list(sheets.sheets(report)) == []

@@ -18,7 +18,7 @@ HEADS = (
 FOOTER = (
     "Below Source: share of the windows of the stream in which the method is below Source (%). Last tenth: "
     "points above Source in the last tenth of the windows. First collapse: images before the first window in "
-    f"which the accuracy is less than {COLLAPSED:.0%} of Source's; a dash: there is none."
+    f"which the accuracy is less than {COLLAPSED:.0%} of Source's, in any seed; a dash: there is none."
 )
 
 
@@ -44,7 +44,7 @@ def sheets(report: Report) -> Iterator[Sheet]:
 
 
 def _line(one: Stability) -> list[Cell]:
-    collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}"
+    collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}{one.of_seeds}"
     return [
         words.label(one.row),
         words.short(one.row),
