@@ -22,6 +22,7 @@ from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 from ttabench_reports.stability import COLLAPSED, Stability, stabilities
 
+BACKWARD = 2  # forward passes that a backward pass counts as, as in `ttabench.cost`, which needs torch
 CLOSE = 1.0  # points below the best, within which the cheapest method is named
 FAMILIES = {  # by the first letters of a network's name
     "resnet": "convolutional, batch norm", "cct": "transformer with convolutions", "cvt": "transformer",
@@ -72,7 +73,7 @@ class Ranking:
 
     @property
     def cheap(self) -> Row | None:
-        """The method that costs least of those close to the best; None where no cost is known."""
+        """The method that costs least of those close to the best; of equals the best. None without costs."""
         best = self.methods[0].value(MEAN)
         close = [row for row in self.methods if best - row.value(MEAN) <= CLOSE and cost(row) > 0]
         return min(close, key=cost, default=None)
@@ -155,7 +156,7 @@ def summary(one: Ranking) -> str:
     if one.cheap and one.cheap is not best:
         sentences.append(
             f"Within {CLOSE:g} point of the best, {_named([one.cheap])} costs least: "
-            f"{cost(one.cheap):.1f} times Source's forward pass."
+            f"{cost(one.cheap):.1f} forward passes per image."
         )
     if one.worse:
         sentences.append(f"Significantly below Source: {_named(one.worse)}.")
@@ -211,8 +212,14 @@ def _on_stream(one: Stability | None) -> str:
 
 
 def cost(row: Row) -> float:
-    """Time to adapt and score over that of Source's forward pass, median over the cells; NaN if unknown."""
-    return float(row.about.get("compute_ratio", math.nan))
+    """Forward passes per image, with :data:`BACKWARD`; medians over the cells; NaN if unknown.
+
+    Times differ from run to run, passes do not. Source needs one pass, whatever an offline protocol makes.
+    """
+    if row.kind == "source":
+        return 1.0
+    forward, backward = (row.about.get(f"{kind}_passes", math.nan) for kind in ("forward", "backward"))
+    return float(forward + BACKWARD * backward)
 
 
 def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
