@@ -19,7 +19,10 @@ LEGEND = (
     "tuned on the extra corruptions (–: none)"
 )
 UNKNOWN = "n/a"
-_TUNED = "extra corruption"  # what the docstring of a method's Config says where settings were tuned
+# What the docstring of a method's Config says where settings were tuned, as docs/your-method.md asks for;
+# with up to three words before "extra". A denial before it, in the same clause, takes it back.
+_TUNED = re.compile(r"(?:chosen|tuned) on (?:\S+ ){0,3}extra corruptions?\b", re.IGNORECASE)
+_DENIED = re.compile(r"\b(?:no|not|none|nor|neither|never|nothing|without|cannot)\b|n't\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -113,9 +116,14 @@ def _passes(epochs: int, config: Mapping[str, Any]) -> int:
 
 def _is_tuned(chosen: str, dataset: str) -> bool:
     """Whether a part of the text says so; one that begins ``On digits-c`` is about that dataset alone."""
-    parts = [part.strip() for part in re.split(r"[;.] ", chosen) if _TUNED in part]
+    parts = [part.strip() for part in re.split(r"[;.] ", chosen) if _affirms(part)]
     named = [re.match(r"[Oo]n (\S+-c)\b", part) for part in parts]
     return any(match is None or match[1] == dataset for match in named)
+
+
+def _affirms(part: str) -> bool:
+    said = _TUNED.search(part)
+    return said is not None and not _DENIED.search(re.split(r":|\bbut\b", part[: said.start()])[-1])
 
 
 def _kind(about: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -688,10 +688,17 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         ({"source_data": "", "chosen": "lr: chosen on the extra corruptions."}, "nothing", "T"),
         ({"source_data": "images", "chosen": "The paper's; lr tuned on an extra corruption"},
          "source images", "I, T"),
-        ({"source_data": "", "dataset": "digits-c", "chosen": "Old. On digits-c, the extra corruptions."},
+        ({"source_data": "", "dataset": "digits-c", "chosen": "Old. On digits-c, tuned on extra corruption"},
          "nothing", "T"),
-        ({"source_data": "", "dataset": "cifar10-c", "chosen": "Old. On digits-c, the extra corruptions."},
+        ({"source_data": "", "dataset": "cifar10-c", "chosen": "Old. On digits-c, tuned on extra corruption"},
          "nothing", "–"),
+        ({"source_data": "", "chosen": "Not the paper's, but tuned on extra corruptions"}, "nothing", "T"),
+        *(({"source_data": "", "chosen": denial}, "nothing", "–") for denial in (
+            "Nothing was tuned: the extra corruptions were not used.",
+            "No setting was chosen on the extra corruptions.",
+            "The paper's; lr was never tuned on an extra corruption",
+            "Chosen without the extra corruptions.",
+        )),
     ],
 )  # fmt: skip
 def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
@@ -815,6 +822,10 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     given = {row.method: given_.given(row.about) for row in tables.tables(frame)[0].rows if row.measured}
     assert given["quantile"].tuned
     assert not given["tent"].tuned
+    ours = [name for name, path in installed._classes().items() if path.startswith("ttabench_methods")]
+    assert {name for name in ours if given_._is_tuned(installed.settings_from(name), "digits-c")} == {
+        "actmad", "deyo", "foa", "quantile", "quantile_aqr", "quantile_paper", "stack",
+    }  # fmt: skip
     console = Console(width=120, file=io.StringIO())
     console.print(terminal.render(frame))
     text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
