@@ -215,7 +215,7 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
     return [
         (
             naming.method(m["method"], str(m["config"])),
-            {name: key.get(name, m.get(name)) for name in PROTOCOL},
+            {"arch": m["arch"]} | {name: key.get(name, m.get(name)) for name in PROTOCOL},
         )
         for m in sorted(adapted, key=_place)
     ]

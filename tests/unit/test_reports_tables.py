@@ -27,6 +27,8 @@ from ttabench_reports import given as given_
 from ttabench_reports.missing import Missing
 from ttabench_reports.naming import MEAN_EXTRA
 from ttabench_reports.report import Report
+from ttabench_reports.sheets import methods as sheet_of_methods
+from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
 from ttabench_reports.sheets.selection import write as write_selection
 
@@ -112,6 +114,37 @@ def test_p_values_keep_their_digits_and_protocols_their_numbers(tmp_path: Path) 
     line = {"accuracy": 81.23456, "p_source_holm": 1.23456e-30, "p_best_holm": 0.04567, "held_out": 1 / 3}
     (back,) = pd.read_csv(csv_files.write_csv(tmp_path / "a.csv", pd.DataFrame([line]))).to_dict("records")
     assert back == {**line, "accuracy": 81.2346, "p_source_holm": 1.23e-30, "p_best_holm": 0.0457}
+
+
+def test_the_caption_names_the_network_of_a_compute_ratio_where_networks_differ() -> None:
+    ratios = {
+        ("tent", "resnet18"): 1.45,
+        ("tent", "cct"): 2.72,
+        ("sar", "cct"): 3.0,
+        ("sar", "resnet18"): 3.0,
+    }
+    frame = cells(("source", "tent", "sar"), corruptions=("fog",), pace=1.0, pace_ratio=1.0)
+    pairs = zip(frame["method"], frame["arch"], strict=True)
+    frame["pace_ratio"] = [ratios.get(pair, 1.0) for pair in pairs]
+    said = {"Compute ratio 1.45: TENT on ResNet18", "Compute ratio 2.72: TENT on CCT", "Compute ratio 3: SAR"}
+    (table,) = tables.tables(frame)
+    assert said <= {*table.protocol.split(". ")}
+    assert said <= {*words.measured([table]).rstrip(".").split(". ")}
+
+
+def test_exceptions_of_a_protocol_do_not_repeat_it_in_the_name_of_the_method() -> None:
+    frame = cells(("source", "tent"), ("cct",), corruptions=("fog",), batch_size=64)
+    frame = pd.concat([frame, frame[frame["method"] == "tent"].assign(batch_size=200)], ignore_index=True)
+    said = words.measured(tables.tables(frame))
+    assert said.count("atch size 200") == said.count("atch size 64") == 1
+
+
+def test_the_origin_of_defaults_is_not_that_of_settings_that_a_user_set() -> None:
+    frame = cells(("source", "tent[lr=0.01]", "eata"), ("cct",), corruptions=("fog",))
+    (group,) = sheet_of_methods.given(Report(frame)).groups
+    settings = {line[0].text: line[5].text for line in group.lines}
+    assert settings["TENT"].startswith("lr=0.01 (set by the user); otherwise: the official")
+    assert "user" not in settings["EATA"]
 
 
 def test_two_compute_ratios_of_one_method_are_two_rows_with_two_names() -> None:
