@@ -138,7 +138,7 @@ def test_ties_and_the_cheapest_near_the_best_are_named(tmp_path: Path) -> None:
 def test_a_long_stream_has_its_windows_in_place_of_intervals_and_tests() -> None:
     frame = cells(
         ("source", "tent", "lame"), ("cct",), corruptions=("recurring",), stream="recurring(2)",
-        reset="continual",
+        reset="continual", n_images=400,
     )  # fmt: skip
     accuracies = {"source": [50, 50, 50, 50], "tent": [60, 40, 60, 60], "lame": [60, 60, 20, 20]}
     frame[DETAILS] = [{"windows": {"length": 100, "accuracy": accuracies[base]}} for base in frame["base"]]
