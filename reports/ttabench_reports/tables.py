@@ -20,7 +20,7 @@ from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import total
 from ttabench_reports.environments import difference as environment_difference
-from ttabench_reports.frames import PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.frames import DETAILS, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.row_numbers import Numbers
@@ -52,14 +52,18 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     # One that did not run is stored with the device of the process that planned it.
     codes, devices = pd.factorize(frame["device"].where(measured & (frame["device"] != "")), sort=True)
     device_codes = pd.Series(codes, frame.index).where(codes >= 0)
-    frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds)
+    # Infinite where a measured cell does not say it, so that a row has 0 only if all its cells have.
+    said = [details.get("resets") if isinstance(details, Mapping) else None for details in frame[DETAILS]]
+    resets = pd.Series(said, frame.index, dtype=float).fillna(math.inf).where(measured)
+    frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds, resets=resets)
     by_row = frame.groupby([*TABLE, *ROW], sort=False)
     frame = frame.assign(row=by_row.ngroup())
     rows = by_row.agg(
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
         costs=("compute_ratio", "count"), first_device=("device_code", "min"),
-        last_device=("device_code", "max"), **{name: (name, "median") for name in MEASURED},
+        last_device=("device_code", "max"), resets=("resets", "max"),
+        **{name: (name, "median") for name in MEASURED},
     ).reset_index()  # fmt: skip
     rows["row"] = range(len(rows))
     for name in ("first_device", "last_device"):

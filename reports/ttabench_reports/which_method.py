@@ -34,6 +34,9 @@ OVERVIEW = (
     "", "Mode", "Source", "Best", "Best without source data", f"Cheapest within {CLOSE:g} point",
     "Significantly below Source", "With a collapse",
 )  # fmt: skip
+NEVER_RESET = (
+    "<sup>1</sup> Never reset in these streams: the numbers are those of ETA with the same settings."
+)
 TESTS = (2, 4)  # the columns that a long stream does not have
 NO_TESTS = "A long stream has no intervals and tests: its images come again and again, so they are no sample."
 
@@ -138,6 +141,7 @@ def which_method(report: Report) -> str:
         for cells in (HEADS, ALIGNED, *(_cells(row, one) for row in one.rows)):
             kept = [cell for n, cell in enumerate(cells) if not (one.table.stream and n in TESTS)]
             lines.append(table_row(kept))
+        lines += ["", NEVER_RESET] if any(map(_never_reset, one.rows)) else []
         lines.append("")
     return "\n".join(lines)
 
@@ -222,6 +226,11 @@ def cost(row: Row) -> float:
     return float(forward + BACKWARD * backward)
 
 
+def _never_reset(row: Row) -> bool:
+    """Whether a row is of RDumb, which is ETA with resets, and no stream was long enough for one."""
+    return row.about["base"] == "rdumb" and row.about["resets"] == 0
+
+
 def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
     return row.value(MEAN) < base.value(MEAN) and finding.p_source < ALPHA
 
@@ -231,7 +240,7 @@ def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
     number = words.number(row.value(MEAN))
     table, finding = one.table, one.findings[id(row)]
     return (
-        escape(row.plain_name),
+        escape(row.plain_name) + ("<sup>1</sup>" if _never_reset(row) else ""),
         f"**{number}**" if (id(row), MEAN) in table.best() else number,
         words.interval(*finding.interval),
         words.signed(rise),

@@ -105,6 +105,15 @@ def test_source_costs_one_pass_in_every_protocol_and_passes_count_as_in_the_pack
     assert BACKWARD == ttabench.cost.BACKWARD
 
 
+@pytest.mark.parametrize(("resets", "said"), [((0, 0), True), ((0, 3), False), ((0, None), False)])
+def test_rdumb_without_a_reset_is_said_to_be_eta(resets: tuple[int | None, ...], said: bool) -> None:
+    frame = cells(("source", "rdumb"), ("cct",), corruptions=("fog", "snow"))
+    details = [{} if count is None else {"resets": count} for count in (None, None, *resets)]
+    text = which_method(Report(frame.assign(details=details)))
+    assert ("Never reset in these streams: the numbers are those of ETA" in text) is said
+    assert ("RDumb<sup>1</sup>" in rows(text)) is said
+
+
 def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
     assert "Predictions collapse under at least one corruption: LAME." in text
     assert rows(text)["LAME"][7] == "Fog"
