@@ -20,7 +20,17 @@ from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import total
 from ttabench_reports.environments import difference as environment_difference
-from ttabench_reports.frames import DETAILS, PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.frames import (
+    DETAILS,
+    PROTOCOL,
+    ROW,
+    TABLE,
+    USUAL,
+    checked,
+    differences,
+    one_per_cell,
+    unusual,
+)
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.row_numbers import Numbers
@@ -72,7 +82,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         rows[name] = _texts_of_rows(frame, name, len(rows))
     rows["difference"] = _variants(rows)
     keys = rows[list(TABLE)].drop_duplicates()
-    keys["difference"] = differences(keys, ["dataset", "severity"], TABLE[2:])
+    keys["difference"] = unusual(keys, ["dataset", "severity"], TABLE[2:])
 
     numbers = Numbers(frame)
     environments = {
@@ -80,9 +90,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     }
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
-    for record in sorted(
-        keys.to_dict("records"), key=lambda k: (k["dataset"], k["severity"], naming.natural(k["difference"]))
-    ):
+    for record in sorted(keys.to_dict("records"), key=_place_of_table):
         difference = record.pop("difference")
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
@@ -92,6 +100,12 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         of_table = twins.get(tuple(key.values()), 0)
         built.append(_build(key, difference, members, numbers, of_table, remarks, published))
     return built
+
+
+def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:
+    """Of a dataset and severity, the table of the default protocol comes first."""
+    other = any(key[name] != USUAL.get(name, "") for name in TABLE[3:])
+    return key["dataset"], key["severity"], other, naming.natural(key["difference"])
 
 
 def _twins(cells: pd.DataFrame) -> dict[Any, int]:
