@@ -15,8 +15,8 @@ _COUNTS = ("source_images", "source_features", "fisher_images")
 _KINDS = {"features": "F", "images": "I", "statistics": "S"}
 LEGEND = (
     "Given: what a method sees of the source data: features (F), images (I) or statistics (S), with the "
-    "number of images. ep.: passes over the test images before they are scored. T: settings were "
-    "tuned on the extra corruptions (–: none)"
+    "number of images. ep.: passes over the test images before they are scored. T: some settings were "
+    "chosen on the extra corruptions. –: no source data, one pass, no T"
 )
 UNKNOWN = "n/a"
 # What the docstring of a method's Config says where settings were tuned, as docs/your-method.md asks for;
