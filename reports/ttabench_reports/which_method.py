@@ -228,7 +228,7 @@ def cost(row: Row) -> float:
 
 def _never_reset(row: Row) -> bool:
     """Whether a row is of RDumb, which is ETA with resets, and no stream was long enough for one."""
-    return row.about["base"] == "rdumb" and row.about["resets"] == 0
+    return bool(row.about["base"] == "rdumb" and row.about["resets"] == 0)
 
 
 def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
