@@ -187,7 +187,12 @@ def test_every_offline_row_has_its_mark(frame: pd.DataFrame, html: str) -> None:
     for method, text in marked.items():
         assert html.count(text) == len(frame[frame["method"] == method].groupby(["dataset", "arch"]))
     assert html.index(">Mode<") < html.index(">Mean<")
+    assert "T: some settings were chosen on the extra corruptions. –: no source data, one pass, no T." in html
     assert "<sup>†</sup> offline: sees all unlabelled test images" in html.partition('id="corruptions"')[0]
+
+
+def test_the_heading_of_gaps_names_alarms_too(html: str) -> None:
+    assert '<h2 id="h-gaps">Gaps and alarms</h2>' in html
 
 
 def test_less_than_a_second_is_not_zero_seconds() -> None:
