@@ -28,7 +28,7 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,7 +145,8 @@ def _means(table: Table) -> str:
         parts.append(table_row([escape(naming.method(name, config)) + mark, "; ".join(given), *numbers]))
     notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]
     seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
-    notes_text = words.join(seeds, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
+    further = _further_settings({name: list(held.values()) for (name, _), held in lines.items()})
+    notes_text = words.join(seeds, further, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
     return "\n".join([*parts, "", escape(notes_text).replace("&lt;", "<").replace("&gt;", ">"), ""])
 
 
@@ -158,9 +159,30 @@ def _line(row: Row, rows: Sequence[Row]) -> str:
     variants = {(r.arch, r.method) for r in rows if r.about["base"] == base}
     if len(variants) > len({arch for arch, _ in variants}):
         return row.method
-    first, *others = [label.partition("[")[2].rpartition("]")[0].split(",") for _, label in sorted(variants)]
-    shared = [setting for setting in first if setting and all(setting in other for other in others)]
+    first, *others = [_settings(label) for _, label in sorted(variants)]
+    shared = [setting for setting in first if all(setting in other for other in others)]
     return f"{base}[{','.join(shared)}]" if shared else base
+
+
+def _further_settings(lines: Mapping[str, Sequence[Row]]) -> str:
+    """The settings that single networks have beyond a line's name, as a sentence."""
+    found: dict[str, dict[str, dict[str, None]]] = {}  # network, settings, methods
+    for name, rows in lines.items():
+        for row in rows:
+            if further := [setting for setting in _settings(row.method) if setting not in _settings(name)]:
+                of_network = found.setdefault(naming.arch(row.arch), {})
+                of_network.setdefault(", ".join(further), {})[naming.base(row.about["base"])] = None
+    networks: dict[str, list[str]] = {}
+    for network, settings in found.items():
+        listed = (f"{', '.join(methods)} with {setting}" for setting, methods in settings.items())
+        networks.setdefault("; ".join(listed), []).append(network)
+    parts = [f"{', '.join(names)}: {text}" for text, names in networks.items()]
+    return f"Settings of one network that its row does not name: {'. '.join(parts)}." if parts else ""
+
+
+def _settings(label: str) -> list[str]:
+    """``K=10`` and ``norms=all`` of ``come[K=10,norms=all]``."""
+    return [setting for setting in label.partition("[")[2].rpartition("]")[0].split(",") if setting]
 
 
 def _place(held: dict[str, Row]) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ttabench_reports import naming
-from ttabench_reports.frames import TABLE, differences
+from ttabench_reports.frames import TABLE, unusual
 from ttabench_reports.shape import Table
 
 
@@ -16,7 +16,8 @@ from ttabench_reports.shape import Table
 class Family:
     """The tables of one dataset and protocol, by rising severity.
 
-    difference  in what they differ from the other families of the dataset; "" for one alone.
+    difference  in what they differ from the other families of the dataset; "" for one alone, and for the
+                default protocol.
     """
 
     tables: tuple[Table, ...]
@@ -44,7 +45,7 @@ def families(tables: Iterable[Table]) -> list[Family]:
     for table in tables:
         by_key.setdefault(tuple(table.key[name] for name in shared), []).append(table)
     keys = pd.DataFrame(list(by_key), columns=shared)
-    texts = differences(keys, ["dataset"], [name for name in shared if name != "dataset"])
+    texts = unusual(keys, ["dataset"], [name for name in shared if name != "dataset"])
     return [
         Family(tuple(sorted(members, key=lambda table: int(table.key["severity"]))), text)
         for members, text in zip(by_key.values(), texts, strict=True)

@@ -18,6 +18,8 @@ from ttabench.store.columns import COST, SCORES
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))
+USUAL: Mapping[str, Any] = {f.name: f.default for f in fields(Protocol)}
+"""The protocol without options."""
 TABLE = (
     "dataset",
     "severity",
@@ -67,19 +69,18 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     if cells.empty:
         raise UserError(f"{origin} has no cells; run 'ttabench sweep' first.")
     frame = cells.reset_index(drop=True)
-    defaults: dict[str, Any] = {f.name: f.default for f in fields(Protocol)}
     filled: dict[str, Any] = {}
     for name in _TEXTS:
-        column = frame[name] if name in frame else pd.Series(defaults.get(name, ""), index=frame.index)
+        column = frame[name] if name in frame else pd.Series(USUAL.get(name, ""), index=frame.index)
         filled[name] = column.astype(object).where(column.notna(), "").astype(str)
     for name in (*_WHOLE, *_REAL):
-        column = frame[name] if name in frame else pd.Series(defaults.get(name), index=frame.index)
+        column = frame[name] if name in frame else pd.Series(USUAL.get(name), index=frame.index)
         values = pd.to_numeric(column, errors="coerce").astype(float)
         if (bad := _misread(name, column, values)).any():
             kind = "number" if name in _REAL else "whole number"
             raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}.")
-        if name in defaults:
-            values = values.fillna(defaults[name])
+        if name in USUAL:
+            values = values.fillna(USUAL[name])
         filled[name] = values if name in _REAL else values.fillna(0).astype(int)
     stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
     filled["stale"] = stale.astype(str).str.lower().eq("true")
@@ -185,6 +186,13 @@ def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str])
             for i, text in zip(group.index, spelled, strict=True):
                 texts[i].append(text)
     return pd.Series([", ".join(filter(None, texts[i])) for i in index], index=rows.index, dtype=object)
+
+
+def unusual(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:
+    """:func:`differences`, less the fields that are as a protocol has them by default."""
+    parts = [differences(rows, within, [name]).where(rows[name] != USUAL.get(name, ""), "") for name in among]
+    texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+    return pd.Series(texts, rows.index, dtype=object)
 
 
 def differences_in(common: Mapping[str, Any], fields: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.collector import paused
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
 from ttabench_reports.frames import CORRECT, DETAILS, checked
@@ -22,7 +23,8 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     """All cells in these folders and CSV files, each once.
 
     A cell that stands in several counts as it was written last; of equals, that with per-image
-    correctness or details. Raises UserError for what is neither, and where nothing holds a cell.
+    correctness or details. Warns where they differ in code or number. Raises UserError for what is
+    neither, and where nothing holds a cell.
     """
     read = [read_one(path) for path in paths]
     per_frame = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
@@ -36,15 +38,38 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     if len(frames) == 1:
         frames[0].attrs[MISSING] = absent
         return frames[0]
-    frame = pd.concat(frames, ignore_index=True)
+    places = [str(path) for path, frame in zip(paths, read, strict=True) for _ in range(len(frame))]
+    frame = pd.concat(frames, ignore_index=True).assign(_from=places)
     frame["_when"] = frame["written"].round(3)  # as cells.csv has it
     frame["_whole"] = (frame[CORRECT].map(len) > 0) | frame[DETAILS].map(bool)  # streams have details alone
     frame = frame.sort_values(["_when", "_whole"], kind="stable")
     again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
-    frame = frame[~again].sort_index().drop(columns=["_when", "_whole"]).reset_index(drop=True)
+    _warn_of_replaced(frame)
+    frame = frame[~again].sort_index().drop(columns=["_when", "_whole", "_from"]).reset_index(drop=True)
     frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
     frame.attrs[MISSING] = absent
     return frame
+
+
+def _warn_of_replaced(frame: pd.DataFrame) -> None:
+    """Say which of the cells that stand in several places count, where they differ in code or number.
+
+    frame  in the order in which the cells were written, with `_from`, the place of a cell.
+    """
+    several = frame[(frame["cell_id"] != "") & frame.duplicated("cell_id", keep=False)]
+    number = pd.to_numeric(several["accuracy"], errors="coerce").round(4)  # as cells.csv has it
+    code = several["code"].where(several["code"] != "")  # that of old files is not known
+    same = several.assign(_number=number.fillna(-1), _code=code).groupby("cell_id")
+    unlike = same["_from"].nunique().gt(1) & (same["_number"].nunique().gt(1) | same["_code"].nunique().gt(1))
+    if not unlike.any():
+        return
+    last = same["_from"].last()[unlike].value_counts()
+    counts = ", ".join(f"{n} of {place}" for place, n in sorted(last.items()))
+    warnings.warn(
+        f"{counted(same.ngroups, 'cell')} in more than one of these results, {unlike.sum()} with other code "
+        f"or numbers; what was measured last counts: {counts}.",
+        stacklevel=2,
+    )
 
 
 def read_one(path: Path | str) -> pd.DataFrame:

@@ -15,35 +15,63 @@ from ttabench_reports.frames import DETAILS
 
 @dataclass(frozen=True)
 class Windows:
-    """Accuracy (percent) in each window of `length` images, mean over the seeds."""
+    """Accuracy (percent) in each window of `length` images: of every seed, and the mean over the seeds.
+
+    sizes  images in each window (windows,); the last may have fewer than `length`.
+    """
 
     length: int
-    accuracy: NDArray[np.float64]
+    by_seed: Mapping[int, NDArray[np.float64]]
+    sizes: NDArray[np.int64]
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Mean over the seeds."""
+        mean: NDArray[np.float64] = np.mean(list(self.by_seed.values()), axis=0)
+        return mean
 
     def merged(self, most: int) -> Windows:
         """Longer windows, at most `most`. The last may be of fewer windows than the others."""
-        each = -(-len(self.accuracy) // most)
-        starts = range(0, len(self.accuracy), each)
-        mean = np.array([self.accuracy[start : start + each].mean() for start in starts])
-        return Windows(self.length * each, mean)
+        each = -(-len(self.sizes) // most)
+        starts = np.arange(0, len(self.sizes), each)
+        sizes = np.add.reduceat(self.sizes, starts)
+        merged = {
+            seed: np.add.reduceat(accuracy * self.sizes, starts) / sizes
+            for seed, accuracy in self.by_seed.items()
+        }
+        return Windows(self.length * each, merged, sizes)
 
 
 def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
     """By number of row and corruption, where the cells have windows of one length.
 
-    frame  cells with `row`, `corruption` and :data:`frames.DETAILS`.
+    frame  cells with `row`, `corruption`, `seed`, `n_images` and :data:`frames.DETAILS`.
     """
-    stored: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
-    columns = (frame[name].to_numpy().tolist() for name in ("row", "corruption", DETAILS))
-    for row, corruption, details in zip(*columns, strict=True):
+    stored: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = {}
+    images: dict[tuple[int, str], int] = {}
+    columns = (frame[name].to_numpy().tolist() for name in ("row", "corruption", "seed", "n_images", DETAILS))
+    for row, corruption, seed, n_images, details in zip(*columns, strict=True):
         if isinstance(details, Mapping) and (windows := details.get("windows")):
-            stored.setdefault((row, corruption), []).append(windows)
+            stored.setdefault((row, corruption), {})[seed] = windows
+            images[row, corruption] = max(n_images, images.get((row, corruption), 0))
     by_row: dict[int, dict[str, Windows]] = {}
     for (row, corruption), seeds in stored.items():
-        if len({(windows["length"], len(windows["accuracy"])) for windows in seeds}) == 1:
-            mean = np.mean([windows["accuracy"] for windows in seeds], axis=0)
-            by_row.setdefault(row, {})[corruption] = Windows(int(seeds[0]["length"]), mean)
+        shapes = {(int(windows["length"]), len(windows["accuracy"])) for windows in seeds.values()}
+        if len(shapes) == 1:
+            by_seed = {seed: np.array(windows["accuracy"], float) for seed, windows in seeds.items()}
+            length, count = shapes.pop()
+            sizes = _sizes(length, count, images[row, corruption])
+            by_row.setdefault(row, {})[corruption] = Windows(length, by_seed, sizes)
     return by_row
+
+
+def _sizes(length: int, count: int, images: int) -> NDArray[np.int64]:
+    """Images in each of `count` windows; the last may have fewer."""
+    sizes = np.full(count, length)
+    rest = images - length * (count - 1)
+    if 0 < rest <= length:
+        sizes[-1] = rest
+    return sizes
 
 
 def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:

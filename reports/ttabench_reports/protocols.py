@@ -11,7 +11,7 @@ from ttabench_reports import naming
 from ttabench_reports.frames import PROTOCOL, differences_in
 
 Item = tuple[str, Mapping[str, Any]]
-"""(who, the fields of :class:`ttabench.protocol.Protocol`)."""
+"""(who, the fields of :class:`ttabench.protocol.Protocol`, and ``arch`` where networks may differ)."""
 
 
 def words(items: Sequence[Item], baseline: str = "") -> str:
@@ -25,8 +25,11 @@ def words(items: Sequence[Item], baseline: str = "") -> str:
     own_ratios = common["pace"] and len({fields["pace_ratio"] for _, fields in items}) > 1
     if own_ratios:  # each method has its own compute ratio: none of them is that of all
         common["pace_ratio"] = Protocol().pace_ratio
+    several = _ratio_of_network(items) if common["pace"] else set()
     exceptions: dict[str, list[str]] = {}
     for who, fields in items:
+        if who in several:
+            who += f" on {naming.arch(fields['arch'])}"
         if other := differences_in(common, {name: fields[name] for name in PROTOCOL}):
             exceptions.setdefault(other, []).append(who)
     text = Protocol(**common).caption()
@@ -37,6 +40,14 @@ def words(items: Sequence[Item], baseline: str = "") -> str:
         [text, *(f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}"
                  for other, who in exceptions.items())]
     )  # fmt: skip
+
+
+def _ratio_of_network(items: Sequence[Item]) -> set[str]:
+    """Who has other compute ratios on other networks."""
+    ratios: dict[str, dict[Any, set[Any]]] = {}
+    for who, fields in items:
+        ratios.setdefault(who, {}).setdefault(fields.get("arch"), set()).add(fields["pace_ratio"])
+    return {who for who, by_arch in ratios.items() if len({*map(frozenset, by_arch.values())}) > 1}
 
 
 def kept_by(baseline: str) -> str:

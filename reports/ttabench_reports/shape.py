@@ -112,7 +112,8 @@ class Table:
     """One dataset at one severity, or one natural shift, on one stream; rows as in the paper.
 
     key      what all its cells share (:data:`frames.TABLE`).
-    difference  in what it differs from the tables of the same dataset and severity; "" for one alone.
+    difference  in what it differs from the tables of the same dataset and severity; "" for one alone, and for
+             the default protocol.
     protocol in full; of each method where they differ.
     seeds    how many, e.g. ``3`` or ``1 to 3``; "" for one.
     remarks  what else a reader must know; sentences.

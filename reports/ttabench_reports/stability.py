@@ -8,23 +8,27 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ttabench_reports.frames import TABLE
 from ttabench_reports.over_stream import Windows
 from ttabench_reports.shape import Row, Table
 
+TENTH = 10
+"""Windows that a stream needs to have a last tenth: of fewer, one window is more than that."""
 COLLAPSED = 0.5
 """A window is collapsed if the accuracy is less than this share of Source's in the same window."""
 
 
 @dataclass(frozen=True)
 class Stability:
-    """The figures of one method on one long stream, from its windows and those of Source.
+    """The figures of one method on one long stream, from its windows and those of Source, seed by seed.
 
-    below     share of the windows in which the method is below Source, percent.
-    tail      accuracy in the last tenth of the windows minus Source's there, points.
-    collapse  images before the first collapsed window; NaN if there is none.
+    below      share of the windows, by their images, in which the method is below Source, percent; mean over
+               the seeds.
+    tail       accuracy in the last tenth of the windows minus Source's there, points; mean over the seeds;
+               NaN with fewer than :data:`TENTH` windows.
+    collapse   images before the first collapsed window of any seed; NaN if there is none.
+    collapsed  the number of seeds with such a window, of `seeds`.
     """
 
     row: Row
@@ -32,6 +36,13 @@ class Stability:
     below: float
     tail: float
     collapse: float
+    collapsed: int
+    seeds: int
+
+    @property
+    def of_seeds(self) -> str:
+        """`` (1 of 3 seeds)``: those that collapse; "" where there is one seed, or no collapse."""
+        return f" ({self.collapsed} of {self.seeds} seeds)" if self.collapsed and self.seeds > 1 else ""
 
 
 def stabilities(table: Table) -> Iterator[Stability]:
@@ -52,28 +63,30 @@ def _comparable(windows: Windows, source_windows: Windows) -> bool:
 
 
 def _stability(row: Row, column: str, windows: Windows, source_windows: Windows) -> Stability:
-    last = -(-len(windows.accuracy) // 10)
-    sizes = _sizes(windows, int(row.about["n_images"]))[-last:]
-    tail = np.average((windows.accuracy - source_windows.accuracy)[-last:], weights=sizes)
-    collapsed = np.flatnonzero(windows.accuracy < COLLAPSED * source_windows.accuracy)
+    """A mean over the seeds would hide the collapse of one. Where Source lacks a seed, its mean stands in."""
+    ours = np.stack(list(windows.by_seed.values()))  # (seeds, windows)
+    others = [source_windows.by_seed.get(seed, source_windows.accuracy) for seed in windows.by_seed]
+    source = np.stack(others)
+    below = (ours < source).mean(axis=0)
+    last = -(-ours.shape[1] // 10)
+    tail = np.average((ours - source)[:, -last:].mean(axis=0), weights=windows.sizes[-last:])
+    firsts = [np.flatnonzero(one) for one in ours < COLLAPSED * source]
+    collapses = [windows.length * first[0] for first in firsts if len(first)]
     return Stability(
         row=row,
         column=column,
-        below=100 * float((windows.accuracy < source_windows.accuracy).mean()),
-        tail=float(tail),
-        collapse=float(windows.length * collapsed[0]) if len(collapsed) else math.nan,
+        below=100 * float(np.average(below, weights=windows.sizes)),
+        tail=float(tail) if ours.shape[1] >= TENTH else math.nan,
+        collapse=float(min(collapses, default=math.nan)),
+        collapsed=len(collapses),
+        seeds=len(ours),
     )
 
 
-def _sizes(windows: Windows, images: int) -> NDArray[np.float64]:
-    """Images in each window; the last may have fewer."""
-    sizes = np.full(len(windows.accuracy), float(windows.length))
-    rest = images - windows.length * (len(sizes) - 1)
-    sizes[-1] = rest if 0 < rest <= windows.length else windows.length
-    return sizes
-
-
-FIGURES = ("accuracy", "source", "below_source", "last_tenth_minus_source", "first_collapse")
+FIGURES = (
+    "accuracy", "source", "below_source", "last_tenth_minus_source", "first_collapse", "collapsed_seeds",
+    "seeds",
+)  # fmt: skip
 
 
 def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
@@ -85,7 +98,7 @@ def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
             "accuracy": one.row.value(one.column),
             "source": one.row.baseline.value(one.column) if one.row.baseline else math.nan,
             "below_source": one.below, "last_tenth_minus_source": one.tail,
-            "first_collapse": one.collapse,
+            "first_collapse": one.collapse, "collapsed_seeds": one.collapsed, "seeds": one.seeds,
         }
         for table in tables
         for one in stabilities(table)
@@ -103,13 +116,13 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
     lines = [
         {
             **{name: table.key[name] for name in keys}, "arch": row.arch, "method": row.method,
-            "window": number, "image": number * windows.length, "length": windows.length,
+            "window": number, "image": number * windows.length, "length": int(size),
             "accuracy": float(value),
         }
         for table in tables
         for row in table.rows
         if row.measured
         for windows in row.windows.values()
-        for number, value in enumerate(windows.accuracy)
+        for number, (size, value) in enumerate(zip(windows.sizes, windows.accuracy, strict=True))
     ]  # fmt: skip
     return pd.DataFrame(lines, columns=[*keys, "arch", "method", "window", "image", "length", "accuracy"])

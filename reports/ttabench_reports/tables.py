@@ -20,7 +20,17 @@ from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import total
 from ttabench_reports.environments import difference as environment_difference
-from ttabench_reports.frames import PROTOCOL, ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.frames import (
+    DETAILS,
+    PROTOCOL,
+    ROW,
+    TABLE,
+    USUAL,
+    checked,
+    differences,
+    one_per_cell,
+    unusual,
+)
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.row_numbers import Numbers
@@ -52,14 +62,18 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     # One that did not run is stored with the device of the process that planned it.
     codes, devices = pd.factorize(frame["device"].where(measured & (frame["device"] != "")), sort=True)
     device_codes = pd.Series(codes, frame.index).where(codes >= 0)
-    frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds)
+    # Infinite where a measured cell does not say it, so that a row has 0 only if all its cells have.
+    said = [details.get("resets") if isinstance(details, Mapping) else None for details in frame[DETAILS]]
+    resets = pd.Series(said, frame.index, dtype=float).fillna(math.inf).where(measured)
+    frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds, resets=resets)
     by_row = frame.groupby([*TABLE, *ROW], sort=False)
     frame = frame.assign(row=by_row.ngroup())
     rows = by_row.agg(
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
         costs=("compute_ratio", "count"), first_device=("device_code", "min"),
-        last_device=("device_code", "max"), **{name: (name, "median") for name in MEASURED},
+        last_device=("device_code", "max"), resets=("resets", "max"),
+        **{name: (name, "median") for name in MEASURED},
     ).reset_index()  # fmt: skip
     rows["row"] = range(len(rows))
     for name in ("first_device", "last_device"):
@@ -68,7 +82,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         rows[name] = _texts_of_rows(frame, name, len(rows))
     rows["difference"] = _variants(rows)
     keys = rows[list(TABLE)].drop_duplicates()
-    keys["difference"] = differences(keys, ["dataset", "severity"], TABLE[2:])
+    keys["difference"] = unusual(keys, ["dataset", "severity"], TABLE[2:])
 
     numbers = Numbers(frame)
     environments = {
@@ -76,9 +90,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     }
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
-    for record in sorted(
-        keys.to_dict("records"), key=lambda k: (k["dataset"], k["severity"], naming.natural(k["difference"]))
-    ):
+    for record in sorted(keys.to_dict("records"), key=_place_of_table):
         difference = record.pop("difference")
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
@@ -88,6 +100,12 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         of_table = twins.get(tuple(key.values()), 0)
         built.append(_build(key, difference, members, numbers, of_table, remarks, published))
     return built
+
+
+def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:
+    """Of a dataset and severity, the table of the default protocol comes first."""
+    other = any(key[name] != USUAL.get(name, "") for name in TABLE[3:])
+    return key["dataset"], key["severity"], other, naming.natural(key["difference"])
 
 
 def _twins(cells: pd.DataFrame) -> dict[Any, int]:
@@ -215,7 +233,7 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
     return [
         (
             naming.method(m["method"], str(m["config"])),
-            {name: key.get(name, m.get(name)) for name in PROTOCOL},
+            {"arch": m["arch"]} | {name: key.get(name, m.get(name)) for name in PROTOCOL},
         )
         for m in sorted(adapted, key=_place)
     ]

@@ -22,6 +22,7 @@ from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 from ttabench_reports.stability import COLLAPSED, Stability, stabilities
 
+BACKWARD = 2  # forward passes that a backward pass counts as, as in `ttabench.cost`, which needs torch
 CLOSE = 1.0  # points below the best, within which the cheapest method is named
 FAMILIES = {  # by the first letters of a network's name
     "resnet": "convolutional, batch norm", "cct": "transformer with convolutions", "cvt": "transformer",
@@ -33,6 +34,9 @@ OVERVIEW = (
     "", "Mode", "Source", "Best", "Best without source data", f"Cheapest within {CLOSE:g} point",
     "Significantly below Source", "With a collapse",
 )  # fmt: skip
+NEVER_RESET = (
+    "<sup>1</sup> Never reset in these streams: the numbers are those of ETA with the same settings."
+)
 TESTS = (2, 4)  # the columns that a long stream does not have
 NO_TESTS = "A long stream has no intervals and tests: its images come again and again, so they are no sample."
 
@@ -72,7 +76,7 @@ class Ranking:
 
     @property
     def cheap(self) -> Row | None:
-        """The method that costs least of those close to the best; None where no cost is known."""
+        """The method that costs least of those close to the best; of equals the best. None without costs."""
         best = self.methods[0].value(MEAN)
         close = [row for row in self.methods if best - row.value(MEAN) <= CLOSE and cost(row) > 0]
         return min(close, key=cost, default=None)
@@ -137,6 +141,7 @@ def which_method(report: Report) -> str:
         for cells in (HEADS, ALIGNED, *(_cells(row, one) for row in one.rows)):
             kept = [cell for n, cell in enumerate(cells) if not (one.table.stream and n in TESTS)]
             lines.append(table_row(kept))
+        lines += ["", NEVER_RESET] if any(map(_never_reset, one.rows)) else []
         lines.append("")
     return "\n".join(lines)
 
@@ -155,7 +160,7 @@ def summary(one: Ranking) -> str:
     if one.cheap and one.cheap is not best:
         sentences.append(
             f"Within {CLOSE:g} point of the best, {_named([one.cheap])} costs least: "
-            f"{cost(one.cheap):.1f} times Source's forward pass."
+            f"{cost(one.cheap):.1f} forward passes per image."
         )
     if one.worse:
         sentences.append(f"Significantly below Source: {_named(one.worse)}.")
@@ -206,13 +211,24 @@ def _on_stream(one: Stability | None) -> str:
     """``from image 3,000; 37 % of windows below Source``"""
     if one is None:
         return ""
-    since = "" if math.isnan(one.collapse) else f"from image {one.collapse:,.0f}; "
+    since = "" if math.isnan(one.collapse) else f"from image {one.collapse:,.0f}{one.of_seeds}; "
     return f"{since}{one.below:.0f} % of windows below Source"
 
 
 def cost(row: Row) -> float:
-    """Time to adapt and score over that of Source's forward pass, median over the cells; NaN if unknown."""
-    return float(row.about.get("compute_ratio", math.nan))
+    """Forward passes per image, with :data:`BACKWARD`; medians over the cells; NaN if unknown.
+
+    Times differ from run to run, passes do not. Source needs one pass, whatever an offline protocol makes.
+    """
+    if row.kind == "source":
+        return 1.0
+    forward, backward = (row.about.get(f"{kind}_passes", math.nan) for kind in ("forward", "backward"))
+    return float(forward + BACKWARD * backward)
+
+
+def _never_reset(row: Row) -> bool:
+    """Whether a row is of RDumb, which is ETA with resets, and no stream was long enough for one."""
+    return bool(row.about["base"] == "rdumb" and row.about["resets"] == 0)
 
 
 def _is_worse(row: Row, base: Row, finding: Finding) -> bool:
@@ -224,7 +240,7 @@ def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
     number = words.number(row.value(MEAN))
     table, finding = one.table, one.findings[id(row)]
     return (
-        escape(row.plain_name),
+        escape(row.plain_name) + ("<sup>1</sup>" if _never_reset(row) else ""),
         f"**{number}**" if (id(row), MEAN) in table.best() else number,
         words.interval(*finding.interval),
         words.signed(rise),

@@ -22,6 +22,7 @@ from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench_reports.compare import as_json, compare, diff, github, junit
 from ttabench_reports.compare.cards import differences
+from ttabench_reports.compare.sides import side
 
 Run = Callable[..., Output]
 
@@ -66,6 +67,34 @@ def test_equal_cards_do_not_differ(runs: tuple[Path, Path]) -> None:
     result = diff(*runs)
     assert (result.differences, result.matched, result.differs) == ((), 5, False)
     assert compare(*runs).causes == ()
+
+
+def test_csv_files_differ_in_every_column_that_says_how_a_cell_was_measured(tmp_path: Path) -> None:
+    made = {
+        "code": "a" * 64, "device": "cpu", "processor": "A", "threads": 1,
+        "versions": "python 3.11.2 torch 2.6.0+cpu",
+    }  # fmt: skip
+    frame = cells(("tent",), ("cct",), corruptions=("fog",), accuracy=lambda row: 75.0).assign(**made)
+    other = frame.assign(
+        code="b" * 64, device="cuda", processor="B", threads=2, versions="python 3.11.2 torch 2.7.0+cpu"
+    )
+    for name, table in (("before", frame), ("after", other.assign(accuracy=70.0))):
+        table.drop(columns="cell_id").to_csv(tmp_path / f"{name}.csv", index=False)
+    before, after = (side(tmp_path / f"{name}.csv") for name in ("before", "after"))
+    assert keys(diff(before, after).differences) == {
+        "source": ("a" * 64, "b" * 64), "device": ("cpu", "cuda"), "processor": ("A", "B"),
+        "threads": ("1", "2"), "versions.torch": ("2.6.0+cpu", "2.7.0+cpu"),
+    }  # fmt: skip
+    assert len(compare(before, after).causes) == 5
+    assert diff(before, frame).differences == ()
+
+
+def test_the_words_for_no_difference_name_only_what_both_sides_hold() -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog",), accuracy=lambda row: 75.0)
+    worse = frame.assign(accuracy=70.0)
+    assert compare(frame, worse).recorded == ("settings", "data", "weights")
+    assert "source of the method" in compare(frame.assign(code="a"), worse.assign(code="a")).recorded
+    assert "source of the method" not in compare(frame.assign(code="a"), worse).recorded
 
 
 @pytest.mark.parametrize("name", ["calibration", "windows", "unlabelled", "cost"])

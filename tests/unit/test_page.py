@@ -174,6 +174,32 @@ def test_each_number_has_what_stands_behind_it(frame: pd.DataFrame, html: str) -
             assert cell["reason"] in texts[why]
 
 
+def test_the_default_protocol_comes_first_and_its_heading_does_not_repeat_it() -> None:
+    usual = cells(("source", "tent"), ("cct",), corruptions=("fog",))
+    others = [usual.assign(order="dirichlet(0.1)"), usual.assign(precision="bfloat16")]
+    html = page.html(Report(pd.concat([*others, usual], ignore_index=True)))
+    headings = re.findall(r"<h3[^>]*>Digits-C, severity 5(.*?)</h3>", html)
+    assert headings == ["", " (bfloat16)", " (dirichlet(0.1) order)"]
+
+
+def test_every_offline_row_has_its_mark(frame: pd.DataFrame, html: str) -> None:
+    marked = {"quantile": "Quantile</a><sup>†</sup>", "tent": "TENT</a></th>", "source": "Source</a></th>"}
+    for method, text in marked.items():
+        assert html.count(text) == len(frame[frame["method"] == method].groupby(["dataset", "arch"]))
+    assert html.index(">Mode<") < html.index(">Mean<")
+    assert "T: some settings were chosen on the extra corruptions. –: no source data, one pass, no T." in html
+    assert "<sup>†</sup> offline: sees all unlabelled test images" in html.partition('id="corruptions"')[0]
+
+
+def test_the_heading_of_gaps_names_alarms_too(html: str) -> None:
+    assert '<h2 id="h-gaps">Gaps and alarms</h2>' in html
+
+
+def test_less_than_a_second_is_not_zero_seconds() -> None:
+    short = cells(("source",), ("cct",), corruptions=("fog",), seconds=0.16)
+    assert "<div>&lt;1 in 1 cells</div>" in page.html(Report(short))
+
+
 def test_a_long_stream_has_no_interval() -> None:
     """Its images come again and again, and are no sample."""
     protocol = {"stream": "recurring(2)", "reset": "continual"}

@@ -69,7 +69,7 @@ def sort_values(driver: Any) -> list[float]:
     """The unrounded means, in the order of the table; those of rows that have one."""
     result: list[str] = script(
         driver,
-        "return [...document.querySelectorAll('.means tbody tr')].map((row) => row.cells[3].dataset.v)",
+        "return [...document.querySelectorAll('.means tbody tr')].map((row) => row.cells[4].dataset.v)",
     )
     return [float(value) for value in result if value]
 

@@ -286,6 +286,10 @@ def test_a_line_of_means_has_the_settings_that_all_networks_share() -> None:
     text = tables.means(Report(pd.concat(frames, ignore_index=True)))
     lines = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     assert lines == ["", ":---", "Source", r"COME \[K=10\]", "TENT"]
+    assert "does not name: CCT: COME, TENT with norms=all. Given:" in text
+    alone = tables.means(Report(cells(labels["cct"], ("cct",))))
+    assert "does not name" not in alone
+    assert r"COME \[K=10, norms=all\]" in alone
 
 
 def test_scores_are_compared_with_accuracies_cell_by_cell() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -81,11 +82,34 @@ def test_the_later_of_two_measurements_counts(
     early = stored(tmp_path / "a", result)
     monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1001.0)
     later = stored(tmp_path / "b", replace(result, accuracy=12.5))
-    frame = load.read([later, early])
+    with pytest.warns(
+        UserWarning, match="1 cell in more than one of these results, 1 with other code or num"
+    ):
+        frame = load.read([later, early])
     newest = frame["written"].max()
     assert len(frame) == 1
     assert frame["accuracy"].tolist() == [load.read([later])["accuracy"].iloc[0]]
     assert newest == load.read([later])["written"].max()
+
+
+def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(tmp_path: Path) -> None:
+    frame = cells(("tent",), ("cct",)).assign(code="a" * 64)
+    csv_files.write_cells(frame, tmp_path / "a.csv")
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    csv_files.write_cells(frame.assign(written=frame["written"] + 1), paths[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(load.read(paths)) == 15
+    other = frame.assign(written=frame["written"] + 1)
+    other.loc[0, "code"] = "b" * 64
+    other.loc[1, ["accuracy", "written"]] = [5.0, 0.0]
+    csv_files.write_cells(other, paths[1])
+    with pytest.warns(UserWarning, match="15 cells") as said:
+        load.read(paths)
+    assert str(said[0].message) == (
+        "15 cells in more than one of these results, 2 with other code or numbers; what was measured last "
+        f"counts: 1 of {paths[0]}, 1 of {paths[1]}."
+    )
 
 
 def test_planned_cells_without_a_record_are_missing(tmp_path: Path, result: Result, other: Result) -> None:

@@ -208,7 +208,7 @@ def test_a_long_difference_between_tables_is_not_cut_off(
     report = Report(few.cells)
     long = "dirichlet(0.1) order, per corruption, no long stream, 20 % of each class"
     report.tables = [replace(table, difference=long) for table in report.tables]
-    monkeypatch.setattr(families, "differences", lambda keys, *_: [long] * len(keys))
+    monkeypatch.setattr(families, "unusual", lambda keys, *_: [long] * len(keys))
     for drawing in drawn(report, kind):
         assert list(outside(drawing.figure)) == [], drawing.about
         assert long in drawing.caption + drawing.title
@@ -340,14 +340,14 @@ def test_a_severity_with_another_protocol_too_stays_in_its_family() -> None:
     once = cells(methods, ("cct",), corruptions=corruptions, order="dirichlet(0.1)")
     report = Report(pd.concat([swept, once], ignore_index=True))
     (drawing,) = drawn(report, "severity")
-    assert drawing.title == "Accuracy by severity: Digits-C (iid order)"
+    assert drawing.title == "Accuracy by severity: Digits-C"
     assert [len(line.get_xdata()) for line in drawing.figure.axes[0].lines] == [3, 3]
     (sheet,) = severities(report)
     assert [head.text for head in sheet.heads[3:]] == ["Severity 1", "Severity 3", "Severity 5"]
-    assert "of Digits-C (iid order) by severity" in sheet.caption
+    assert "of Digits-C by severity" in sheet.caption
     for kind in ("bars", "cost"):
         assert [drawing.about for drawing in drawn(report, kind)] == [
-            "digits-c, severity 5 (iid order)", "digits-c, severity 5 (dirichlet(0.1) order)"
+            "digits-c, severity 5", "digits-c, severity 5 (dirichlet(0.1) order)"
         ]  # fmt: skip
 
 
@@ -357,7 +357,7 @@ def test_families_of_other_severities_have_other_names() -> None:
         for several, order in (((1, 2), "iid"), ((3, 4), "dirichlet(0.1)"))
     ]
     report = Report(pd.concat(parts, ignore_index=True))
-    titles = ["digits-c (iid order)", "digits-c (dirichlet(0.1) order)"]
+    titles = ["digits-c", "digits-c (dirichlet(0.1) order)"]
     assert [drawing.about for drawing in drawn(report, "severity")] == titles
     assert len({sheet.name for sheet in severities(report)}) == 2
 

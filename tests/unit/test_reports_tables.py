@@ -27,6 +27,8 @@ from ttabench_reports import given as given_
 from ttabench_reports.missing import Missing
 from ttabench_reports.naming import MEAN_EXTRA
 from ttabench_reports.report import Report
+from ttabench_reports.sheets import methods as sheet_of_methods
+from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
 from ttabench_reports.sheets.selection import write as write_selection
 
@@ -112,6 +114,37 @@ def test_p_values_keep_their_digits_and_protocols_their_numbers(tmp_path: Path) 
     line = {"accuracy": 81.23456, "p_source_holm": 1.23456e-30, "p_best_holm": 0.04567, "held_out": 1 / 3}
     (back,) = pd.read_csv(csv_files.write_csv(tmp_path / "a.csv", pd.DataFrame([line]))).to_dict("records")
     assert back == {**line, "accuracy": 81.2346, "p_source_holm": 1.23e-30, "p_best_holm": 0.0457}
+
+
+def test_the_caption_names_the_network_of_a_compute_ratio_where_networks_differ() -> None:
+    ratios = {
+        ("tent", "resnet18"): 1.45,
+        ("tent", "cct"): 2.72,
+        ("sar", "cct"): 3.0,
+        ("sar", "resnet18"): 3.0,
+    }
+    frame = cells(("source", "tent", "sar"), corruptions=("fog",), pace=1.0, pace_ratio=1.0)
+    pairs = zip(frame["method"], frame["arch"], strict=True)
+    frame["pace_ratio"] = [ratios.get(pair, 1.0) for pair in pairs]
+    said = {"Compute ratio 1.45: TENT on ResNet18", "Compute ratio 2.72: TENT on CCT", "Compute ratio 3: SAR"}
+    (table,) = tables.tables(frame)
+    assert said <= {*table.protocol.split(". ")}
+    assert said <= {*words.measured([table]).rstrip(".").split(". ")}
+
+
+def test_exceptions_of_a_protocol_do_not_repeat_it_in_the_name_of_the_method() -> None:
+    frame = cells(("source", "tent"), ("cct",), corruptions=("fog",), batch_size=64)
+    frame = pd.concat([frame, frame[frame["method"] == "tent"].assign(batch_size=200)], ignore_index=True)
+    said = words.measured(tables.tables(frame))
+    assert said.count("atch size 200") == said.count("atch size 64") == 1
+
+
+def test_the_origin_of_defaults_is_not_that_of_settings_that_a_user_set() -> None:
+    frame = cells(("source", "tent[lr=0.01]", "eata"), ("cct",), corruptions=("fog",))
+    (group,) = sheet_of_methods.given(Report(frame)).groups
+    settings = {line[0].text: line[5].text for line in group.lines}
+    assert settings["TENT"].startswith("lr=0.01 (set by the user); otherwise: the official")
+    assert "user" not in settings["EATA"]
 
 
 def test_two_compute_ratios_of_one_method_are_two_rows_with_two_names() -> None:
@@ -688,10 +721,17 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         ({"source_data": "", "chosen": "lr: chosen on the extra corruptions."}, "nothing", "T"),
         ({"source_data": "images", "chosen": "The paper's; lr tuned on an extra corruption"},
          "source images", "I, T"),
-        ({"source_data": "", "dataset": "digits-c", "chosen": "Old. On digits-c, the extra corruptions."},
+        ({"source_data": "", "dataset": "digits-c", "chosen": "Old. On digits-c, tuned on extra corruption"},
          "nothing", "T"),
-        ({"source_data": "", "dataset": "cifar10-c", "chosen": "Old. On digits-c, the extra corruptions."},
+        ({"source_data": "", "dataset": "cifar10-c", "chosen": "Old. On digits-c, tuned on extra corruption"},
          "nothing", "–"),
+        ({"source_data": "", "chosen": "Not the paper's, but tuned on extra corruptions"}, "nothing", "T"),
+        *(({"source_data": "", "chosen": denial}, "nothing", "–") for denial in (
+            "Nothing was tuned: the extra corruptions were not used.",
+            "No setting was chosen on the extra corruptions.",
+            "The paper's; lr was never tuned on an extra corruption",
+            "Chosen without the extra corruptions.",
+        )),
     ],
 )  # fmt: skip
 def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
@@ -815,6 +855,10 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     given = {row.method: given_.given(row.about) for row in tables.tables(frame)[0].rows if row.measured}
     assert given["quantile"].tuned
     assert not given["tent"].tuned
+    ours = [name for name, path in installed._classes().items() if path.startswith("ttabench_methods")]
+    assert {name for name in ours if given_._is_tuned(installed.settings_from(name), "digits-c")} == {
+        "actmad", "deyo", "foa", "quantile", "quantile_aqr", "quantile_paper", "stack",
+    }  # fmt: skip
     console = Console(width=120, file=io.StringIO())
     console.print(terminal.render(frame))
     text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ttabench.cost
 from tests.unit.made_cells import cells, with_correctness
 from tests.unit.stored_results import CELL, measured
 from ttabench.cell import Result
@@ -15,11 +16,11 @@ from ttabench.store import Store
 from ttabench_reports.frames import DETAILS
 from ttabench_reports.load import read
 from ttabench_reports.report import Report
-from ttabench_reports.which_method import overview, rankings, which_method
+from ttabench_reports.which_method import BACKWARD, cost, overview, rankings, which_method
 
 IMAGES = 400
 SHARES = {"source": 0.5, "tent": 0.9, "bn_stats": 0.895, "eata": 0.95, "lame": 0.3}
-COSTS = {"source": 1.0, "tent": 3.0, "bn_stats": 1.2, "eata": 3.5, "lame": 1.1}
+PASSES = {"source": (1, 0), "tent": (1, 1), "bn_stats": (1, 0), "eata": (1, 0.8), "lame": (1, 0)}
 
 
 def result(method: str, corruption: str, right: np.ndarray) -> Result:
@@ -27,7 +28,11 @@ def result(method: str, corruption: str, right: np.ndarray) -> Result:
     given = {"source_data": "images", "source_used": "images (50 images)"} if method == "eata" else {}
     alarm = {"alarm": "collapse: predictions have 2.0 effective classes and labels have 10.0"}
     fallen = method == "lame" and corruption == "fog"
-    cost = {"cost": {"compute_ratio": COSTS[method]}}
+    forward, backward = PASSES[method]
+    noise = 0.5 + len(corruption) % 2  # of measured times
+    cost = {"cost": {
+        "images": IMAGES, "forward": forward * IMAGES, "backward": backward * IMAGES, "compute_ratio": noise,
+    }}  # fmt: skip
     return replace(made, details=made.details | given | cost | (alarm if fallen else {}))
 
 
@@ -62,7 +67,8 @@ def test_methods_are_in_order_with_source_among_them(text: str) -> None:
     assert rows(text)["TENT"][1] == "90.0"
     assert rows(text)["EATA"][1] == "**95.0**"
     assert rows(text)["LAME"][3] == "−20.0"
-    assert rows(text)["EATA"][5] == "3.5"
+    costs = {name: rows(text)[name][5] for name in ("EATA", "TENT", "BNStats", "Source", "LAME")}
+    assert costs == {"EATA": "2.6", "TENT": "3.0", "BNStats": "1.0", "Source": "1.0", "LAME": "1.0"}
 
 
 def test_the_summary_names_the_best_and_what_falls_below_source(text: str) -> None:
@@ -89,6 +95,23 @@ def test_what_is_below_source_by_chance_does_no_harm() -> None:
     assert tent.baseline is not None
     assert tent.value("mean") < tent.baseline.value("mean")
     assert [row.method for row in ranking.worse] == ["eata"]
+
+
+def test_source_costs_one_pass_in_every_protocol_and_passes_count_as_in_the_package() -> None:
+    frame = cells(("source", "tent"), ("cct",), mode="offline", epochs=10)
+    frame = frame.assign(images=360, forward=11 * 360, backward=np.where(frame["base"] == "tent", 3600, 0))
+    (ranking,) = rankings(Report(frame))
+    assert {row.method: cost(row) for row in ranking.rows} == {"source": 1.0, "tent": 31.0}
+    assert BACKWARD == ttabench.cost.BACKWARD
+
+
+@pytest.mark.parametrize(("resets", "said"), [((0, 0), True), ((0, 3), False), ((0, None), False)])
+def test_rdumb_without_a_reset_is_said_to_be_eta(resets: tuple[int | None, ...], said: bool) -> None:
+    frame = cells(("source", "rdumb"), ("cct",), corruptions=("fog", "snow"))
+    details = [{} if count is None else {"resets": count} for count in (None, None, *resets)]
+    text = which_method(Report(frame.assign(details=details)))
+    assert ("Never reset in these streams: the numbers are those of ETA" in text) is said
+    assert ("RDumb<sup>1</sup>" in rows(text)) is said
 
 
 def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
@@ -118,13 +141,13 @@ def test_ties_and_the_cheapest_near_the_best_are_named(tmp_path: Path) -> None:
     writer.close()
     text = which_method(Report(read([tmp_path / "results"]).assign(stale=False, stale_because="")))
     assert "BNStats does not differ from it significantly." in text
-    assert "Within 1 point of the best, BNStats costs least: 1.2 times Source's forward pass." in text
+    assert "Within 1 point of the best, BNStats costs least: 1.0 forward passes per image." in text
 
 
 def test_a_long_stream_has_its_windows_in_place_of_intervals_and_tests() -> None:
     frame = cells(
         ("source", "tent", "lame"), ("cct",), corruptions=("recurring",), stream="recurring(2)",
-        reset="continual",
+        reset="continual", n_images=400,
     )  # fmt: skip
     accuracies = {"source": [50, 50, 50, 50], "tent": [60, 40, 60, 60], "lame": [60, 60, 20, 20]}
     frame[DETAILS] = [{"windows": {"length": 100, "accuracy": accuracies[base]}} for base in frame["base"]]

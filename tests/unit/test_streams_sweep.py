@@ -668,6 +668,32 @@ def test_seeds_are_averaged_and_a_short_last_window_counts_less() -> None:
     assert "Given: what a method sees of the source data" in sheet.footer
 
 
+def test_the_collapse_of_one_seed_is_not_averaged_away() -> None:
+    tent = [[95.0] * 20, [95.0] * 3 + [10.0] * 17]
+    report = Report(streamed({"source": [[80.0] * 20] * 2, "tent": tent}))
+    (one,) = stabilities(report.tables[0])
+    assert (one.collapse, one.collapsed, one.seeds) == (300.0, 1, 2)
+    assert (one.below, one.tail) == (42.5, (15.0 - 70.0) / 2)
+    assert sheets._line(one)[-1].text == "300 (1 of 2 seeds)"
+    line = stability_frame(report.tables).iloc[0]
+    assert (line["first_collapse"], line["collapsed_seeds"], line["seeds"]) == (300.0, 1, 2)
+
+
+def test_a_short_last_window_counts_by_its_images() -> None:
+    frame = streamed({"source": [[60.0, 60.0]], "tent": [[70.0, 40.0]]}).assign(n_images=120)
+    tables = Report(frame).tables
+    (one,) = stabilities(tables[0])
+    assert one.below == pytest.approx(100 * 20 / 120)
+    assert np.isnan(one.tail)  # of two windows there is no last tenth
+    assert sheets._line(one)[-2].text == "–"
+    curves = curve_frame(tables)
+    assert curves.loc[curves["method"] == "tent", "length"].tolist() == [100, 20]
+    (windows,) = (row.windows["recurring"] for row in tables[0].rows if row.method == "tent" and row.measured)
+    merged = windows.merged(1)
+    assert merged.accuracy.tolist() == [pytest.approx((70.0 * 100 + 40.0 * 20) / 120)]
+    assert merged.sizes.tolist() == [120]
+
+
 def test_cells_without_windows_have_no_figures() -> None:
     report = Report(made_cells.cells())
     assert list(sheets.sheets(report)) == []

@@ -33,6 +33,11 @@ MEAN_OF = tuple(name for name in KEY if name not in MEAN_OVER)
 SAME = 1e-4
 BAD = ("fell", "lost", "missing")
 _REAL_KEYS = ("held_out", "pace")
+RECORDED = {
+    "config": "settings", "versions": "versions", "source": "source of the method", "fingerprint": "data",
+    "checkpoint": "weights",
+}  # fmt: skip
+"""What a reader wants to know that it does not differ, by the key of a card."""
 FAMILIES = 2
 """Families of tests: the cells, and the means over them. Either can fail the gate."""
 
@@ -79,6 +84,7 @@ class Comparison:
     causes    how the protocol cards of the cells that moved, fell or lost their number differ.
     stale     which cells of either side were made with other code than is installed, and what changed;
               sentences.
+    recorded  where `causes` is empty: what both sides hold of each cell that moved, such as ``settings``.
     """
 
     cells: pd.DataFrame
@@ -88,6 +94,7 @@ class Comparison:
     causes: tuple[Difference, ...] = ()
     stale: tuple[str, ...] = ()
     names: tuple[str, str] = ("baseline", "candidate")
+    recorded: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -121,6 +128,7 @@ def compare(
     means = _means(both, tests, bounds)
     changed = both[both["verdict"].isin(["moved", "chance", "fell", "lost"])]
     causes = differences(card_pairs(changed, before, after), whole=before.whole and after.whole)
+    recorded = () if causes else _recorded(card_pairs(changed, before, after))
     warnings = [*_twins("baseline", twins[0]), *_twins("candidate", twins[1]), *_unlike(both)]
     shown = [*KEY, *(f"{n}_{s}" for n in ("accuracy", "status", "reason") for s in ("before", "after"))]
     cells = both[[*shown, "change", "p_value", "verdict"]].merge(
@@ -129,7 +137,7 @@ def compare(
     cells["variant"] = cells["variant"].fillna("")  # new cells have no mean
     stale = (*_stale("baseline", before), *_stale("candidate", after))
     names = before.name, after.name
-    return Comparison(cells, means, tuple(warnings), bounds, tuple(causes), stale, names)
+    return Comparison(cells, means, tuple(warnings), bounds, tuple(causes), stale, names, recorded)
 
 
 def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
@@ -150,6 +158,14 @@ def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
     ids = zip(paired["cell_id_before"], paired["cell_id_after"], strict=True)
     for place, (one, other) in zip(places, ids, strict=True):
         yield place, before.card(one), after.card(other)
+
+
+def _recorded(pairs: Iterator[Any]) -> tuple[str, ...]:
+    """The words of :data:`RECORDED` whose keys all cards have."""
+    known = set(RECORDED)
+    for _, before, after in pairs:
+        known &= before.keys() & after.keys()
+    return tuple(word for key, word in RECORDED.items() if key in known)
 
 
 def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:

@@ -32,7 +32,12 @@ OUTCOME_DETAILS = frozenset(
 MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history"))
 _CELL = ("arch", "checkpoint", "dataset", "fingerprint", "corruption", "severity", "seed")
 _RESULT = ("n_images", "clean_accuracy", "accuracy", "seconds")
-_CSV_CARD = ("config", "checkpoint", "fingerprint")
+# Columns of a CSV file, by the keys that a record has for them.
+_CSV_CARD = {
+    **{name: name for name in ("config", "checkpoint", "fingerprint", "device", "processor", "threads")},
+    "source": "code", "versions": "versions",
+    **{name: name for name in DETAILS if name not in OUTCOME_DETAILS},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,15 +75,16 @@ def load(results: pd.DataFrame | Path | str) -> pd.DataFrame:
 def _of_table(cells: pd.DataFrame, name: str) -> Side:
     """Each row gets a number for its id: a table may lack ids, or hold one twice."""
     cells = cells.assign(cell_id=[str(number) for number in range(len(cells))])
-    shown = [column for column in (*_CSV_CARD, *DETAILS) if column in cells and column != "alarm"]
-    columns = {column: cells[column].tolist() for column in (*shown, *PROTOCOL)}
+    columns = {key: cells[column].tolist() for key, column in _CSV_CARD.items() if column in cells}
+    protocols = {name: cells[name].tolist() for name in PROTOCOL}
 
     def card(cell_id: str) -> Card:
-        row = {column: values[int(cell_id)] for column, values in columns.items()}
-        parts: Card = {column: str(row[column]) for column in shown if str(row[column])}
-        if "config" in parts:
-            parts["config"] = _parsed(parts["config"])
-        return parts | {"protocol": {column: row[column] for column in PROTOCOL}}
+        row = int(cell_id)
+        parts: Card = {key: str(values[row]) for key, values in columns.items() if values[row]}
+        for key, parse in (("config", _parsed), ("versions", _versions)):
+            if key in parts:
+                parts[key] = parse(parts[key])
+        return parts | {"protocol": {name: values[row] for name, values in protocols.items()}}
 
     stale = cells[cells["stale"]]
     return Side(
@@ -91,6 +97,12 @@ def _parsed(text: str) -> Any:
         return dict(json.loads(text))
     except (ValueError, TypeError):
         return text
+
+
+def _versions(text: str) -> Any:
+    """``torch 2.6.0 numpy 2.1.0`` by package."""
+    words = text.split()
+    return text if len(words) % 2 else dict(zip(words[::2], words[1::2], strict=True))
 
 
 def _of_folder(path: Path) -> Side:

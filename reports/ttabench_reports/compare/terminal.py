@@ -20,10 +20,6 @@ WORDS = {
     "fell": "fell", "lost": "lost their number", "gained": "gained a number",
     "missing": "missing", "new": "new",
 }  # fmt: skip
-NOTHING = (
-    "Nothing recorded differs between the two (settings, versions, source of the method, data, weights): "
-    "the cause is in what is not recorded, or in chance."
-)
 
 
 def render(comparison: Comparison, limit: int = 20) -> RenderableType:
@@ -60,7 +56,7 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
                 parts.append(Text(f"  … and {len(some) - limit} more"))
     if cells["verdict"].isin(["moved", "chance", "fell", "lost"]).any():
         parts.append(Text("What may have moved them", "bold"))
-        parts += difference_lines(comparison.causes, limit) or [Text(f"  {NOTHING}")]
+        parts += difference_lines(comparison.causes, limit) or [Text(f"  {nothing(comparison.recorded)}")]
     verdict, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
     parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
     if len(cells) and cells["verdict"].isin(["missing", "new"]).all():
@@ -68,6 +64,14 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
             Text("No cell is in both: run the sweep of the candidate with the options of the baseline's.")
         )
     return Group(*parts)
+
+
+def nothing(recorded: Sequence[str]) -> str:
+    """That the cards do not differ, and in what: `recorded` is what both sides hold."""
+    what = f" ({', '.join(recorded)})" if recorded else ""
+    return (
+        f"Nothing recorded differs between the two{what}: the cause is in what is not recorded, or in chance."
+    )
 
 
 def counts(comparison: Comparison) -> str:

@@ -44,6 +44,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         filters=overview.filters(lines),
         several=overview.several(lines),
         lines=lines,
+        marks=overview.marks(lines),
         how=words.join(words.ranking(report.tables), words.GIVEN),
         sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
         figures=pictures,

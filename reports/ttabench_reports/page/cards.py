@@ -94,7 +94,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         "Alarms": ranges(used["alarm"]),
         "Severities": [str(s) for s in sorted(set(used["severity"])) if s],
         "Seeds": [", ".join(map(str, sorted(set(used["seed"]))))],
-        "Seconds": [f"{used['seconds'].sum():,.0f} in {len(used):,} cells"],
+        "Seconds": [f"{_seconds(used['seconds'].sum())} in {len(used):,} cells"],
         "Stored": [days(used["written"])],
     }  # fmt: skip
     return Card(
@@ -143,6 +143,11 @@ def ranges(texts: Iterable[str]) -> list[str]:
             similar[0] if len(similar) == 1 else notes.text(letters[0])
         )  # the former is never shortened
     return merged
+
+
+def _seconds(total: float) -> str:
+    """``1,234``; ``<1`` for less than one."""
+    return "<1" if 0 < total < 1 else f"{total:,.0f}"
 
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from ttabench_reports.naming import MEAN
 from ttabench_reports.page import cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.shape import LEGEND, Row, Table
 from ttabench_reports.sheets import words
 
 NO_SOURCE = "none"
@@ -108,6 +108,12 @@ def _state(row: Row, table: Table) -> tuple[str, ...]:
     if any(text.startswith("alarm") for texts in row.remarks.values() for text in texts):
         states.append("alarm")
     return tuple(states)
+
+
+def marks(listed: Sequence[Line]) -> list[tuple[str, str]]:
+    """(mark, meaning) of the marks behind the methods."""
+    used = {flag for line in listed for flag in line.row.flags}
+    return [(flag, text) for flag, text in LEGEND.items() if flag in used]
 
 
 def title(tables: Sequence[Table]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from ttabench_reports import naming
@@ -49,7 +48,7 @@ def _windows(table: Table) -> Iterator[Drawing]:
 def _over_windows(row: Row, column: str) -> Curve:
     """The accuracy of each window at its middle."""
     windows = row.windows[column].merged(MOST)
-    middles = (np.arange(len(windows.accuracy)) + 0.5) * windows.length / 1000
+    middles = (windows.sizes.cumsum() - windows.sizes / 2) / 1000
     return Curve(row, middles.tolist(), windows.accuracy.tolist())
 
 

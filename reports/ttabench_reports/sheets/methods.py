@@ -14,12 +14,10 @@ def given(report: Report) -> Sheet:
             if not row.measured:
                 continue
             facts = had.given(row.about)
-            origin = facts.chosen.removeprefix("Defaults: ").rstrip(".")
-            settings = "; ".join(filter(None, (facts.settings, origin)))
             epochs = str(facts.epochs) if facts.epochs else "–"
             texts = (
                 row.name.partition(" [")[0], facts.mode, str(facts.batch_size), epochs, facts.source,
-                settings, facts.deviations,
+                _settings(facts), facts.deviations,
             )  # fmt: skip
             lines.setdefault(texts, [Cell(text) for text in texts])
     heads = [
@@ -34,3 +32,12 @@ def given(report: Report) -> Sheet:
     footer = "Epochs: passes over the test images before they are scored; online, each batch is seen once."
     ordered = sorted(lines.values(), key=lambda line: (line[1].text == "offline",))
     return Sheet("given", caption, footer, heads, [Group("", [ordered])], wide=True)
+
+
+def _settings(facts: had.Given) -> str:
+    """``lr=0.01 (set by the user); otherwise: official``: an origin is that of the defaults."""
+    origin = facts.chosen.removeprefix("Defaults: ").rstrip(".")
+    if not facts.by_user:
+        return "; ".join(filter(None, (facts.settings, origin)))
+    others = facts.settings.removeprefix(facts.by_user)
+    return f"{facts.by_user} (set by the user){others}" + (f"; otherwise: {origin}" if origin else "")

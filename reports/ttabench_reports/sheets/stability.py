@@ -9,7 +9,7 @@ from ttabench_reports import naming
 from ttabench_reports.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
-from ttabench_reports.stability import COLLAPSED, Stability, stabilities
+from ttabench_reports.stability import COLLAPSED, TENTH, Stability, stabilities
 
 HEADS = (
     Head("", "l"), Head("Given", "l"), Head("Accuracy"), Head("Below Source"),
@@ -17,8 +17,9 @@ HEADS = (
 )  # fmt: skip
 FOOTER = (
     "Below Source: share of the windows of the stream in which the method is below Source (%). Last tenth: "
-    "points above Source in the last tenth of the windows. First collapse: images before the first window in "
-    f"which the accuracy is less than {COLLAPSED:.0%} of Source's; a dash: there is none."
+    f"points above Source in the last tenth of the windows; a dash: there are fewer than {TENTH}. First "
+    "collapse: images before the first window in which the accuracy is less than "
+    f"{COLLAPSED:.0%} of Source's, in any seed; a dash: there is none."
 )
 
 
@@ -44,12 +45,12 @@ def sheets(report: Report) -> Iterator[Sheet]:
 
 
 def _line(one: Stability) -> list[Cell]:
-    collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}"
+    collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}{one.of_seeds}"
     return [
         words.label(one.row),
         words.short(one.row),
         Cell(words.number(one.row.value(one.column))),
         Cell(words.number(one.below)),
-        Cell(words.signed(round(one.tail, 1))),
+        Cell(words.signed(round(one.tail, 1)) or "–"),
         Cell(collapse),
     ]

@@ -97,7 +97,10 @@ def over(tables: Sequence[Table]) -> str:
 def measured(tables: Sequence[Table]) -> str:
     """Protocol, seeds and remarks of several tables: what is common once, the exceptions after it."""
     items: list[protocols.Item] = [
-        (row.plain_name, {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL})
+        (
+            naming.method(str(row.about["method"]), str(row.about["config"])),  # without its protocol
+            {"arch": row.arch} | {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL},
+        )
         for table in tables
         for row in table.rows
         if row.kind == "method" and row.about["measured"]
