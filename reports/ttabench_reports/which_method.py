@@ -28,15 +28,23 @@ FAMILIES = {  # by the first letters of a network's name
     "resnet": "convolutional, batch norm", "cct": "transformer with convolutions", "cvt": "transformer",
     "vit": "transformer",
 }  # fmt: skip
-HEADS = ("Method", "Accuracy", "95 % interval", "Above Source", "W/T/L", "Cost", "Needs", "Collapses")
-ALIGNED = (":---", "---:", ":---:", "---:", ":---:", "---:", ":---", ":---")
+HEADS = (
+    "Method",
+    "Accuracy",
+    "95 % interval",
+    "Above Source",
+    "W/T/L",
+    "Passes",
+    "Time",
+    "Needs",
+    "Collapses",
+)
+ALIGNED = (":---", "---:", ":---:", "---:", ":---:", "---:", "---:", ":---", ":---")
 OVERVIEW = (
     "", "Mode", "Source", "Best", "Best without source data", f"Cheapest within {CLOSE:g} point",
     "Significantly below Source", "With a collapse",
 )  # fmt: skip
-NEVER_RESET = (
-    "<sup>1</sup> Never reset in these streams: the numbers are those of ETA with the same settings."
-)
+NEVER_RESET = "<sup>1</sup> No cell is long enough for a reset of RDumb: its numbers are those of ETA."
 TESTS = (2, 4)  # the columns that a long stream does not have
 NO_TESTS = "A long stream has no intervals and tests: its images come again and again, so they are no sample."
 
@@ -226,6 +234,10 @@ def cost(row: Row) -> float:
     return float(forward + BACKWARD * backward)
 
 
+def _figure(value: float) -> str:
+    return f"{value:.1f}" if value > 0 else ""
+
+
 def _never_reset(row: Row) -> bool:
     """Whether a row is of RDumb, which is ETA with resets, and no stream was long enough for one."""
     return bool(row.about["base"] == "rdumb" and row.about["resets"] == 0)
@@ -245,7 +257,8 @@ def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
         words.interval(*finding.interval),
         words.signed(rise),
         finding.record,
-        f"{cost(row):.1f}" if cost(row) > 0 else "",
+        _figure(cost(row)),
+        _figure(float(row.about.get("compute_ratio", math.nan))) if row.kind != "source" else "",
         escape(_given(row) if row.kind == "method" else ""),
         escape(_on_stream(one.over.get(id(row))) if table.stream else _fallen(row, table)),
     )

@@ -110,14 +110,14 @@ def test_rdumb_without_a_reset_is_said_to_be_eta(resets: tuple[int | None, ...],
     frame = cells(("source", "rdumb"), ("cct",), corruptions=("fog", "snow"))
     details = [{} if count is None else {"resets": count} for count in (None, None, *resets)]
     text = which_method(Report(frame.assign(details=details)))
-    assert ("Never reset in these streams: the numbers are those of ETA" in text) is said
+    assert ("No cell is long enough for a reset of RDumb: its numbers are those of ETA" in text) is said
     assert ("RDumb<sup>1</sup>" in rows(text)) is said
 
 
 def test_a_collapse_is_named_with_its_corruption(text: str) -> None:
     assert "Predictions collapse under at least one corruption: LAME." in text
-    assert rows(text)["LAME"][7] == "Fog"
-    assert rows(text)["TENT"][7] == ""
+    assert rows(text)["LAME"][8] == "Fog"
+    assert rows(text)["TENT"][8] == ""
 
 
 @pytest.mark.parametrize(("corruptions", "said"), [(("fog", "snow"), "all"), (("fog",), "Fog")])
@@ -126,7 +126,7 @@ def test_a_collapse_under_every_corruption_is_one_too(corruptions: tuple[str, ..
     alarm = "collapse: predictions have 2.0 effective classes and labels have 10.0"
     frame["alarm"] = np.where(frame["base"] == "lame", alarm, "")
     text = which_method(Report(frame))
-    assert rows(text)["LAME"][7] == said
+    assert rows(text)["LAME"][8] == said
     assert "Predictions collapse under at least one corruption: LAME." in text
     assert [cell.strip() for cell in overview(Report(frame)).splitlines()[-1].split("|")][-2] == "1 of 2"
 
@@ -153,7 +153,7 @@ def test_a_long_stream_has_its_windows_in_place_of_intervals_and_tests() -> None
     frame[DETAILS] = [{"windows": {"length": 100, "accuracy": accuracies[base]}} for base in frame["base"]]
     text = which_method(Report(frame))
     lines = rows(text)
-    assert lines["Method"] == ["Method", "Accuracy", "Above Source", "Cost", "Needs", "Collapses"]
+    assert lines["Method"] == ["Method", "Accuracy", "Above Source", "Passes", "Time", "Needs", "Collapses"]
     assert lines["TENT"][-1] == "25 % of windows below Source"
     assert lines["LAME"][-1] == "from image 200; 50 % of windows below Source"
     assert lines["Source"][-1] == ""
