@@ -113,7 +113,8 @@ def executor_setup(options: Mapping[str, Any]) -> Setup:
 def corruption_names(text: str) -> tuple[str, ...]:
     """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``bar`` (the 10), ``mixed`` or names.
 
-    For a dataset without any of the 15, ``all`` means all of its corruptions, see `shifts.shifts_of`.
+    For a dataset without any of the 15, ``all`` means all of its corruptions, see `shifts.shifts_of`; for an
+    own dataset with some of them, these.
     Raises UserError.
     """
     chosen: list[str] = []
