@@ -123,13 +123,17 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     has no effect.
     """
     options = {**DEFAULTS, **config, **flags}
+    if "pace_ratio" in config and "pace_ratio" not in flags:
+        options["pace_ratio"] = _ratios_of_sweep(config["pace_ratio"], flags)
     replaced = flags.keys() - {"set"}
 
     def rest(rule: Mapping[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in rule.items() if name not in replaced}
         if "set" in kept:
             kept["set"] = _not_given(_of_sweep(kept["set"], "methods", flags), flags.get("set", ()))
-        return {name: value for name, value in kept.items() if name != "set" or value}
+        if "pace_ratio" in kept:
+            kept["pace_ratio"] = _ratios_of_sweep(kept["pace_ratio"], flags)
+        return {name: value for name, value in kept.items() if name not in ("set", "pace_ratio") or value}
 
     options["include"] = [kept for rule in config.get("include", ()) if (kept := rest(rule))]
     for name, axis in (("per_method", "methods"), ("per_dataset", "datasets")):
@@ -150,6 +154,15 @@ def _of_sweep(names: Iterable[str], axis: str, flags: Mapping[str, Any]) -> list
         return [name for name in names if name in chosen]
     methods = {"source", *method_names(in_groups(chosen))}
     return [name for name in names if re.split(r"[.\[]", name, maxsplit=1)[0].strip() in methods]
+
+
+def _ratios_of_sweep(text: str, flags: Mapping[str, Any]) -> str:
+    """``"tent=3,eata=2"`` → ``"tent=3"`` with ``--methods tent``."""
+    if "methods" not in flags:
+        return text
+    chosen = in_groups(split_list(str(flags["methods"])))
+    named = {*chosen, *method_names(chosen)}
+    return ",".join(part for part in split_list(text) if part.rpartition("=")[0].strip() in named)
 
 
 def _left_out(rule: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
