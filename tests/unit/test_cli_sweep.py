@@ -104,6 +104,18 @@ def test_a_changed_setting_is_another_cell(ttabench: Run, swept: Path) -> None:
     assert set(load_frame(swept)["method"]) == {"source", "tent", "tent[lr=0.01]"}
 
 
+def test_each_sweep_of_an_extended_folder_goes_on_without_extend(ttabench: Run, swept: Path) -> None:
+    command = ("sweep", *SMALL, *HERE, "--out", swept)
+    assert ttabench(*command, "--set", "tent.lr=0.01", "--extend").code == 0
+    planned = {row["id"] for row in Store.at(swept).plan()}
+    for more in ((), ("--dry-run",), ("--set", "tent.lr=0.01")):
+        output = ttabench(*command, *more)
+        assert output.code == 0, output
+        assert "0 to run, 4 done" in (output.out if "--dry-run" in more else output.err)
+    assert {row["id"] for row in Store.at(swept).plan()} == planned
+    assert "holds the results of another sweep" in ttabench(*command, "--set", "tent.lr=0.02").err
+
+
 def test_a_model_that_returns_nan_fails_its_cell_and_no_other(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

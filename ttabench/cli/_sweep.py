@@ -46,7 +46,7 @@ from ttabench.sweep.plan import Source, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
-from ttabench.sweep.sweep_file import keep
+from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.tail import sizes
 from ttabench.unit import Unit
@@ -65,6 +65,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     missing = _untrained(sweep, shard)
     check_loggers(split_list(str(options["log"])))
     overwrite, out = str(options["overwrite"]), out_folder(options)
+    extend = extend or is_one_of_several(grid, out)
     here = own_gpu(_check_executor(options))
     elsewhere = _measures_elsewhere(shard, str(options["executor"]))
     ratios = Ratios(grid, out, here, _console().print, elsewhere=elsewhere, dry_run=True)
@@ -178,7 +179,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     sources = _sources(sweep, here)
     whole = plan(sweep, sources, known)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
-    store = Store(out)
+    store, extend = Store(out), extend or is_one_of_several(grid, out)
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
         claims = stack.enter_context(Claims(store.root, "sweep"))

@@ -17,7 +17,16 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.rules import joined_settings, method_names, setting_name
 
-__all__ = ["RULE_OPTIONS", "keep", "kept", "overridden", "read_sweep_file", "to_toml", "with_flags"]
+__all__ = [
+    "RULE_OPTIONS",
+    "is_one_of_several",
+    "keep",
+    "kept",
+    "overridden",
+    "read_sweep_file",
+    "to_toml",
+    "with_flags",
+]
 
 MEASURED = tuple(name for name, option in OPTIONS.items() if option.scope != "run")
 RULE_OPTIONS: dict[str, tuple[str, ...]] = {
@@ -248,6 +257,16 @@ def keep(grid: Grid, folder: Path) -> Path:
     except OSError as problem:
         raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
     return path
+
+
+def is_one_of_several(grid: Grid, folder: Path) -> bool:
+    """Whether a results folder has the sweep files of this grid and of another one."""
+    data = to_toml(grid).encode()
+    try:
+        held = [file.read_bytes().replace(b"\r\n", b"\n") for file in folder.glob("sweep*.toml")]
+    except OSError:
+        return False
+    return len(held) > 1 and data in held
 
 
 def kept(folder: Path) -> Iterator[dict[str, Any]]:
