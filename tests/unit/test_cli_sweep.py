@@ -317,6 +317,24 @@ def test_dry_run_refuses_what_the_sweep_would_refuse(
     assert says in output.err
 
 
+def test_dry_run_says_what_it_would_ask_of_a_cluster(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # there is no sbatch
+    dry = ("sweep", *SMALL, "--out", out, "--dry-run", "--executor")
+    own = ("--executor-options", "partition=gpu,time=90,mem=16", "--workers", "16", "--device", "cuda")
+    asked = ttabench(*dry, "slurm", *own).out
+    assert (
+        "slurm: tasks with 1 GPU each, 16 workers at once, 90 minutes, 16 GB of host memory, partition gpu;"
+        in asked
+    )
+    assert "sbatch is not on this machine." in asked or "sbatch are not on this machine." in asked
+    default = ttabench(*dry, "slurm", "--device", "cpu").out
+    assert "slurm: tasks with 1 core each, 32 workers at once, 240 minutes;" in default
+    assert "\nray: 1 worker per core" in ttabench(*dry, "ray", "--device", "cpu").out
+    assert "\nray: 4 workers" in ttabench(*dry, "ray", "--workers", "4").out
+
+
 def test_paths_with_a_tilde_are_in_the_home_and_commands_are_quoted(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
