@@ -684,8 +684,9 @@ def test_a_model_of_ones_own(
 ) -> None:
     (tmp_path / "nets_of_mine.py").write_text(
         "import torch\n"
+        "SEED = 0\n"
         "def build(num_classes):\n"
-        "    torch.manual_seed(0)\n"
+        "    torch.manual_seed(SEED)\n"
         "    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]\n"
         "    return torch.nn.Sequential(*pool, torch.nn.Linear(48, num_classes))\n"
     )
@@ -698,7 +699,12 @@ def test_a_model_of_ones_own(
     cells = load_frame(out)
     assert set(cells["status"]) == {"ok"}
     assert set(cells["arch"]) == {"nets_of_mine:build"}
-    assert "0 to run, 2 done" in ttabench("sweep", *mine, *HERE, "--out", out).err
+    output = ttabench("sweep", *mine, *HERE, "--out", out)
+    assert ("0 to run, 2 done" in output.err, "Note: the weights" in output.err) == (True, False)
+    monkeypatch.setattr(sys.modules["nets_of_mine"], "SEED", 1)
+    output = ttabench("sweep", *mine, *HERE, "--out", out)
+    assert "2 to run, 0 done" in output.err
+    assert "Note: the weights of nets_of_mine:build are not those of 2 cells in" in output.err
     output = ttabench("sweep", "--archs", "nets_of_mine:bild", "--out", out, "--extend")
     assert (output.code, "did you mean 'build'" in output.err) == (2, True)
     output = ttabench("sweep", "--archs", "resnet18,cct", "--checkpoint", "x.pt", "--out", out, "--extend")

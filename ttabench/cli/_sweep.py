@@ -42,6 +42,7 @@ from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import device_memory, executor_setup, out_folder
+from ttabench.sweep.other_weights import notes_on_other_weights
 from ttabench.sweep.plan import Source, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
@@ -208,7 +209,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
             )
         console.print(_counts(agenda))
-        for note in _notes(sweep, agenda):
+        for note in (*_notes(sweep, agenda), *notes_on_other_weights(agenda.todo, sweep.models, store)):
             console.print(f"Note: {note}")
         try:
             with closing(
