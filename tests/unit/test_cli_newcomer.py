@@ -41,7 +41,7 @@ def test_the_sweep_that_generate_prints_needs_only_what_was_generated(ttabench: 
     assert made.code == 0, made
     ready, hint = made.out.splitlines()
     _, _, command = ready.partition("is ready: ttabench ")
-    assert "--archs resnet18_w8" in hint
+    assert "--archs resnet18_w8. One of your own is trained with ttabench train" in hint
     listed = ttabench(*shlex.split(command), "--methods", "bn_stats", "--archs", "resnet18_w8", "--dry-run")
     assert listed.code == 0, listed
     assert listed.out.count("bn_stats") >= 4
