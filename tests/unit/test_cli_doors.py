@@ -116,7 +116,8 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("train", "--threads", "9" * 23), f"--threads {'9' * 23}: expected one whole number from 0 to"),
         (("train", "--archs", ""), "--archs '' names nothing; name at least one."),
         (("train", "--archs", "cct,cct"), "--archs names 'cct' twice; name it once."),
-        (("sweep", "--methods", "tent", "--methods=sar"), "--methods is given twice; give it once"),
+        (("sweep", "--methods", "tent", "--methods=sar"), "give it once, several values with commas."),
+        (("sweep", "--limit", "9", "--limit=8"), "--limit is given twice; give it once.\n"),
         (
             ("sweep", "--methods", "tent[lr=0.1,lr=0.2]"),
             "'lr' is in 'tent[lr=0.1,lr=0.2]' twice; give it once.",
