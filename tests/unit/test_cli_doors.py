@@ -129,7 +129,16 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--order", "sorted"), "ttabench: order is 'sorted'; expected iid or dirichlet(δ)"),
         (("sweep", "--precision", "half"), "ttabench: precision is 'half'; expected one of float32"),
         (("sweepp",), "no such command 'sweepp'. Did you mean 'sweep'?"),
-        (("compare",), "missing argument 'BASELINE'. Expected: ttabench compare BASELINE CANDIDATE"),
+        (
+            ("compare",),
+            "missing argument 'BASELINE': a results folder or a cells.csv. "
+            "Expected: ttabench compare BASELINE CANDIDATE",
+        ),
+        (
+            ("list",),
+            "missing argument 'WHAT': methods, settings, archs, datasets or corruptions. "
+            "Expected: ttabench list WHAT [METHOD]",
+        ),
         (("cite", "results", "tent"), "got unexpected extra argument (tent). Expected: ttabench cite [DIR]"),
         (("diff", "a", "b", "c", "d"), "got unexpected extra arguments (c d). Expected: ttabench diff A B"),
         (("report", "x", "--format", ""), "--format '' names nothing; name at least one."),

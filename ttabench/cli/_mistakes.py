@@ -39,7 +39,11 @@ def sentence(problem: Any) -> str:
     text = text if text.endswith((".", "?")) else f"{text}."
     if extra := text.startswith("got unexpected extra argument"):
         text = text.replace("argument(s)", "argument" if text.count(" ") == 4 else "arguments")
-    usage = _usage(problem) if extra or type(problem).__name__ == "MissingParameter" else ""
+    missing = type(problem).__name__ == "MissingParameter"
+    if missing and (about := getattr(param, "help", "")):
+        about = about.replace("\\[", "[").removesuffix(".")  # rich reads brackets as markup
+        text = f"{text.removesuffix('.')}: {about[:1].lower()}{about[1:]}."
+    usage = _usage(problem) if extra or missing else ""
     return f"{text} {usage}".rstrip()
 
 
