@@ -19,6 +19,7 @@ from tests.unit.test_cli_views import results as results  # the fixture
 from ttabench import registry
 from ttabench.cli import _facts, command
 from ttabench.cli._remembered import remembered
+from ttabench.sweep.option_table import OPTIONS
 
 Run = Callable[..., Output]
 
@@ -186,6 +187,11 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 def test_the_terminal_wraps_the_paragraphs_of_the_help(verb: str) -> None:
     paragraphs = VERBS[verb].help.split("\n\n")
     assert not [paragraph for paragraph in paragraphs if "\n" in paragraph]
+
+
+def test_no_word_of_the_help_is_cut_on_a_terminal_of_80_columns() -> None:
+    words = [word for option in OPTIONS.values() for word in option.help.split()]
+    assert max(map(len, words)) <= 36
 
 
 def test_help_without_a_verb_and_the_short_option(ttabench: Run) -> None:
