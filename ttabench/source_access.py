@@ -66,14 +66,19 @@ class SourceProvider(ABC):
         )
 
     def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
-        self._serve("statistics", "channels of the images", limit)
+        self._serve("statistics", "channels of the images", limit, "channels")
         return channel_statistics(self._take(500, limit))
 
     def norm_statistics(
         self, classifier: Classifier, limit: int = 0, per_location: bool = False
     ) -> dict[str, tuple[Tensor, Tensor]]:
         per_location_text = " and location" if per_location else ""
-        self._serve("statistics", f"mean and variance per channel{per_location_text} of norm layers", limit)
+        self._serve(
+            "statistics",
+            f"mean and variance per channel{per_location_text} of norm layers",
+            limit,
+            "norm_statistics",
+        )
         return self._once(
             ("norm_statistics", limit, per_location),
             classifier,
@@ -83,7 +88,7 @@ class SourceProvider(ABC):
     def quantiles(
         self, classifier: Classifier, levels: tuple[float, ...], limit: int = 0
     ) -> dict[str, Tensor]:
-        self._serve("statistics", f"{len(levels)} quantiles per channel of norm layers", limit)
+        self._serve("statistics", f"{len(levels)} quantiles per channel of norm layers", limit, "quantiles")
         return self._once(
             ("quantiles", limit, levels),
             classifier,
@@ -91,13 +96,15 @@ class SourceProvider(ABC):
         )
 
     def gaussian(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor]:
-        self._serve("statistics", "mean and covariance of features", limit)
+        self._serve("statistics", "mean and covariance of features", limit, "gaussian")
         return self._once(
             ("gaussian", limit), classifier, lambda: summaries.gaussian(classifier, self._take(BATCH, limit))
         )
 
     def class_gaussians(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        self._serve("statistics", "mean and covariance of features per predicted class", limit)
+        self._serve(
+            "statistics", "mean and covariance of features per predicted class", limit, "class_gaussians"
+        )
         return self._once(
             ("class_gaussians", limit),
             classifier,
@@ -105,18 +112,19 @@ class SourceProvider(ABC):
         )
 
     def entropies(self, classifier: Classifier, limit: int = 0, temperature: float = 1.0) -> Tensor:
-        self._serve("statistics", "entropies", limit)
+        self._serve("statistics", "entropies", limit, "entropies")
         return self._once(
             ("entropies", limit, temperature),
             classifier,
             lambda: summaries.entropies(classifier, self._take(BATCH, limit), temperature),
         )
 
-    def _serve(self, kind: str, what: str, limit: int) -> None:
+    def _serve(self, kind: str, what: str, limit: int, statistic: str = "") -> None:
         if SOURCE_DATA.index(kind) > SOURCE_DATA.index(self._declared):
+            more = f", source_statistics=({statistic!r},)" if statistic else ""
             raise PermissionError(
                 f"the method requested source {kind} ({what}), but its Needs do not declare them; "
-                f"set Needs(source_data={kind!r})"
+                f"set Needs(source_data={kind!r}{more})"
             )
         self.served[what] = max(self.served.get(what, 0), self._count(limit))
 

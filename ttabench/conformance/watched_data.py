@@ -36,13 +36,14 @@ class Source(SourceTensors):
         if name in STATISTICS and name not in self._statistics:
             self.offences.append(
                 f"source data: {name}(), which its Needs do not declare; "
-                f"set Needs(source_statistics={(*self._statistics, name)!r})"
+                f"set Needs(source_data={self._declared or 'statistics'!r}, "
+                f"source_statistics={(*self._statistics, name)!r})"
             )
         return super().__getattribute__(name)
 
-    def _serve(self, kind: str, what: str, limit: int) -> None:
+    def _serve(self, kind: str, what: str, limit: int, statistic: str = "") -> None:
         try:
-            super()._serve(kind, what, limit)
+            super()._serve(kind, what, limit, statistic)
         except PermissionError:
             self.offences.append(f"source data: {kind}, which its Needs do not declare")
             raise
