@@ -66,19 +66,14 @@ class SourceProvider(ABC):
         )
 
     def channels(self, limit: int = 0) -> tuple[Tensor, Tensor]:
-        self._serve("statistics", "channels of the images", limit, "channels")
+        self._serve("statistics", "channels of the images", limit)
         return channel_statistics(self._take(500, limit))
 
     def norm_statistics(
         self, classifier: Classifier, limit: int = 0, per_location: bool = False
     ) -> dict[str, tuple[Tensor, Tensor]]:
         per_location_text = " and location" if per_location else ""
-        self._serve(
-            "statistics",
-            f"mean and variance per channel{per_location_text} of norm layers",
-            limit,
-            "norm_statistics",
-        )
+        self._serve("statistics", f"mean and variance per channel{per_location_text} of norm layers", limit)
         return self._once(
             ("norm_statistics", limit, per_location),
             classifier,
@@ -88,7 +83,7 @@ class SourceProvider(ABC):
     def quantiles(
         self, classifier: Classifier, levels: tuple[float, ...], limit: int = 0
     ) -> dict[str, Tensor]:
-        self._serve("statistics", f"{len(levels)} quantiles per channel of norm layers", limit, "quantiles")
+        self._serve("statistics", f"{len(levels)} quantiles per channel of norm layers", limit)
         return self._once(
             ("quantiles", limit, levels),
             classifier,
@@ -96,15 +91,13 @@ class SourceProvider(ABC):
         )
 
     def gaussian(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor]:
-        self._serve("statistics", "mean and covariance of features", limit, "gaussian")
+        self._serve("statistics", "mean and covariance of features", limit)
         return self._once(
             ("gaussian", limit), classifier, lambda: summaries.gaussian(classifier, self._take(BATCH, limit))
         )
 
     def class_gaussians(self, classifier: Classifier, limit: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        self._serve(
-            "statistics", "mean and covariance of features per predicted class", limit, "class_gaussians"
-        )
+        self._serve("statistics", "mean and covariance of features per predicted class", limit)
         return self._once(
             ("class_gaussians", limit),
             classifier,
@@ -112,19 +105,18 @@ class SourceProvider(ABC):
         )
 
     def entropies(self, classifier: Classifier, limit: int = 0, temperature: float = 1.0) -> Tensor:
-        self._serve("statistics", "entropies", limit, "entropies")
+        self._serve("statistics", "entropies", limit)
         return self._once(
             ("entropies", limit, temperature),
             classifier,
             lambda: summaries.entropies(classifier, self._take(BATCH, limit), temperature),
         )
 
-    def _serve(self, kind: str, what: str, limit: int, statistic: str = "") -> None:
+    def _serve(self, kind: str, what: str, limit: int) -> None:
         if SOURCE_DATA.index(kind) > SOURCE_DATA.index(self._declared):
-            more = f", source_statistics=({statistic!r},)" if statistic else ""
             raise PermissionError(
                 f"the method requested source {kind} ({what}), but its Needs do not declare them; "
-                f"set Needs(source_data={kind!r}{more})"
+                f"set Needs(source_data={kind!r})"
             )
         self.served[what] = max(self.served.get(what, 0), self._count(limit))
 

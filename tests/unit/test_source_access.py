@@ -79,14 +79,6 @@ def test_needs_can_declare_each_statistic_and_list_each_in_words() -> None:
         assert " of " in STATISTICS[name]
 
 
-def test_the_hint_for_undeclared_data_has_all_that_has_to_be_set(tiny: dict[str, Classifier]) -> None:
-    for name, kind in KINDS.items():
-        with pytest.raises(PermissionError) as raised:
-            REQUESTS[name](serving(""), tiny["BN CNN"])
-        more = f", source_statistics=({name!r},)" if kind == "statistics" else ""
-        assert str(raised.value).endswith(f"set Needs(source_data={kind!r}{more})")
-
-
 def test_needs_know_their_words() -> None:
     with pytest.raises(ValueError, match="'', 'statistics', 'features', 'images'"):
         Needs(source_data="labels")

@@ -41,9 +41,9 @@ class Source(SourceTensors):
             )
         return super().__getattribute__(name)
 
-    def _serve(self, kind: str, what: str, limit: int, statistic: str = "") -> None:
+    def _serve(self, kind: str, what: str, limit: int) -> None:
         try:
-            super()._serve(kind, what, limit, statistic)
+            super()._serve(kind, what, limit)
         except PermissionError:
             self.offences.append(f"source data: {kind}, which its Needs do not declare")
             raise
