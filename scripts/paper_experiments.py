@@ -1,7 +1,8 @@
 """The experiments of the quantile paper: the sweeps of scripts/paper/*.toml, and training their networks.
 
 Each sweep fills OUT/<its name>, and `ttabench report` writes its tables there. A sweep that was stopped goes
-on where it was. What stands after -- goes to `ttabench sweep`.
+on where it was. What stands after -- goes to `ttabench sweep`, instead of what this script would give for
+the same option.
 
     python scripts/paper_experiments.py --list
     python scripts/paper_experiments.py --only cifar10-c,ablation
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 from golden_corruptions import read_mosaic
 from real_cifar10 import read_split
-from reference_results import ROOT, run, split, title
+from reference_results import ROOT, names_of, refuse, run, split, title, without
 
 from ttabench.data.catalog import EMBEDDED, dataset, listing
 from ttabench.data.dataset import Labelled
@@ -92,11 +93,13 @@ def rehearse(file: Path, scale: float, images: Path, out: Path, workers: str, ex
     settings = [f"--set={name}.epochs={epochs}" for name in ("quantile", "quantile_paper") if name in methods]
     worst = 0
     for data, arch in itertools.product(dict.fromkeys(made), archs):
-        few = ("--limit", "60") if data == EMBEDDED else ()  # the others are small already
+        own = {"--corruptions": ",".join(corruptions), "--seeds": "0", "--workers": workers}
+        if data == EMBEDDED:
+            own["--limit"] = "60"  # the others are small already
         worst |= run(
             "sweep", "--config", file, "--out", out / file.stem, "--datasets", data, "--archs", arch,
-            "--checkpoint", small_network(arch, data, scale), "--corruptions", ",".join(corruptions),
-            "--seeds", "0", "--extend", "--workers", workers, *few, *settings, *extra,
+            "--checkpoint", small_network(arch, data, scale), "--extend", *settings,
+            *without(own, extra), *extra,
         )  # fmt: skip
     return worst
 
@@ -217,6 +220,9 @@ def main() -> int:
     args = parser.parse_args(given)
     if not 0 < args.scale <= 1:
         raise UserError(f"--scale {args.scale:g}: expected a share above 0, at most 1.")
+    refuse(extra, {"--out": "before the --", "--config": "with --only"})
+    if args.scale < 1:
+        refuse(extra, dict.fromkeys(("--datasets", "--archs", "--checkpoint"), "in a run without --scale"))
     chosen, out = sweeps(split_list(args.only)), args.out.resolve()
     if args.list:
         for file in chosen:
@@ -232,9 +238,10 @@ def main() -> int:
         if args.scale < 1:
             worst |= rehearse(file, args.scale, args.images.resolve(), out, args.workers, extra)
         else:
-            train(grids(file, {}), args.workers)
-            number = [] if "workers" in read_sweep_file(file) else ["--workers", args.workers]
-            worst |= run("sweep", "--config", file, "--out", out / file.stem, *number, *extra)
+            if "--checkpoint" not in names_of(extra):
+                train(grids(file, {}), args.workers)
+            own = {} if "workers" in read_sweep_file(file) else {"--workers": args.workers}
+            worst |= run("sweep", "--config", file, "--out", out / file.stem, *without(own, extra), *extra)
         run("report", out / file.stem)
     return worst
 

@@ -4,7 +4,8 @@
 needs a folder ../shared with the images, see scripts/real_cifar10.py. All its test images, which the sweeps
 cifar10-test-… use, can be made from published files too, with --cifar10 and --frost. A sweep that was stopped
 goes on where it was, and what was made with other code is made again. In the end the shards of each folder
-are merged into one, and what each method cost is printed. What stands after -- goes to `ttabench sweep`.
+are merged into one, and what each method cost is printed. What stands after -- goes to `ttabench sweep`,
+instead of what this script would give for the same option.
 
     python scripts/reference_results.py --list
     python scripts/reference_results.py --only digits-c --workers 2
@@ -21,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,18 +76,24 @@ def title(file: Path) -> str:
     return file.read_text().partition("\n")[0].lstrip("# ")
 
 
-def prepare(file: Path, data: Path, published: Published | None = None) -> list[str | Path]:
-    """Make the dataset of a sweep file in the folder `data`; returns further options of the sweep."""
+def prepare(
+    file: Path, data: Path, published: Published | None = None, extra: Sequence[str] = ()
+) -> dict[str, str | Path]:
+    """Make the dataset of a sweep file in the folder `data`; returns further options of the sweep.
+
+    Nothing is trained where the sweep file, or what the user gives (`extra`), names the weights.
+    """
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     if not any(name.endswith(SUFFIX) for name in grid.datasets):
-        return []
+        return {}
     if published:
         trains = _from_published(published, file, data, grid.datasets)
     else:
         trains = _from_shared(file, data, grid.datasets)
     (arch,) = grid.archs
     # Both datasets have the same training images, and so the same classifiers.
-    return [] if grid.checkpoint else ["--checkpoint", trained(arch, trains, data)]
+    given = grid.checkpoint or "--checkpoint" in names_of(extra)
+    return {} if given else {"--checkpoint": trained(arch, trains, data)}
 
 
 def _from_shared(file: Path, data: Path, names: Sequence[str]) -> Dataset:
@@ -198,6 +205,7 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the sweeps, run nothing")
     args = parser.parse_args(given)
+    refuse(extra, {"--out": "before the --", "--config": "with --only"})
     if (args.cifar10 is None) != (args.frost is None):
         parser.error("--cifar10 and --frost belong together; give both or none.")
     published = Published(args.cifar10.resolve(), args.frost.resolve()) if args.cifar10 else None
@@ -213,8 +221,8 @@ def main() -> int:
         started = time.monotonic()
         results = out / folder(file)
         print(f"\n{file.stem}: {title(file)}", flush=True)
-        more = prepare(file, args.data.resolve(), published)
-        options = ("--out", results, "--workers", args.workers, "--extend", *more, *extra)
+        own = {"--workers": args.workers, **prepare(file, args.data.resolve(), published, extra)}
+        options = ("--out", results, "--extend", *without(own, extra), *extra)
         worst |= run("sweep", "--config", file, *options)
         Store.at(results).merge()
         took = (time.monotonic() - started) / 60
@@ -227,6 +235,23 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
     """The arguments before and after --."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:at], arguments[at + 1 :]
+
+
+def names_of(extra: Sequence[str]) -> set[str]:
+    """The options that the arguments after -- name."""
+    return {text.partition("=")[0] for text in extra if text.startswith("--")}
+
+
+def without(own: Mapping[str, str | Path], extra: Sequence[str]) -> list[str | Path]:
+    """The script's own options as arguments, but for those that the arguments after -- give."""
+    kept = {name: value for name, value in own.items() if name not in names_of(extra)}
+    return [text for option in kept.items() for text in option]
+
+
+def refuse(extra: Sequence[str], instead: Mapping[str, str]) -> None:
+    """Raises UserError for options after -- that only the script can set; `instead` says where."""
+    for name in instead.keys() & names_of(extra):
+        raise UserError(f"{name} after --: the script sets it; choose it {instead[name]}.")
 
 
 if __name__ == "__main__":

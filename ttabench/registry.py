@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench.errors import UserError, shortened, unknown
+from ttabench.errors import UnusableModel, UserError, shortened, unknown
 from ttabench.protocol import MODES
 from ttabench.ranges import check_ranges
 
@@ -93,6 +93,10 @@ def load(group: str, name: str, kind: str) -> Any:
         raise unknown(kind, name, points)
     try:
         return points[name].load()
+    except UnusableModel as problem:  # it imports what no method may, see `reach.refused_imports`
+        raise UserError(
+            f"{kind} '{name}' of package {_owner(points[name])} is refused: {problem}."
+        ) from problem
     except (Exception, SystemExit) as problem:
         if isinstance(problem, SystemExit) and problem.code == TERMINATED:
             raise  # SIGTERM came during the import

@@ -562,7 +562,7 @@ def test_details_say_what_where_and_by_how_much() -> None:
 def test_statistics_that_are_not_declared_are_named_with_the_cure() -> None:
     (detail,) = failed(WantsUndeclaredStatistics).values()
     assert "entropies(), which its Needs do not declare" in detail
-    assert "set Needs(source_statistics=('quantiles', 'entropies'))" in detail
+    assert "set Needs(source_data='statistics', source_statistics=('quantiles', 'entropies'))" in detail
     (detail,) = failed(NamesNoStatistics).values()
     assert "source_statistics names 'medians'; expected a tuple of names from channels, " in detail
 

@@ -28,6 +28,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
 from ttabench.models.clean_accuracy import accuracy_warning
+from ttabench.sweep.train_sources import without_normalize
 
 
 class Squares(Dataset):
@@ -575,6 +576,8 @@ def test_a_normalisation_is_named_where_it_does_better_than_by_chance(
     net = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3, 6))
     text = clean_accuracy.accuracy_warning(Classifier(net, last="2"), test, 16.7, None, "cpu")
     assert re.findall(r"\w+ \([\d.]+ %\)", text) == named, text
+    told = without_normalize(text)  # after training, which has no --normalize
+    assert told == "clean accuracy is 16.70 %, little better than the 16.67 % of guessing."
 
 
 class RealImages(Squares):

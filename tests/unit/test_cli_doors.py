@@ -19,6 +19,7 @@ from tests.unit.test_cli_views import results as results  # the fixture
 from ttabench import registry
 from ttabench.cli import _facts, command
 from ttabench.cli._remembered import remembered
+from ttabench.sweep.option_table import OPTIONS
 
 Run = Callable[..., Output]
 
@@ -116,7 +117,8 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("train", "--threads", "9" * 23), f"--threads {'9' * 23}: expected one whole number from 0 to"),
         (("train", "--archs", ""), "--archs '' names nothing; name at least one."),
         (("train", "--archs", "cct,cct"), "--archs names 'cct' twice; name it once."),
-        (("sweep", "--methods", "tent", "--methods=sar"), "--methods is given twice; give it once"),
+        (("sweep", "--methods", "tent", "--methods=sar"), "give it once, several values with commas."),
+        (("sweep", "--limit", "9", "--limit=8"), "--limit is given twice; give it once.\n"),
         (
             ("sweep", "--methods", "tent[lr=0.1,lr=0.2]"),
             "'lr' is in 'tent[lr=0.1,lr=0.2]' twice; give it once.",
@@ -128,7 +130,16 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--order", "sorted"), "ttabench: order is 'sorted'; expected iid or dirichlet(δ)"),
         (("sweep", "--precision", "half"), "ttabench: precision is 'half'; expected one of float32"),
         (("sweepp",), "no such command 'sweepp'. Did you mean 'sweep'?"),
-        (("compare",), "missing argument 'BASELINE'. Expected: ttabench compare BASELINE CANDIDATE"),
+        (
+            ("compare",),
+            "missing argument 'BASELINE': a results folder or a cells.csv. "
+            "Expected: ttabench compare BASELINE CANDIDATE",
+        ),
+        (
+            ("list",),
+            "missing argument 'WHAT': methods, settings, archs, datasets or corruptions. "
+            "Expected: ttabench list WHAT [METHOD]",
+        ),
         (("cite", "results", "tent"), "got unexpected extra argument (tent). Expected: ttabench cite [DIR]"),
         (("diff", "a", "b", "c", "d"), "got unexpected extra arguments (c d). Expected: ttabench diff A B"),
         (("report", "x", "--format", ""), "--format '' names nothing; name at least one."),
@@ -176,6 +187,11 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 def test_the_terminal_wraps_the_paragraphs_of_the_help(verb: str) -> None:
     paragraphs = VERBS[verb].help.split("\n\n")
     assert not [paragraph for paragraph in paragraphs if "\n" in paragraph]
+
+
+def test_no_word_of_the_help_is_cut_on_a_terminal_of_80_columns() -> None:
+    words = [word for option in OPTIONS.values() for word in option.help.split()]
+    assert max(map(len, words)) <= 36
 
 
 def test_help_without_a_verb_and_the_short_option(ttabench: Run) -> None:

@@ -41,7 +41,7 @@ def test_the_sweep_that_generate_prints_needs_only_what_was_generated(ttabench: 
     assert made.code == 0, made
     ready, hint = made.out.splitlines()
     _, _, command = ready.partition("is ready: ttabench ")
-    assert "--archs resnet18_w8" in hint
+    assert "--archs resnet18_w8. One of your own is trained with ttabench train" in hint
     listed = ttabench(*shlex.split(command), "--methods", "bn_stats", "--archs", "resnet18_w8", "--dry-run")
     assert listed.code == 0, listed
     assert listed.out.count("bn_stats") >= 4
@@ -61,9 +61,31 @@ def test_a_corruption_that_was_not_generated_is_answered_with_those_that_were(
     ttabench(
         "data", "generate", birds / "test", "--corruptions", "fog", "--severities", "5", "--workers", "0"
     )
-    output = ttabench("sweep", "--datasets", "birds-c-local", "--archs", "resnet18_w8", "--dry-run")
+    output = ttabench(
+        "sweep",
+        "--datasets",
+        "birds-c-local",
+        "--archs",
+        "resnet18_w8",
+        "--corruptions",
+        "snow,fog",
+        "--dry-run",
+    )
     assert output.code == 2
-    assert "birds-c-local has no gaussian_noise; for what it has: --corruptions fog" in output.err
+    assert "birds-c-local has no snow; for what it has: --corruptions fog" in output.err
+
+
+def test_by_default_an_own_dataset_is_measured_on_what_it_has_of_the_fifteen(
+    ttabench: Run, birds: Path
+) -> None:
+    made = ("--corruptions", "fog,contrast,spatter", "--severities", "5", "--workers", "0")
+    ttabench("data", "generate", birds / "test", "--train", birds / "train", *made)
+    sweep = ("sweep", "--archs", "resnet18_w8", "--methods", "source", "--dry-run")
+    output = ttabench(*sweep, "--datasets", "birds-c-local,digits-c")
+    assert output.code == 0, output
+    assert "birds-c-local has 2 of the 15 corruptions; measured on these: fog, contrast." in output.err
+    assert [output.out.count(f"· {name} ·") for name in ("birds-c-local", "digits-c")] == [2, 15]
+    assert "has no snow" in ttabench(*sweep, "--datasets", "birds-c-local", "--corruptions", "fog,snow").err
 
 
 def test_a_severity_that_was_not_generated_is_refused_before_anything_runs(

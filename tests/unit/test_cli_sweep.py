@@ -104,6 +104,18 @@ def test_a_changed_setting_is_another_cell(ttabench: Run, swept: Path) -> None:
     assert set(load_frame(swept)["method"]) == {"source", "tent", "tent[lr=0.01]"}
 
 
+def test_each_sweep_of_an_extended_folder_goes_on_without_extend(ttabench: Run, swept: Path) -> None:
+    command = ("sweep", *SMALL, *HERE, "--out", swept)
+    assert ttabench(*command, "--set", "tent.lr=0.01", "--extend").code == 0
+    planned = {row["id"] for row in Store.at(swept).plan()}
+    for more in ((), ("--dry-run",), ("--set", "tent.lr=0.01")):
+        output = ttabench(*command, *more)
+        assert output.code == 0, output
+        assert "0 to run, 4 done" in (output.out if "--dry-run" in more else output.err)
+    assert {row["id"] for row in Store.at(swept).plan()} == planned
+    assert "holds the results of another sweep" in ttabench(*command, "--set", "tent.lr=0.02").err
+
+
 def test_a_model_that_returns_nan_fails_its_cell_and_no_other(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +315,24 @@ def test_dry_run_refuses_what_the_sweep_would_refuse(
     output = ttabench("sweep", *SMALL, *options, "--out", out, "--dry-run")
     assert (output.code, output.out) == (2, "")
     assert says in output.err
+
+
+def test_dry_run_says_what_it_would_ask_of_a_cluster(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # there is no sbatch
+    dry = ("sweep", *SMALL, "--out", out, "--dry-run", "--executor")
+    own = ("--executor-options", "partition=gpu,time=90,mem=16", "--workers", "16", "--device", "cuda")
+    asked = ttabench(*dry, "slurm", *own).out
+    assert (
+        "slurm: tasks with 1 GPU each, 16 workers at once, 90 minutes, 16 GB of host memory, partition gpu;"
+        in asked
+    )
+    assert "sbatch is not on this machine." in asked or "sbatch are not on this machine." in asked
+    default = ttabench(*dry, "slurm", "--device", "cpu").out
+    assert "slurm: tasks with 1 core each, 32 workers at once, 240 minutes;" in default
+    assert "\nray: 1 worker per core" in ttabench(*dry, "ray", "--device", "cpu").out
+    assert "\nray: 4 workers" in ttabench(*dry, "ray", "--workers", "4").out
 
 
 def test_paths_with_a_tilde_are_in_the_home_and_commands_are_quoted(
@@ -654,8 +684,9 @@ def test_a_model_of_ones_own(
 ) -> None:
     (tmp_path / "nets_of_mine.py").write_text(
         "import torch\n"
+        "SEED = 0\n"
         "def build(num_classes):\n"
-        "    torch.manual_seed(0)\n"
+        "    torch.manual_seed(SEED)\n"
         "    pool = [torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.BatchNorm1d(48)]\n"
         "    return torch.nn.Sequential(*pool, torch.nn.Linear(48, num_classes))\n"
     )
@@ -668,7 +699,12 @@ def test_a_model_of_ones_own(
     cells = load_frame(out)
     assert set(cells["status"]) == {"ok"}
     assert set(cells["arch"]) == {"nets_of_mine:build"}
-    assert "0 to run, 2 done" in ttabench("sweep", *mine, *HERE, "--out", out).err
+    output = ttabench("sweep", *mine, *HERE, "--out", out)
+    assert ("0 to run, 2 done" in output.err, "Note: the weights" in output.err) == (True, False)
+    monkeypatch.setattr(sys.modules["nets_of_mine"], "SEED", 1)
+    output = ttabench("sweep", *mine, *HERE, "--out", out)
+    assert "2 to run, 0 done" in output.err
+    assert "Note: the weights of nets_of_mine:build are not those of 2 cells in" in output.err
     output = ttabench("sweep", "--archs", "nets_of_mine:bild", "--out", out, "--extend")
     assert (output.code, "did you mean 'build'" in output.err) == (2, True)
     output = ttabench("sweep", "--archs", "resnet18,cct", "--checkpoint", "x.pt", "--out", out, "--extend")

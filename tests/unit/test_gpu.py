@@ -226,7 +226,13 @@ def test_doctor_tries_every_gpu(ttabench: Callable[..., Output], monkeypatch: py
         "look at its driver, or give --device cpu\n"
         "problem: GPU 1 cannot compute (The NVIDIA driver on your system is too old): "
         "look at its driver, or give --device cpu\n"
+        "2 problems\n"
     ) in output.out
+
+
+def test_one_problem_is_one(ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_plugins", lambda: ["broken"])
+    assert ttabench("doctor").out.endswith("\nproblem: broken\n1 problem\n")
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -154,6 +155,12 @@ def test_settings_of_a_name_and_of_an_option_are_joined() -> None:
 def test_settings_are_of_the_method_they_name() -> None:
     result = labels(RESNET, methods=("tent", "eata"), settings=("eata.lr=0.1",))
     assert {label for label, _ in result} == {"source", "tent", "eata[lr=0.1]"}
+
+
+def test_a_foreign_dataset_with_a_dot_in_its_name_is_refused_in_plain_words() -> None:
+    says = "cifar10.1(0.2): a dataset whose name has a dot cannot be given; cifar10-c has the same clean test"
+    with pytest.raises(UserError, match=re.escape(says)):
+        make_grid({**DEFAULTS, "contamination": "cifar10.1(0.2)"})
 
 
 @pytest.mark.parametrize("option", ["order", "contamination"])

@@ -80,6 +80,20 @@ def test_what_is_not_here_is_said_with_the_command_that_gets_it(
     assert script.clean_images("cifar10-c", tmp_path) is None
 
 
+def test_given_weights_are_used_and_nothing_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[object, ...]] = []
+    monkeypatch.setattr(script, "run", lambda *arguments: commands.append(arguments) or 0)
+    monkeypatch.setattr(script, "missing", lambda names: [])
+    options = ["--workers", "2", "--checkpoint", "cct.pt"]
+    given = ["--only", "severity", "--out", str(tmp_path), "--"]
+    monkeypatch.setattr(sys, "argv", ["paper_experiments.py", *given, *options])
+    assert script.main() == 0
+    out = tmp_path.resolve() / "severity"
+    assert commands == [("sweep", "--config", FILES["severity"], "--out", out, *options), ("report", out)]
+
+
 def test_a_share_has_every_class_and_two_halves_share_no_image() -> None:
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(7), 20))
     images = np.broadcast_to(np.arange(140, dtype=np.uint8)[:, None, None, None], (140, 2, 2, 3))

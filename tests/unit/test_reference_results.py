@@ -132,7 +132,7 @@ def test_the_script_fills_a_folder_merges_it_and_goes_on_where_it_was(
 ) -> None:
     given = ["--only", "digits-c+slow", "--workers", "0", "--out", str(tmp_path), "--"]
     sweep = ["--archs", "resnet18", "--corruptions", "fog", "--limit", "20", "--methods"]
-    monkeypatch.setattr(sys, "argv", ["script", *given, *sweep, "bn_stats"])
+    monkeypatch.setattr(sys, "argv", ["script", *given, "--workers", "0", *sweep, "bn_stats"])
     assert script.main() == 0
     output = capfd.readouterr()
     assert "bn_stats         resnet18" in output.out
@@ -163,16 +163,30 @@ def test_all_test_images_are_made_from_published_files(
     monkeypatch.setattr(real_cifar10, "CIFAR10_C", few)
     published = script.Published(batches, frost)
 
-    assert script.prepare(RESNET20, tmp_path / "data", published) == []  # its sweep file names the weights
+    assert script.prepare(RESNET20, tmp_path / "data", published) == {}  # its sweep file names the weights
     made = dataset(str(tmp_path / "data" / script.WHOLE))
     assert len(made.corruptions) == 15
     assert (made.test().images == test).all()
     assert (made.train().images == train).all()
 
+    monkeypatch.setattr(script, "trained", lambda arch, *_: Path(arch))
+    cct, given = RESNET20.with_name("cifar10-test-cct_2.toml"), ["--checkpoint=cct.pt"]
+    assert script.prepare(cct, tmp_path / "data", published) == {"--checkpoint": Path("cct_2")}
+    assert script.prepare(cct, tmp_path / "data", published, given) == {}  # nothing is trained
+
     with pytest.raises(UserError, match="not published"):
         script.prepare(RESNET20.with_name("real-cifar10-resnet20.toml"), tmp_path / "data", published)
     with pytest.raises(UserError, match="take --cifar10 and --frost instead"):
         script.prepare(RESNET20, tmp_path / "data")
+
+
+def test_options_after_the_dashes_replace_those_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"--workers": "auto", "--limit": "60"}
+    assert script.without(own, ["--workers", "2", "--seeds=1"]) == ["--limit", "60"]
+    assert script.without(own, ["--limit=9"]) == ["--workers", "auto"]
+    monkeypatch.setattr(sys, "argv", ["script", "--only", "digits-c", "--", "--out", "elsewhere"])
+    with pytest.raises(UserError, match="--out after --: the script sets it; choose it before the --"):
+        script.main()
 
 
 STOPPED = """

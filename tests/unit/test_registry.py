@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.unit.conftest import Output
 from ttabench import registry
-from ttabench.errors import UserError
+from ttabench.errors import UnusableModel, UserError
 from ttabench.method import Method, NoConfig, NonNegative
 
 Run = Callable[..., Output]
@@ -122,6 +122,14 @@ def test_an_odd_method_is_one_sentence_and_the_others_can_be_used(
     with pytest.warns(UserWarning, match="skipped: method 'odd'"):
         usable = registry.methods()
     assert set(registry.method_names()) - set(usable) == {"odd"}
+
+
+def test_a_method_that_imports_datasets_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "odd imports ttabench.data; a method may not read datasets or scores"
+    registered(monkeypatch, odd=UnusableModel(reason))
+    with pytest.raises(UserError) as raised:
+        registry.method("odd")
+    assert str(raised.value) == f"method 'odd' of package odd-package is refused: {reason}."
 
 
 def test_a_sound_method_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

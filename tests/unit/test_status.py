@@ -286,3 +286,12 @@ def test_headings_of_counts_are_whole_at_80_columns() -> None:
     assert max(map(len, lines)) <= 80
     for heading in headings[3:]:
         assert any(heading in line for line in lines), heading
+
+
+def test_the_options_are_those_of_all_sweeps_of_the_folder(store: Store, ttabench: Run) -> None:
+    (store.root / "sweep.toml").write_text('methods = ["tent"]\n')
+    (store.root / "sweep-2.toml").write_text('methods = ["tent"]\nmode = "offline"\nepochs = 3\n')
+    output = ttabench("status", store.root)
+    assert "mode          native, offline\n" in output.out
+    assert "epochs        each method's own, 3\n" in output.out
+    assert "batch_size" not in output.out

@@ -354,6 +354,16 @@ def test_other_methods_than_the_file_has_leave_its_settings_without_effect(made:
     assert {c[0] for c in cells(grid(made(included), methods="tent"))} == {"source", "tent"}
 
 
+def test_compute_ratios_of_methods_that_flags_leave_out_have_no_effect(made: Make) -> None:
+    wide = 'methods = ["tent", "eata"]\narchs = ["resnet18"]\npace = 1\n'
+    file = made(wide + 'pace_ratio = "tent=3,eata=2,tent[lr=0.1]=5"\n')
+    assert grid(file, methods="tent").pace_ratio == (("tent", 3.0),)
+    assert grid(file, methods="tent[lr=0.1]").pace_ratio == (("tent", 3.0), ("tent[lr=0.1]", 5.0))
+    assert grid(file, methods="tent", pace_ratio="tent=4").pace_ratio == (("tent", 4.0),)
+    ruled = made(wide + '[[include]]\npace_ratio = "eata=2"\nseeds = 1\n')
+    assert grid(ruled, methods="tent").include == ({"seeds": (1,)},)
+
+
 def test_the_kept_file_has_no_rule_about_what_flags_left_out(made: Make) -> None:
     """Such a rule has no effect, and a file that has it is refused."""
     wide = 'methods = ["tent", "sar"]\narchs = ["resnet18", "cct"]\ndatasets = ["digits-c", "cifar10-c"]\n'

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttabench import registry
 from ttabench.cli._remembered import remembered
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UserError, counted, unknown
 from ttabench.parse_methods import parse_method
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def method(text: str) -> Fact:
 
 def about(fact: Fact) -> list[tuple[str, str]]:
     """What a method is, as lines of a heading and a text; without its settings. One line per paper."""
-    images = f"{fact['batch_size']} images"
+    images = counted(fact["batch_size"], "image")
     if fact["online_batch_size"]:
         images += f", {fact['online_batch_size']} in the online mode"
     if fact["imagenet_batch_size"]:

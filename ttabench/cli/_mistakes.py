@@ -16,6 +16,8 @@ FOLDERS = {"--out": "results", "--root": "data"}
 """Options that name a folder, each with an example."""
 FILES = ("--checkpoint",)
 """Options that name a file, and would be ignored without one."""
+LISTS = ("NAMES", "NUMBERS", "SCORES", "METHOD=RATIO", "KEY=VALUE,…")
+"""What the help calls values that may be several, separated by commas."""
 NUMBERS = {int: "a whole number", float: "a number"}
 
 
@@ -37,7 +39,11 @@ def sentence(problem: Any) -> str:
     text = text if text.endswith((".", "?")) else f"{text}."
     if extra := text.startswith("got unexpected extra argument"):
         text = text.replace("argument(s)", "argument" if text.count(" ") == 4 else "arguments")
-    usage = _usage(problem) if extra or type(problem).__name__ == "MissingParameter" else ""
+    missing = type(problem).__name__ == "MissingParameter"
+    if missing and (about := getattr(param, "help", "")):
+        about = about.replace("\\[", "[").removesuffix(".")  # rich reads brackets as markup
+        text = f"{text.removesuffix('.')}: {about[:1].lower()}{about[1:]}."
+    usage = _usage(problem) if extra or missing else ""
     return f"{text} {usage}".rstrip()
 
 
@@ -73,7 +79,10 @@ def refuse_repeated(root: Any, arguments: Sequence[str]) -> None:
         if not equals:
             del rest[:1]  # its value
         if name in given and not by_name[name].multiple:
-            raise UserError(f"{name} is given twice; give it once, several values with commas.")
+            lists = by_name[name].metavar in LISTS
+            raise UserError(
+                f"{name} is given twice; give it once{', several values with commas' if lists else ''}."
+            )
         given.add(name)
 
 

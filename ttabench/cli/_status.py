@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -18,13 +19,17 @@ from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
 from ttabench.executors.slurm import LOGS
 from ttabench.protocol import STREAMS
+from ttabench.store import Store
 from ttabench.store.record import PROTOCOL
 from ttabench.store.staleness import stale_cells
 from ttabench.sweep.grid import RULES
+from ttabench.sweep.sweep_file import kept
 
 NOT_GIVEN = {"contamination": "none", "held_out": "none", "limit": "all", "stream": "none", "pace": "none"}
 MEASURED_AS = ("reset", "order", "precision", *NOT_GIVEN)
 """Options that are fields of the protocol as they are; cells of one folder can differ in them."""
+OF_SWEEPS = {"mode": "native", "batch_size": 0, "epochs": 0}
+"""Options that the sweeps of one folder can differ in and no stored cell has, with their defaults."""
 EVERY = 2.0  # seconds between two looks
 PLAIN = 20.0  # seconds between two lines without a terminal
 MOST = 20  # rows of a table on the screen of --watch
@@ -67,6 +72,7 @@ def watch_status(progress: Progress) -> None:
 def _options(progress: Progress) -> Iterator[Text]:
     """The options of the sweep, and the corruptions of datasets that have others."""
     options = progress.store.sweep()
+    options |= {key: _of_sweeps(progress.store, key, options.get(key, OF_SWEEPS[key])) for key in OF_SWEEPS}
     in_force = {key: progress.in_force(key, options.get(key, PROTOCOL[key])) for key in MEASURED_AS}
     for key, value in {**options, **in_force}.items():
         if key in in_force:
@@ -88,6 +94,14 @@ def _options(progress: Progress) -> Iterator[Text]:
             natural = other == [NATURAL]
             text = "a natural shift, without corruptions and severities"
             yield _line(dataset, text if natural else f"has {', '.join(other)}")
+
+
+def _of_sweeps(store: Store, key: str, first: Any) -> Any:
+    """What all sweeps of a folder have for an option, separated by commas; that of the only one as it is."""
+    values = dict.fromkeys([str(first), *(str(sweep.get(key, OF_SWEEPS[key])) for sweep in kept(store.root))])
+    if len(values) == 1:
+        return first
+    return ", ".join("each method's own" if value == "0" else value for value in values)
 
 
 def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:

@@ -21,7 +21,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
 from ttabench.events import CellProgress, Waiting
-from ttabench.executors import EXECUTORS, NO_LIMITS, Engine, Setup, open_engine, take_options
+from ttabench.executors import EXECUTORS, NO_LIMITS, Engine, open_engine
 from ttabench.executors.workers import own_gpu, pick_workers
 from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
@@ -42,11 +42,12 @@ from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import device_memory, executor_setup, out_folder
+from ttabench.sweep.other_weights import notes_on_other_weights
 from ttabench.sweep.plan import Source, find_sources, plan
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
-from ttabench.sweep.sweep_file import keep
+from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.tail import sizes
 from ttabench.unit import Unit
@@ -65,7 +66,9 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     missing = _untrained(sweep, shard)
     check_loggers(split_list(str(options["log"])))
     overwrite, out = str(options["overwrite"]), out_folder(options)
-    here = own_gpu(_check_executor(options))
+    extend = extend or is_one_of_several(grid, out)
+    device, cluster = _check_executor(options)
+    here = own_gpu(device)
     elsewhere = _measures_elsewhere(shard, str(options["executor"]))
     ratios = Ratios(grid, out, here, _console().print, elsewhere=elsewhere, dry_run=True)
     planned = take_shard(plan(sweep, _sources(sweep, here), ratios), shard)
@@ -81,6 +84,8 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
         key = item.cell.cell_id
         what = "skip " if item.unmet else "done " if key in done else "failed" if key in failed else "run  "
         console.print(f"{what}  {item.cell}{f'  (n/a: {item.unmet})' if item.unmet else ''}")
+    if cluster:
+        console.print(cluster)
     console.print(_counts(agenda))
 
 
@@ -95,32 +100,24 @@ def _untrained(sweep: Sweep, shard: Shard) -> list[Model]:
     return missing
 
 
-def _check_executor(options: Mapping[str, Any]) -> str:
+def _check_executor(options: Mapping[str, Any]) -> tuple[str, str]:
     """Raise UserError for an executor or options of it that the sweep would refuse.
 
-    Returns the device of this process. Another executor than local is not opened: it may start a cluster, and
-    have GPUs that are not here. Of slurm and ray, what needs no cluster is checked.
+    Returns the device of this process, and a line on the cluster, "" for none. Another executor than local is
+    not opened: it may start a cluster, and have GPUs that are not here. Of slurm and ray, what needs no
+    cluster is checked.
     """
     name, setup = str(options["executor"]), executor_setup(options)
     device_memory(options)
     if name == "local":
-        return open_engine(name, setup).device
+        return open_engine(name, setup).device, ""
     load(EXECUTORS, name, "executor")
     pick_workers(setup.workers, "cpu", 1)
-    if name in ("slurm", "ray"):
-        _check_cluster(name, setup)
-    return pick_device("auto")
+    if name not in ("slurm", "ray"):
+        return pick_device("auto"), ""
+    from ttabench.cli._cluster import outlook
 
-
-def _check_cluster(name: str, setup: Setup) -> None:
-    """Raise UserError for what the engine of slurm or ray refuses on every cluster."""
-    from ttabench.executors import ray, slurm
-    from ttabench.executors.cluster import asked_workers
-
-    own = take_options(setup, name, slurm.OPTIONS if name == "slurm" else ray.OPTIONS)
-    asked_workers(setup, name)
-    if name == "slurm":
-        slurm.sbatch_parameters(own, "cpu", 1)
+    return pick_device("auto"), outlook(name, setup)
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     sources = _sources(sweep, here)
     whole = plan(sweep, sources, known)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
-    store = Store(out)
+    store, extend = Store(out), extend or is_one_of_several(grid, out)
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
         claims = stack.enter_context(Claims(store.root, "sweep"))
@@ -212,7 +209,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
             )
         console.print(_counts(agenda))
-        for note in _notes(sweep, agenda):
+        for note in (*_notes(sweep, agenda), *notes_on_other_weights(agenda.todo, sweep.models, store)):
             console.print(f"Note: {note}")
         try:
             with closing(

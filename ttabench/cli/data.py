@@ -144,7 +144,8 @@ def generate(
     print(f"{printable(str(folder))} is ready: {_sweep_of(folder, root, names, numbers)}")
     if (folder / "train.npz").exists():
         print(
-            "The sweep trains networks on its training images. A small one takes minutes: --archs resnet18_w8"
+            "The sweep trains networks of ttabench on its training images. A small one takes minutes: "
+            "--archs resnet18_w8. One of your own is trained with ttabench train --archs MODULE:CALLABLE."
         )
     else:
         print(

@@ -22,6 +22,7 @@ def doctor() -> None:
     """Versions, devices, caches, plugins; exit code 1 if something needed is missing."""
     from ttabench.cores import available_cores
     from ttabench.env import cache_dir, machine, versions
+    from ttabench.errors import counted
 
     problems = []
     print(f"{'machine':<14} {machine()}, {available_cores()} cores")
@@ -37,7 +38,7 @@ def doctor() -> None:
     problems += _plugins()
     for problem in problems:
         print(f"problem: {problem}")
-    print(f"{len(problems)} problems" if problems else "all is well")
+    print(counted(len(problems), "problem") if problems else "all is well")
     if problems:
         raise typer.Exit(1)
 

@@ -86,7 +86,9 @@ def verify(
                     display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
     except (KeyboardInterrupt, SystemExit):
         if not json:  # JSON of some cells would be taken for that of all
-            _print(verifying.joined(checks, wrong), seed)
+            ended = verifying.joined(checks, wrong)
+            drawn_ids = {record.result.cell.cell_id for record in records}
+            _print(ended, seed, of=len(drawn_ids | {check.cell.cell_id for check in ended}))
         raise
     checks = verifying.joined(checks, wrong)
     _report(checks, results, seed, json)
@@ -114,9 +116,12 @@ def _exit_code(checks: list[Check]) -> int:
     return OTHER_WEIGHTS if "other weights" in verdicts else NOT_HERE if "not here" in verdicts else SAME
 
 
-def _print(checks: list[Check], seed: int) -> None:
+def _print(checks: list[Check], seed: int, of: int = 0) -> None:
+    """Print the checks and their summary; `of`: how many there would be, had nobody interrupted them."""
     from ttabench.errors import counted
 
+    if not checks:
+        return
     for check in checks:
         now = "" if check.now is None else f", {check.now:.2f} % now"
         text = f"{check.stored:.2f} % stored{now}"
@@ -127,14 +132,19 @@ def _print(checks: list[Check], seed: int) -> None:
         for note in check.notes:
             print(f"{'':<13}   {note}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
-    verdicts = [f"{n} {_WORDS[verdict]}" for verdict, n in counts.items() if n]
-    print(f"{counted(len(checks), 'cell')}: {', '.join(verdicts)}. Drawn with --seed {seed}.")
+    verdicts = [f"{n} {verdict if n == 1 and verdict == 'differs' else _WORDS[verdict]}"
+                for verdict, n in counts.items() if n]  # fmt: skip
+    what = counted(len(checks), "cell")
+    if of > len(checks):
+        verb = "was" if len(checks) == 1 else "were"
+        what = f"{len(checks)} of {of} cells {verb} checked before the interruption"
+    print(f"{what}: {', '.join(verdicts)}. Drawn with --seed {seed}.")
 
 
 _WORDS = {
     "same": "the same bit for bit",
     "within": "within the bound for another kind of machine or a GPU",
-    "differs": "not made again",
+    "differs": "differ",
     "failed": "failed",
     "other weights": "not comparable, with other weights here",
     "not here": "not run, without their data or weights",

@@ -36,7 +36,8 @@ class Source(SourceTensors):
         if name in STATISTICS and name not in self._statistics:
             self.offences.append(
                 f"source data: {name}(), which its Needs do not declare; "
-                f"set Needs(source_statistics={(*self._statistics, name)!r})"
+                f"set Needs(source_data={self._declared or 'statistics'!r}, "
+                f"source_statistics={(*self._statistics, name)!r})"
             )
         return super().__getattribute__(name)
 

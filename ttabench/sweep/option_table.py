@@ -110,7 +110,7 @@ _TABLE = (
     Option("precision", "float32", "TYPE", "float32 or bfloat16.", Choice(PRECISIONS), "data"),
     Option(
         "stream", "", "KIND",
-        "One long stream: recurring(K), gradual, mixed, or ccc(accuracy,length=…,speed=…,baseline=ARCH). "
+        "One long stream: recurring(K), gradual, mixed, or ccc(accuracy, length=…, speed=…, baseline=ARCH). "
         "dirichlet(δ) is --order.",
         Choice(("", "gradual", "mixed"), STREAM, STREAM_FORMS), "data",
     ),

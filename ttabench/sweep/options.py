@@ -113,7 +113,8 @@ def executor_setup(options: Mapping[str, Any]) -> Setup:
 def corruption_names(text: str) -> tuple[str, ...]:
     """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``bar`` (the 10), ``mixed`` or names.
 
-    For a dataset without any of the 15, ``all`` means all of its corruptions, see `shifts.shifts_of`.
+    For a dataset without any of the 15, ``all`` means all of its corruptions, see `shifts.shifts_of`; for an
+    own dataset with some of them, these.
     Raises UserError.
     """
     chosen: list[str] = []
@@ -152,6 +153,16 @@ def one_spelling(value: Any) -> str:
     return f"{call[0]}({call[1]:.12g})" if call else str(value)
 
 
+def contamination_spelling(value: Any) -> str:
+    """As :func:`one_spelling`. Raises UserError for a dataset with a dot in its name: none can be stored."""
+    text = one_spelling(value)
+    name, bracket, _ = text.partition("(")
+    if bracket and "." in name:
+        same = "; cifar10-c has the same clean test images" if name == "cifar10.1" else ""
+        raise UserError(f"--contamination {text}: a dataset whose name has a dot cannot be given{same}.")
+    return text
+
+
 def stream_spelling(value: Any) -> str:
     """``ccc(speed=500)`` → ``ccc(40,length=100000,speed=500)``, as `StreamSpec` spells it; the baseline last.
 
@@ -182,7 +193,7 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
     "epochs": lambda value: count(value, "--epochs"),
     "order": one_spelling,
     "reset": one_spelling,
-    "contamination": one_spelling,
+    "contamination": contamination_spelling,
     "limit": lambda value: count(value, "--limit"),
     "stream": stream_spelling,
     "pace": lambda value: share(value, "--pace"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -66,6 +67,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     if shifts.stream:
         _check_stream_of(data, shifts.stream, shifts.corruptions)
     else:
+        shifts = replace(shifts, corruptions=_of_own(data, shifts.corruptions))
         _check_corruptions(data, shifts.corruptions)
     _check_severities(data, shifts)
     if grid.limit and grid.limit > (count := data.shifted_count()):
@@ -97,6 +99,18 @@ def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
     named = replace(spec, corruptions=() if corruptions == CORRUPTIONS else corruptions)
     severities = grid.severities if spec.kind == "recurring" else (NO_SEVERITY,)
     return Shifts(corruptions, severities, named, baseline)
+
+
+def _of_own(data: Dataset, corruptions: tuple[str, ...]) -> tuple[str, ...]:
+    """All fifteen mean those of them that an own dataset has, and a warning says so."""
+    has = tuple(name for name in corruptions if name in data.corruptions)
+    if corruptions != CORRUPTIONS or not isinstance(data, OwnDataset) or has in ((), corruptions):
+        return corruptions
+    warnings.warn(
+        f"{data.name} has {len(has)} of the {len(CORRUPTIONS)} corruptions; measured on these: "
+        f"{', '.join(has)}.", stacklevel=2,
+    )  # fmt: skip
+    return has
 
 
 def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:

@@ -17,7 +17,16 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.rules import joined_settings, method_names, setting_name
 
-__all__ = ["RULE_OPTIONS", "keep", "kept", "overridden", "read_sweep_file", "to_toml", "with_flags"]
+__all__ = [
+    "RULE_OPTIONS",
+    "is_one_of_several",
+    "keep",
+    "kept",
+    "overridden",
+    "read_sweep_file",
+    "to_toml",
+    "with_flags",
+]
 
 MEASURED = tuple(name for name, option in OPTIONS.items() if option.scope != "run")
 RULE_OPTIONS: dict[str, tuple[str, ...]] = {
@@ -123,13 +132,17 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     has no effect.
     """
     options = {**DEFAULTS, **config, **flags}
+    if "pace_ratio" in config and "pace_ratio" not in flags:
+        options["pace_ratio"] = _ratios_of_sweep(config["pace_ratio"], flags)
     replaced = flags.keys() - {"set"}
 
     def rest(rule: Mapping[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in rule.items() if name not in replaced}
         if "set" in kept:
             kept["set"] = _not_given(_of_sweep(kept["set"], "methods", flags), flags.get("set", ()))
-        return {name: value for name, value in kept.items() if name != "set" or value}
+        if "pace_ratio" in kept:
+            kept["pace_ratio"] = _ratios_of_sweep(kept["pace_ratio"], flags)
+        return {name: value for name, value in kept.items() if name not in ("set", "pace_ratio") or value}
 
     options["include"] = [kept for rule in config.get("include", ()) if (kept := rest(rule))]
     for name, axis in (("per_method", "methods"), ("per_dataset", "datasets")):
@@ -150,6 +163,15 @@ def _of_sweep(names: Iterable[str], axis: str, flags: Mapping[str, Any]) -> list
         return [name for name in names if name in chosen]
     methods = {"source", *method_names(in_groups(chosen))}
     return [name for name in names if re.split(r"[.\[]", name, maxsplit=1)[0].strip() in methods]
+
+
+def _ratios_of_sweep(text: str, flags: Mapping[str, Any]) -> str:
+    """``"tent=3,eata=2"`` → ``"tent=3"`` with ``--methods tent``."""
+    if "methods" not in flags:
+        return text
+    chosen = in_groups(split_list(str(flags["methods"])))
+    named = {*chosen, *method_names(chosen)}
+    return ",".join(part for part in split_list(text) if part.rpartition("=")[0].strip() in named)
 
 
 def _left_out(rule: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,6 +257,16 @@ def keep(grid: Grid, folder: Path) -> Path:
     except OSError as problem:
         raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
     return path
+
+
+def is_one_of_several(grid: Grid, folder: Path) -> bool:
+    """Whether a results folder has the sweep files of this grid and of another one."""
+    data = to_toml(grid).encode()
+    try:
+        held = [file.read_bytes().replace(b"\r\n", b"\n") for file in folder.glob("sweep*.toml")]
+    except OSError:
+        return False
+    return len(held) > 1 and data in held
 
 
 def kept(folder: Path) -> Iterator[dict[str, Any]]:

@@ -67,6 +67,11 @@ class TrainJob:
             loaded = model.load()
         except UserError as problem:
             return Trained(self.name, problem=str(problem))
-        return Trained(
-            self.name, loaded.clean_accuracy, float(loaded.note["seconds"]), warning=loaded.note["warning"]
-        )
+        warning = without_normalize(loaded.note["warning"])
+        return Trained(self.name, loaded.clean_accuracy, float(loaded.note["seconds"]), warning=warning)
+
+
+def without_normalize(warning: str) -> str:
+    """A warning about a clean accuracy without its hint at --normalize, which training does not have."""
+    text, hint, _ = warning.partition("; it is ")
+    return f"{text}." if hint else warning
