@@ -13,13 +13,15 @@ EXAMPLE = 5  # batches that the advice aims at
 def notes_on_few_batches(
     cells: Iterable[Cell], images_of: Callable[[Cell], int], learns: Callable[[str], bool]
 ) -> Iterator[str]:
-    """Sentences about online cells that a single batch makes up, or that end before their first reset.
+    """Sentences about online cells that a single batch makes up, that end before their first reset, or in
+    which a pace leaves the method a single batch to adapt to.
 
     images_of   the number of images of a cell, 0 = unknown.
     learns      whether the method of this name learns by gradients.
     """
     single: dict[int, dict[str, None]] = {}
     never_reset: dict[tuple[str, int], dict[str, None]] = {}
+    too_slow: dict[int, dict[str, None]] = {}
     for cell in cells:
         protocol = cell.protocol
         plain = not (protocol.stream or protocol.contamination or protocol.frozen)
@@ -29,6 +31,8 @@ def notes_on_few_batches(
         batches = math.ceil(images / protocol.batch_size)
         if batches == 1 and protocol.reset != "continual":
             single.setdefault(images, {})[cell.label] = None
+        if 1 < batches <= protocol.adapts_every and protocol.reset != "continual":
+            too_slow.setdefault(batches, {})[cell.label] = None
         if protocol.reset_period > 1 and batches <= protocol.reset_period:
             never_reset.setdefault((protocol.reset, batches), {})[cell.label] = None
     for images, labels in single.items():
@@ -37,6 +41,8 @@ def notes_on_few_batches(
             "before it learns from it shows no effect of learning; for more batches: --batch-size "
             f"{max(1, images // EXAMPLE)}."
         )
+    for batches, labels in too_slow.items():
+        yield f"{', '.join(labels)}: at this pace, only the first of {batches} batches is adapted to."
     for (reset, batches), labels in never_reset.items():
         have = f"{batches} batch{'es' * (batches > 1)}"
         yield f"{', '.join(labels)}: --reset {reset} resets nothing, because there {_are(batches)} {have}."
