@@ -93,7 +93,7 @@ def report(folders: Sequence[Path], methods: Sequence[str] = (), *, streams: boo
     `ttabench verify` says whether the numbers hold.
     """
     cells = read(folders).assign(stale=False, stale_because="")
-    usual = {"order": "iid", "stream": ""}
+    usual = {"order": "iid", "stream": "", "pace": 0.0}
     cells = cells[cells[[*usual]].ne(pd.Series(usual)).any(axis=1) == streams]
     made = Report(cells[cells["base"].isin(["source", *methods])] if methods else cells)
     if streams:  # a table says which, also where it is the only one

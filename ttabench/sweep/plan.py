@@ -25,6 +25,7 @@ from ttabench.sweep.shifts import Shifts
 
 NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
 FEWEST = 500  # images that every published test set has
+KEEPS_UP = 1.25  # forward passes per prediction that may be one, as exactly as a ratio is measured
 NOTHING_KEPT = "all its work is part of each prediction, so it cannot skip the batches that a pace leaves out"
 
 RatioOf = Callable[[Cell], float]
@@ -160,7 +161,8 @@ def _of_method(
     template = replace(template, baseline=baseline)
     if choice.grid.pace and not unmet and choice.cls.name != BASELINE:
         template = _paced(template, ratio_of)
-        if template.protocol.adapts_every > 1 and _keeps_nothing(choice.cls):
+        protocol = template.protocol
+        if protocol.pace * protocol.pace_ratio > KEEPS_UP and _keeps_nothing(choice.cls):
             unmet = NOTHING_KEPT
     fixed = _fixed(template, choice.grid)
     for seed, severity in itertools.product(choice.grid.seeds, part.shifts.severities):
