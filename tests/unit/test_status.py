@@ -208,6 +208,8 @@ def test_a_tail_does_not_trust_the_size_that_a_network_folder_has_kept(
     writer.close()
     monkeypatch.setattr(Path, "stat", lambda path, **options: kept.get(str(path)) or os.stat(path, **options))
     assert tail.has(seeds[3].cell.cell_id)
+    now = Tail(store.root, sizes(store.root))
+    assert not now.has(seeds[3].cell.cell_id)  # stored before this point in time
 
 
 def test_the_options_are_those_of_the_cells(tmp_path: Path, result: Result, ttabench: Run) -> None:
@@ -295,3 +297,13 @@ def test_the_options_are_those_of_all_sweeps_of_the_folder(store: Store, ttabenc
     assert "mode          native, offline\n" in output.out
     assert "epochs        each method's own, 3\n" in output.out
     assert "batch_size" not in output.out
+
+
+def test_the_logs_of_slurm_are_named_with_their_number(store: Store, ttabench: Run) -> None:
+    """Each array has a folder of its own."""
+    for name in ("ttabench-1a2b3c4d/12_0_0_log.err", "ttabench-5e6f7a8b/13_0_0_log.err"):
+        log = store.root / "slurm" / name
+        log.parent.mkdir(parents=True)
+        log.touch()
+    out = ttabench("status", store.root).out.replace("\n", "")
+    assert f"{store.root / 'slurm'}, 2 of tasks of Slurm" in out
