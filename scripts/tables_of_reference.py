@@ -15,8 +15,8 @@ The first names a folder below results/reference (or several, separated by comma
     scores        how well label-free scores order the methods
 
 `means of tent,quantile` shows these methods and Source alone. `means on streams` shows what was measured in
-another order than iid or on long streams; the other tables leave it out. Where none of the folders is there,
-what stands between the lines is left as it is.
+another order than iid, on long streams or at a pace; the other tables leave it out. Where none of the folders
+is there, what stands between the lines is left as it is.
 
     python scripts/tables_of_reference.py            # write
     python scripts/tables_of_reference.py --check    # exit code 1 where a file would change

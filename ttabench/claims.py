@@ -171,7 +171,7 @@ class Watch:
 class Claims(Watch):
     """The claims of this process. Close it, or use it in a ``with`` block.
 
-    role   what the process is: ``sweep`` or ``worker``.
+    role   what the process is: ``sweep``, ``worker`` or ``merge``.
     Raises UserError where the folder cannot be written.
     """
 

@@ -219,7 +219,10 @@ def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | No
             f"{cell.dataset} is not what these results were measured on ({now[:12]} here, "
             f"{cell.fingerprint[:12]} there); get the same data, or run the sweep again."
         )
-    model = resolve_model(cell.arch, data)
+    try:
+        model = resolve_model(cell.arch, data)
+    except UserError as problem:  # a network of the user, or of a package, that is not installed
+        raise NotHere(str(problem)) from None
     if cache.with_hash(data.name, model.aliases, cell.checkpoint) is not None:
         return None
     weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"

@@ -20,9 +20,11 @@ LEGEND = (
 )
 UNKNOWN = "n/a"
 # What the docstring of a method's Config says where settings were tuned, as docs/your-method.md asks for;
-# with up to three words before "extra". A denial before it, in the same clause, takes it back.
+# with up to three words before "extra". A denial at most two words before it takes it back.
 _TUNED = re.compile(r"(?:chosen|tuned) on (?:\S+ ){0,3}extra corruptions?\b", re.IGNORECASE)
-_DENIED = re.compile(r"\b(?:no|not|none|nor|neither|never|nothing|without|cannot)\b|n't\b", re.IGNORECASE)
+_DENIED = re.compile(
+    r"(?:\b(?:no|not|none|nor|neither|never|nothing|cannot)\b|n't\b)(?: \w+){0,2} $", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Given:
     batch_size  images per batch.
     epochs      passes over the test images before they are scored; 0 online.
     settings    ``defaults``, or those that are not: of the label, and of the stored settings.
-    by_user     those of the label, which users set: a label has no settings that are usual.
+    in_label    whether some are in the label: what the user set, or a network needs.
     chosen      how the defaults were chosen, as the docstring of its Config says.
     tuned       whether some were chosen on the extra corruptions.
     deviations  where the code differs from the paper or the official code.
@@ -49,7 +51,7 @@ class Given:
     batch_size: int
     epochs: int
     settings: str
-    by_user: str
+    in_label: bool
     chosen: str
     tuned: bool
     deviations: str
@@ -72,7 +74,7 @@ def given(about: Mapping[str, Any]) -> Given:
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
     base = str(about["base"])
     chosen = about.get("chosen") or installed.settings_from(base)
-    by_user = _of_label(str(about["method"]))
+    in_label = _of_label(str(about["method"]))
     tuned = _is_tuned(chosen, str(about.get("dataset", "")))
     return Given(
         kind=kind,
@@ -81,8 +83,8 @@ def given(about: Mapping[str, Any]) -> Given:
         mode=str(about["mode"]),
         batch_size=int(about["batch_size"]),
         epochs=epochs,
-        settings=", ".join([*by_user, *_unusual(by_user, base, config)]) or "defaults",
-        by_user=", ".join(by_user),
+        settings=", ".join([*in_label, *_unusual(in_label, base, config)]) or "defaults",
+        in_label=bool(in_label),
         chosen=chosen,
         tuned=tuned,
         deviations=about.get("deviations") or installed.class_text(base, "deviations") or "none",
@@ -94,9 +96,9 @@ def _of_label(label: str) -> list[str]:
     return [setting for setting in label.partition("[")[2].rpartition("]")[0].split(",") if setting]
 
 
-def _unusual(by_user: Sequence[str], base: str, config: Mapping[str, Any]) -> list[str]:
+def _unusual(in_label: Sequence[str], base: str, config: Mapping[str, Any]) -> list[str]:
     """What else differs from the defaults of the method's class: settings for a dataset or a network."""
-    names = {setting.partition("=")[0].strip() for setting in by_user}
+    names = {setting.partition("=")[0].strip() for setting in in_label}
     usual = installed.defaults(base)
     return [
         f"{name}={_spelled(value)}"
@@ -127,7 +129,7 @@ def _is_tuned(chosen: str, dataset: str) -> bool:
 
 def _affirms(part: str) -> bool:
     said = _TUNED.search(part)
-    return said is not None and not _DENIED.search(re.split(r":|\bbut\b", part[: said.start()])[-1])
+    return said is not None and not _DENIED.search(part[: said.start()])
 
 
 def _kind(about: Mapping[str, Any], config: Mapping[str, Any]) -> str:

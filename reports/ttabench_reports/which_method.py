@@ -44,7 +44,7 @@ OVERVIEW = (
     "", "Mode", "Source", "Best", "Best without source data", f"Cheapest within {CLOSE:g} point",
     "Significantly below Source", "With a collapse",
 )  # fmt: skip
-NEVER_RESET = "<sup>1</sup> No cell is long enough for a reset of RDumb: its numbers are those of ETA."
+NEVER_RESET = "<sup>1</sup> No cell is long enough for a reset of RDumb: it is ETA here."
 TESTS = (2, 4)  # the columns that a long stream does not have
 NO_TESTS = "A long stream has no intervals and tests: its images come again and again, so they are no sample."
 

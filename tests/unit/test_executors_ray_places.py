@@ -140,7 +140,7 @@ def test_a_node_where_nothing_starts_is_left_to_itself(engine: Callable[..., Any
         events = list(made.run(JOBS, 2))
     assert sorted(events) == ALL_BY_THE_FIRST
     assert cluster.asked == 1 + 3
-    assert cluster.killed == [0]
+    assert sorted(cluster.killed) == [0, 1, 2, 3]
 
 
 def test_starts_that_fail_count_in_a_row_and_for_one_place(engine: Callable[..., Any]) -> None:
@@ -201,6 +201,18 @@ def test_a_single_place_is_tried_on_other_nodes_and_no_cell_is_blamed(
     assert [event for event in events if isinstance(event, Unit)] == [first, second]
     assert not [event for event in events if isinstance(event, Died)]
     assert cluster.asked == 3
+
+
+def test_a_cell_after_which_no_worker_starts_is_given_up(
+    engine: Callable[..., Any], cell: Cell, tmp_path: Path
+) -> None:
+    """As one that fills the node's shared memory: it gets on each time, and then no process can start."""
+    unit = Unit(((cell,),), tmp_path)
+    made, cluster = engine((), lambda number, job: ["progress"], workers=1)
+    cluster.fails_after_events = CannotStart("no worker process can start here.")
+    events = list(made.run([unit], 1))
+    assert events[-1] == Died(unit, "its Ray worker is lost: no worker process can start here, 3 times")
+    assert sorted(cluster.killed) == list(range(cluster.asked))
 
 
 def test_a_warning_of_an_actor_is_no_sign_of_life(engine: Callable[..., Any]) -> None:

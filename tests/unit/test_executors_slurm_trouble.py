@@ -309,7 +309,8 @@ def test_a_bad_node_that_keeps_taking_tasks_is_left_out_and_no_cell_is_blamed(
     """A broken node is free at once, so it takes most of an array before anything is known of it."""
     made, cluster = slurm_with(stores, exclude="old[1-3]")
     cluster.places, cluster.broken = ("good", "bad", "bad", "bad"), ("bad",)
-    with pytest.warns(UserWarning, match=r"a Slurm task could not run on bad \(ImportError"):
+    says = r"a Slurm task could not run on bad \(ImportError.*; bad gets no tasks for an hour\."
+    with pytest.warns(UserWarning, match=says):
         events = list(made.run(units(cell, store, 40), 1))
     assert seeds(events) == set(range(40))
     assert not [event for event in events if isinstance(event, Died)]
@@ -334,6 +335,19 @@ def test_a_node_that_was_left_out_is_used_again_where_there_is_no_other(
     events = list(made.run(units(cell, store, 3), 1))
     assert seeds(events) == {0, 1, 2}
     assert cluster.excluded == ["", "only", ""]
+
+
+@pytest.mark.filterwarnings("ignore:a Slurm task could not run")
+def test_a_node_that_was_left_out_is_used_again_after_a_while(
+    slurm_with: Callable[..., Any], cell: Cell, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another cause than the node may have been at work, such as a folder that did not answer."""
+    monkeypatch.setattr(slurm, "APART", 0.0)
+    made, cluster = slurm_with(stores)
+    cluster.places, cluster.broken = ("good", "bad"), ("bad",)
+    cluster.runs = lambda jobs: (setattr(cluster, "broken", ()), stores(jobs))[1]
+    assert seeds(list(made.run(units(cell, store, 8), 1))) == set(range(8))
+    assert set(cluster.excluded) == {""}
 
 
 def test_refusals_count_only_while_nothing_is_open(

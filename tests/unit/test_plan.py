@@ -353,22 +353,28 @@ def test_a_compute_ratio_that_was_given_is_not_rounded() -> None:
 
 def test_a_pace_does_not_begin_anew_with_each_corruption() -> None:
     with pytest.raises(UserError, match=r"--pace with --reset continual: .* use --stream 'recurring\(1\)'"):
-        plan(grid(methods=("tent",), pace=1.0, reset="continual"), [RESNET])
-    assert plan(grid(methods=("tent",), pace=1.0, stream="recurring(1)"), [RESNET])
+        resolve(grid(pace=1.0, reset="continual"))
+    assert resolve(grid(pace=1.0, stream="recurring(1)"))
 
 
-@pytest.mark.parametrize(("share", "part"), [(0.02, "to score"), (0.99, "to adapt to"), (0.5, "")])
-def test_both_parts_of_a_held_out_protocol_have_images(share: float, part: str) -> None:
-    asked, small = grid(methods=("tent",), held_out=share), replace(RESNET, images=20)
-    for sweep, source in ((asked, small), (replace(asked, limit=20), RESNET)):
-        if not part:
-            assert plan(sweep, [source])
-            continue
-        with pytest.raises(
-            UserError, match=f"--held-out {share:g} of 20 images of digits-c leaves none {part}"
-        ):
-            plan(sweep, [source])
-    assert plan(asked, [RESNET])
+@pytest.mark.parametrize(
+    ("share", "images", "part"),
+    [
+        (0.02, 20, "to score"),
+        (0.99, 20, "to adapt to"),
+        (0.5, 1, "to score"),
+        (0.5, 20, ""),
+        (0.001, 600, ""),
+    ],
+)
+def test_both_parts_of_a_held_out_protocol_have_images(share: float, images: int, part: str) -> None:
+    asked = grid(methods=("tent",), held_out=share, limit=images)
+    if not part:
+        assert resolve(asked)
+        assert resolve(replace(asked, limit=0))  # all 600
+        return
+    with pytest.raises(UserError, match=f"{share:g} of {images} images? of digits-c leaves none {part}"):
+        resolve(asked)
 
 
 def test_a_plan_says_which_weights_and_ratios_were_given() -> None:
@@ -378,7 +384,7 @@ def test_a_plan_says_which_weights_and_ratios_were_given() -> None:
         {p.fixed for p in plan(grid(**asked, **given), [RESNET])}
         for given in ({}, {"checkpoint": "net.pt"}, {"pace_ratio": (("tent", 3.0),)})
     ]
-    assert fixed == [{()}, {("checkpoint c",)}, {(), ("pace ratio 1",)}]
+    assert fixed == [{()}, {("checkpoint c",)}, {(), ("pace ratio 1.0",)}]
 
 
 @pytest.mark.parametrize("changed", [{"pace": 1.0}, {"stream": "gradual"}])

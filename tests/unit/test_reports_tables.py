@@ -143,7 +143,7 @@ def test_the_origin_of_defaults_is_not_that_of_settings_that_a_user_set() -> Non
     frame = cells(("source", "tent[lr=0.01]", "eata"), ("cct",), corruptions=("fog",))
     (group,) = sheet_of_methods.given(Report(frame)).groups
     settings = {line[0].text: line[5].text for line in group.lines}
-    assert settings["TENT"].startswith("lr=0.01 (set by the user); otherwise: the official")
+    assert settings["TENT"].startswith("lr=0.01; otherwise: the official")
     assert "user" not in settings["EATA"]
 
 
@@ -726,6 +726,11 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         ({"source_data": "", "dataset": "cifar10-c", "chosen": "Old. On digits-c, tuned on extra corruption"},
          "nothing", "–"),
         ({"source_data": "", "chosen": "Not the paper's, but tuned on extra corruptions"}, "nothing", "T"),
+        *(({"source_data": "", "chosen": text}, "nothing", "T") for text in (
+            "The paper has no learning rate for CIFAR, so lr was chosen on the extra corruptions.",
+            "`warmup` is not in the paper and was tuned on the extra corruptions.",
+            "lr, which the paper does not state, was chosen on the extra corruptions.",
+        )),
         *(({"source_data": "", "chosen": denial}, "nothing", "–") for denial in (
             "Nothing was tuned: the extra corruptions were not used.",
             "No setting was chosen on the extra corruptions.",

@@ -110,7 +110,7 @@ def test_rdumb_without_a_reset_is_said_to_be_eta(resets: tuple[int | None, ...],
     frame = cells(("source", "rdumb"), ("cct",), corruptions=("fog", "snow"))
     details = [{} if count is None else {"resets": count} for count in (None, None, *resets)]
     text = which_method(Report(frame.assign(details=details)))
-    assert ("No cell is long enough for a reset of RDumb: its numbers are those of ETA" in text) is said
+    assert ("No cell is long enough for a reset of RDumb: it is ETA here" in text) is said
     assert ("RDumb<sup>1</sup>" in rows(text)) is said
 
 

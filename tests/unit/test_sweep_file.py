@@ -436,3 +436,11 @@ def test_a_sweep_file_runs_and_its_kept_file_goes_on(ttabench: Run, made: Make, 
     assert "4 cells: 0 to run, 4 done" in again.err
     assert "include, exclude; see sweep.toml there" in ttabench("status", out).out
     assert ttabench("report", out, "--format", "csv").code == 0
+
+
+def test_a_kept_file_has_compute_ratios_as_they_were_given() -> None:
+    """Of 3.0000004 another batch is the next to be adapted to than of 3."""
+    for ratio, text in ((3.0000004, "tent=3.0000004"), (3.0, "tent=3"), (44.61234567, "tent=44.61234567")):
+        made = make_grid({**DEFAULTS, "methods": "tent", "pace": 1.0, "pace_ratio": text})
+        assert made.pace_ratio == (("tent", ratio),)
+        assert f'pace_ratio = "{text}"' in to_toml(made)

@@ -335,6 +335,14 @@ def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
     assert shard.name in output.err
 
 
+def test_a_network_that_is_not_installed_is_not_here(out: Path) -> None:
+    good = next(iter(Store.at(out).latest().values()))
+    cell = replace(good.result.cell, arch="nobodys_nets:build")
+    places = verify.find_places([good, record(replace(good.result, cell=cell))], [])
+    assert places[good.result.cell.cell_id] == verify.Place()
+    assert "nobodys_nets" in places[cell.cell_id].lacks
+
+
 def test_cells_whose_data_are_here_are_run_beside_others(ttabench: Run, out: Path, tmp_path: Path) -> None:
     """A made-up name of data is no way to have no cell of a folder checked."""
     whole = tmp_path / "whole"

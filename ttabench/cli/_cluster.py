@@ -21,9 +21,9 @@ def outlook(name: str, setup: Setup) -> str:
     if name == "ray":
         workers = counted(asked, "worker") if asked else _per_place(setup)
         return f"ray: {workers}{_missing({'the package ray': find_spec('ray')})}."
-    each = setup.per_gpu if setup.device != "cpu" else 1
     slurm.sbatch_parameters(own, "cpu", 1)
-    parts = [f"{_place(setup.device, own['gres'])} each", f"{asked or slurm.AUTO * each} workers at once"]
+    at_once = counted(asked, "worker") if asked else f"{slurm.AUTO} tasks"
+    parts = [f"{_place(setup.device, own['gres'])} each", f"{at_once} at once"]
     parts.append(_time(own["time"], setup.limits.seconds))
     parts += [f"{own['mem']} GB of host memory"] if own["mem"] else []
     parts += [f"{key} {value}" for key, value in own.items() if value and key not in ("time", "mem", "gres")]

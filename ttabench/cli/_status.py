@@ -83,7 +83,7 @@ def _options(progress: Progress) -> Iterator[Text]:
     if rules := [name for name in RULES if options.get(name)]:
         yield _line("rules", f"{', '.join(rules)}; see sweep.toml there")
     logs = progress.store.root / LOGS
-    if count := sum(1 for _ in logs.glob("*/*_log.err")):
+    if count := sum(1 for _ in logs.rglob("*_log.err")):
         yield _line("logs", f"{logs}, {count} of tasks of Slurm")
     corruptions: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for cell in progress.cells():

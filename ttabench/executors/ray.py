@@ -125,6 +125,7 @@ class Place:
     """An actor as the driver sees it, with the job that it is at.
 
     failed_starts   how often in a row an actor in this place, or its worker process, ended before it started.
+    got_on          whether its job has sent anything but warnings.
     """
 
     def __init__(self, ray: Any, needs: Mapping[str, float], limits: Limits, failed_starts: int = 0) -> None:
@@ -133,13 +134,13 @@ class Place:
         variables = {name: value for name, value in os.environ.items() if name.startswith("TTABENCH_")}
         path = [os.path.abspath(entry) for entry in sys.path]
         self._actor = actor.remote(os.getcwd(), path, variables, limits)
-        self.started = False
+        self.started = self.got_on = False
         self.attempt: Attempt | None = None
         self.finished: set[str] = set()
         self.waits: Any = self._actor.ready.remote()  # what becomes ready next; None = idle
 
     def give(self, attempt: Attempt) -> None:
-        self.attempt, self.finished = attempt, set()
+        self.attempt, self.finished, self.got_on = attempt, set(), False
         self.waits = self._actor.work.options(num_returns="streaming").remote(attempt.job)
 
     def take(self) -> list[Any]:
@@ -158,7 +159,7 @@ class Place:
         except RayTaskError as problem:
             raise problem.cause from None
         if not all(isinstance(event, Warning) for event in batch):
-            self.failed_starts = 0
+            self.failed_starts, self.got_on = 0, True
         for event in batch:
             self.finished.update(getattr(event, "finished", ()))
         return batch
@@ -212,7 +213,7 @@ def run(
                     if place.attempt is None:
                         continue
                     yield from stored.new(wanted)
-                    if isinstance(problem, CannotStart):  # its node is at fault, and no cell
+                    if isinstance(problem, CannotStart) and not place.got_on:  # its node is at fault
                         queue.appendleft(place.attempt)
                         continue
                     again, died = after_loss(
@@ -240,6 +241,7 @@ def _replace(place: Place, places: list[Place], problem: Exception, start: Calla
     has_started = place.started and not isinstance(problem, CannotStart)
     failed_starts = 0 if has_started else place.failed_starts + 1
     at = places.index(place)
+    place.kill()  # an actor whose worker does not start lives, and has what a new one needs
     if failed_starts < STARTS:
         places[at] = start(failed_starts)
         return

@@ -39,6 +39,7 @@ HOURS = 4.0  # the time limit of a task whose cells have none
 MARGIN = 600.0  # seconds in a time limit for what is not a cell: starting, loading
 POLL = 2.0  # seconds between two looks
 RETRY = 60.0  # seconds after which tasks that Slurm has refused are submitted again
+APART = 3600.0  # seconds for which a node where a task could not run gets no more of them
 GONE = 15.0  # seconds after which a task that is not in the queue and has left no result is lost
 WAY = 1.0  # seconds that what an interrupted sbatch has sent may need to come into the queue
 LATE = 120.0  # seconds that a network folder may need to show the result of a task that has ended well
@@ -105,10 +106,12 @@ class CannotRun(UserError):
     """A task that ended before its jobs could run: as a rule its node is at fault, and no cell.
 
     node   the name of its node; "" if unknown.
+    then   what becomes of the node, as the end of a sentence.
     """
 
     def __init__(self, task: Submitted, error: str) -> None:
         self.node = node_of(task.name)
+        self.then = f"; {self.node} gets no tasks for an hour" if self.node else ""
         where = f" on {self.node}" if self.node else ""
         super().__init__(f"a Slurm task could not run{where} ({error}); its log is {task.task.paths.stderr}.")
 
@@ -187,7 +190,7 @@ class Tasks:
 
     unsure     names of arrays that may be in the queue although sbatch failed or was interrupted.
     unable     why a task could not run, if no other has got on since.
-    left_out   nodes where a task could not run: later arrays do without them.
+    left_out   node where a task could not run → when: for `APART` seconds, new arrays do without it.
     """
 
     folder: Path
@@ -198,7 +201,7 @@ class Tasks:
     open: list[Submitted] = field(default_factory=list)
     unsure: set[str] = field(default_factory=set)
     unable: CannotRun | None = None
-    left_out: set[str] = field(default_factory=set)
+    left_out: dict[str, float] = field(default_factory=dict)
     _ran: bool = False  # whether any task has got on
     _again: bool = False  # whether jobs that could not run were submitted again, and none has got on since
     _accepted: bool = False
@@ -216,7 +219,7 @@ class Tasks:
                 return attempts
             if self._again or not self._ran:
                 raise self.unable
-            warnings.warn(f"{self.unable} Its cells are submitted again.", stacklevel=3)
+            warnings.warn(f"{self.unable} Its cells are submitted again{self.unable.then}.", stacklevel=3)
             self._again, self.unable = True, None
         if time.monotonic() < self._next_try:
             return attempts
@@ -244,15 +247,16 @@ class Tasks:
         minutes = max(map(time_limit, packs))
         wanted = {"time": minutes, "array_parallelism": self.at_once, **self.parameters}
         wanted["job_name"] = name = f"ttabench-{uuid.uuid4().hex[:8]}"
-        if self.left_out:
-            wanted["exclude"] = ",".join(filter(None, [wanted.get("exclude", ""), *sorted(self.left_out)]))
+        now = time.monotonic()
+        if apart := sorted(node for node, since in self.left_out.items() if now - since < APART):
+            wanted["exclude"] = ",".join(filter(None, [wanted.get("exclude", ""), *apart]))
         wanted["signal_delay_s"] = min(90, 15 * wanted["time"])  # when Slurm warns a task of its time limit
         folder = self.folder / name
-        folder.mkdir(parents=True)
-        executor = submitit.SlurmExecutor(folder, max_num_timeout=10_000)
-        executor.update_parameters(**wanted)
-        self.unsure.add(name)
         try:
+            folder.mkdir(parents=True)
+            executor = submitit.SlurmExecutor(folder, max_num_timeout=10_000)
+            executor.update_parameters(**wanted)
+            self.unsure.add(name)
             with executor.batch():
                 tasks = [
                     executor.submit(
@@ -277,7 +281,7 @@ class Tasks:
         """Note that a task could not run. Its jobs may be submitted again, to other nodes or later."""
         self.unable = problem
         if problem.node:
-            self.left_out.add(problem.node)
+            self.left_out[problem.node] = time.monotonic()
         else:
             self._next_try = time.monotonic() + RETRY
 
@@ -366,7 +370,10 @@ def run(
                     tasks.could_not_run(problem)
                     again += [left for attempt in task.attempts for left in _left(attempt, stored)]
                     if tasks.open:
-                        warnings.warn(f"{problem} Its cells wait until another task gets on.", stacklevel=2)
+                        warnings.warn(
+                            f"{problem} Its cells wait until another task gets on{problem.then}.",
+                            stacklevel=2,
+                        )
                 if reason:
                     for event in _after_loss(task, stored, reason, losses):
                         if isinstance(event, Died):
@@ -402,7 +409,10 @@ def _result(task: Submitted) -> Generator[Any, None, str]:
 
 
 def _left(attempt: Attempt, stored: Stored) -> list[Attempt]:
-    """What of a job is not stored yet."""
+    """What of a job is not stored yet: whole, or in parts where some of it is."""
+    cells = {cell.cell_id for cell in getattr(attempt.job, "cells", ())}
+    if cells.isdisjoint(stored.cells):
+        return [attempt]
     parts = split(attempt.job, stored.cells)
     return [replace(attempt, job=job) for job in parts if job is not None]
 

@@ -235,8 +235,8 @@ class Store:
             others = [lease for lease in claims.leases() if lease.name != claims.name]
             if running := [lease.where for lease in others if claims.alive(lease.name)]:
                 raise UserError(
-                    f"{self.root} cannot be merged while a sweep runs there ({', '.join(running)}); wait "
-                    f"until it has ended. If none runs, delete {claims.folder}."
+                    f"{self.root} cannot be merged while a sweep runs there, or another merge "
+                    f"({', '.join(running)}); wait until it has ended. If none runs, delete {claims.folder}."
                 )
             return self._merge()
 

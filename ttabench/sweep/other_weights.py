@@ -18,14 +18,17 @@ def notes_on_other_weights(cells: Iterable[Cell], models: Iterable[Model], store
     A callable without a fixed seed makes other weights in each run, and so other cells.
     """
     own = {(model.name, model.dataset.name) for model in models if isinstance(model, PythonModel)}
-    now = {(cell.arch, cell.dataset): cell.checkpoint for cell in cells if (cell.arch, cell.dataset) in own}
+    now: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        if (key := (cell.arch, cell.dataset)) in own:
+            now.setdefault(key, set()).add(cell.checkpoint)
     if not now:
         return
     stored = store.latest_as(lambda record: record.data["cell"], quick=True).values()
     held = Counter((cell["arch"], cell["dataset"], cell["checkpoint"]) for cell in stored)
-    for (arch, dataset), checkpoint in now.items():
+    for (arch, dataset), checkpoints in now.items():
         count = sum(n for key, n in held.items() if key[:2] == (arch, dataset))
-        if count and not held[arch, dataset, checkpoint]:
+        if count and not any(held[arch, dataset, checkpoint] for checkpoint in checkpoints):
             yield (
                 f"the weights of {arch} are not those of {counted(count, 'cell')} in "
                 f"{printable(str(store.root))}, so its cells are new. If this is not what you want, let the "

@@ -24,7 +24,6 @@ from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
 
 NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
-FEWEST = 500  # images that every published test set has
 KEEPS_UP = 1.25  # forward passes per prediction that may be one, as exactly as a ratio is measured
 NOTHING_KEPT = "all its work is part of each prediction, so it cannot skip the batches that a pace leaves out"
 
@@ -40,7 +39,6 @@ class Source:
     fingerprint  SHA-256 of what the dataset is made from.
     checkpoint   SHA-256 of the weights, "" before training.
     trains       whether the dataset has training images, which are the source images of methods too.
-    images       of a corrupted test set of one's own; 0 = not known, and at least `FEWEST`.
     """
 
     name: str
@@ -50,7 +48,6 @@ class Source:
     architecture: Architecture
     checkpoint: str
     trains: bool = True
-    images: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,6 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
                 name=model.name, dataset=data.name, num_classes=data.num_classes,
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
                 checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
-                images=data.shifted_count() if isinstance(data, OwnDataset) else 0,
             )
         )  # fmt: skip
     free_gpu_memory(device)  # for the workers
@@ -178,7 +174,7 @@ def _of_method(
 
 def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
-    cls, protocol = choice.cls, _protocol(choice, source, shifts)
+    cls, protocol = choice.cls, _protocol(choice, source.num_classes, shifts)
     unsupported = NOT_RESET if _cannot_be_reset(choice) else ""
     if (shifts.stream or choice.grid.pace) and (unsupported or protocol.mode == "offline"):
         unsupported = OFFLINE
@@ -216,17 +212,6 @@ def _configured(source: Source, choice: MethodChoice) -> tuple[Any, str, str]:
         ) from problem
 
 
-def _check_held_out(grid: Grid, source: Source) -> None:
-    """Raises UserError if one of the two parts of the images is empty."""
-    images = min(n for n in (grid.limit, source.images, FEWEST) if n)
-    if grid.held_out and not 0 < round(grid.held_out * images) < images:
-        purpose = "to score" if grid.held_out < 0.5 else "to adapt to"
-        raise UserError(
-            f"--held-out {grid.held_out:g} of {images} images of {source.dataset} leaves none {purpose}; "
-            "give another share, or more images."
-        )
-
-
 def _cannot_be_reset(choice: MethodChoice) -> bool:
     """Whether the sweep resets methods between batches, and this one is offline in its paper.
 
@@ -249,24 +234,18 @@ def _fixed(template: Cell, grid: Grid) -> tuple[str, ...]:
     """See :class:`Planned`."""
     weights = [f"checkpoint {template.checkpoint}"] if grid.checkpoint else []
     given = {template.label, template.method} & dict(grid.pace_ratio).keys()
-    return (*weights, *([f"pace ratio {template.protocol.pace_ratio:g}"] if grid.pace and given else []))
+    return (*weights, *([f"pace ratio {template.protocol.pace_ratio!r}"] if grid.pace and given else []))
 
 
-def _protocol(choice: MethodChoice, source: Source, shifts: Shifts) -> Protocol:
+def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protocol:
     grid = choice.grid
     mode = choice.cls.mode if grid.mode == "native" else grid.mode
     if _cannot_be_reset(choice):
         mode = "online"
-    _check_held_out(grid, source)
-    if grid.pace and grid.reset == "continual" and not grid.stream:
-        raise UserError(
-            "--pace with --reset continual: each corruption would count its batches anew; for all of them as "
-            "one stream, use --stream 'recurring(1)' in place of --reset continual."
-        )
     try:
         return Protocol(
             mode=mode,
-            batch_size=grid.batch_size or choice.cls.native_batch_size(source.num_classes, mode),
+            batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
             reset=grid.reset,

@@ -11,7 +11,8 @@ from typing import Any
 from ttabench.cell import Scalar
 from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
-from ttabench.errors import UserError, unknown
+from ttabench.data.dataset import Dataset
+from ttabench.errors import UserError, counted, unknown
 from ttabench.files import user_path
 from ttabench.method import Method
 from ttabench.method_settings import configured, parse_settings, parse_values
@@ -75,6 +76,8 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
     for name in grid.datasets:
         data = open_dataset(name)
         shifts = find_shifts(data, grid)
+        for choice in methods:
+            _check_held_out(data, choice.grid)
         wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}
         if shifts.baseline:
             wanted.setdefault(shifts.baseline, (name, shifts.baseline, "", ""))
@@ -88,6 +91,20 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
         ours = tuple(models[arch] for arch in grid.archs)
         parts.append(Part(methods, ours, shifts, exclude, models.get(shifts.baseline)))
     return parts
+
+
+def _check_held_out(data: Dataset, grid: Grid) -> None:
+    """Raises UserError if one of the two parts of the images is empty."""
+    if not grid.held_out:
+        return
+    images = grid.limit or data.shifted_count()
+    scored = round(grid.held_out * images)
+    if not 0 < scored < images:
+        purpose = "to adapt to" if scored else "to score"
+        raise UserError(
+            f"--held-out {grid.held_out:g} of {counted(images, 'image')} of {data.name} leaves none {purpose}"
+            "; give another share, or more images."
+        )
 
 
 def _check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
@@ -163,6 +180,11 @@ def _check_protocol(grid: Grid) -> None:
         raise UserError(
             f"--mode offline: {OFFLINE}, which {'--stream' if grid.stream else '--pace'} does not allow; "
             "leave --mode out, or name online."
+        )
+    if grid.pace and grid.reset == "continual" and not grid.stream:
+        raise UserError(
+            "--pace with --reset continual: each corruption would count its batches anew; for all of them as "
+            "one stream, use --stream 'recurring(1)' in place of --reset continual."
         )
     if grid.pace_ratio and not grid.pace:
         raise UserError("--pace-ratio belongs to --pace; add --pace 1, or leave it out.")

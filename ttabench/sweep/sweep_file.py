@@ -226,7 +226,7 @@ def to_toml(grid: Grid) -> str:
 
 def _lines(rule: Mapping[str, Any]) -> list[str]:
     if "pace_ratio" in rule:
-        ratios = ",".join(f"{name}={ratio:g}" for name, ratio in rule["pace_ratio"])
+        ratios = ",".join(f"{name}={repr(ratio).removesuffix('.0')}" for name, ratio in rule["pace_ratio"])
         rule = {**rule, "pace_ratio": ratios}
     return [f"{'set' if name == 'settings' else name} = {_toml(value)}" for name, value in rule.items()]
 

@@ -35,9 +35,8 @@ def given(report: Report) -> Sheet:
 
 
 def _settings(facts: had.Given) -> str:
-    """``lr=0.01 (set by the user); otherwise: official``: an origin is that of the defaults."""
+    """``lr=0.01; otherwise: official``: an origin is that of the defaults."""
     origin = facts.chosen.removeprefix("Defaults: ").rstrip(".")
-    if not facts.by_user:
-        return "; ".join(filter(None, (facts.settings, origin)))
-    others = facts.settings.removeprefix(facts.by_user)
-    return f"{facts.by_user} (set by the user){others}" + (f"; otherwise: {origin}" if origin else "")
+    if facts.in_label and origin:
+        return f"{facts.settings}; otherwise: {origin}"
+    return "; ".join(filter(None, (facts.settings, origin)))
