@@ -193,6 +193,16 @@ def stores(jobs: Sequence[Unit]) -> Any:
     return done, None
 
 
+def fails_once(outcome: Any, tries: list[int]) -> Runs:
+    """The first task, of seed 0, ends with `outcome`, and all others go well; `tries` gets all seeds."""
+
+    def runs(jobs: Sequence[Unit]) -> Any:
+        tries.extend(one.seed for unit in jobs for one in unit.cells)
+        return outcome if tries == [0] else stores(jobs)
+
+    return runs
+
+
 def seeds(events: Sequence[Any]) -> set[int]:
     return {result.cell.seed for event in events if isinstance(event, Done) for result in event.results}
 
@@ -242,12 +252,7 @@ def test_jobs_that_slurm_refuses_for_once_are_submitted_later(
     slurm_with: Callable[..., Any], cell: Cell, store: Store
 ) -> None:
     tries: list[int] = []
-
-    def runs(jobs: Sequence[Unit]) -> Any:
-        tries.extend(one.seed for unit in jobs for one in unit.cells)
-        return LOST if tries == [0] else stores(jobs)
-
-    made, cluster = slurm_with(runs, ["", "sbatch: error: Socket timed out"])
+    made, cluster = slurm_with(fails_once(LOST, tries), ["", "sbatch: error: Socket timed out"])
     with pytest.warns(UserWarning, match=r"Slurm refuses the job: .*Socket timed out\. The next try is in"):
         events = list(made.run(units(cell, store, 3), 1))
     assert seeds(events) == {0, 1, 2}
@@ -273,12 +278,7 @@ def test_a_node_where_tasks_cannot_run_does_not_end_the_others(
     slurm_with: Callable[..., Any], cell: Cell, store: Store, outcome: Any
 ) -> None:
     tries: list[int] = []
-
-    def runs(jobs: Sequence[Unit]) -> Any:
-        tries.extend(one.seed for unit in jobs for one in unit.cells)
-        return outcome if tries == [0] else stores(jobs)
-
-    made, cluster = slurm_with(runs)
+    made, cluster = slurm_with(fails_once(outcome, tries))
     with pytest.warns(
         UserWarning, match=r"a Slurm task could not run \(.*log is .*1_0\.err\. Its cells wait"
     ):
@@ -343,9 +343,13 @@ def test_a_node_that_was_left_out_is_used_again_after_a_while(
 ) -> None:
     """Another cause than the node may have been at work, such as a folder that did not answer."""
     monkeypatch.setattr(slurm, "APART", 0.0)
-    made, cluster = slurm_with(stores)
+
+    def mends(jobs: Sequence[Unit]) -> Any:
+        cluster.broken = ()
+        return stores(jobs)
+
+    made, cluster = slurm_with(mends)
     cluster.places, cluster.broken = ("good", "bad"), ("bad",)
-    cluster.runs = lambda jobs: (setattr(cluster, "broken", ()), stores(jobs))[1]
     assert seeds(list(made.run(units(cell, store, 8), 1))) == set(range(8))
     assert set(cluster.excluded) == {""}
 
@@ -354,12 +358,7 @@ def test_refusals_count_only_while_nothing_is_open(
     slurm_with: Callable[..., Any], cell: Cell, store: Store
 ) -> None:
     tries: list[int] = []
-
-    def runs(jobs: Sequence[Unit]) -> Any:
-        tries.extend(one.seed for unit in jobs for one in unit.cells)
-        return LOST if tries == [0] else stores(jobs)
-
-    made, cluster = slurm_with(runs, ["", *["try later"] * 9])
+    made, cluster = slurm_with(fails_once(LOST, tries), ["", *["try later"] * 9])
     with pytest.warns(UserWarning, match="Slurm refuses the job: try later"), pytest.raises(UserError):
         list(made.run(units(cell, store, 4), 1))
     open_tasks = 3  # with each of them open, one refusal; then three with none
