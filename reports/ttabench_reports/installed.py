@@ -56,6 +56,11 @@ def source_data(method: str) -> str | None:
     return _declared(*_class_of(method), DEPTH)
 
 
+def module_of(method: str) -> str:
+    """The module that `method` is registered from; "" where it is not installed."""
+    return _class_of(method)[0]
+
+
 def _class_of(method: str) -> tuple[str, str]:
     """(module, class) that are registered as `method`; ("", "") where there is none."""
     module, _, cls = _classes().get(method, "").partition(":")

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench.registry import METHODS, entry_points
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, MISSING
 from ttabench.store.staleness import brief_changes
-from ttabench_reports import load, naming
+from ttabench_reports import installed, load, naming
 from ttabench_reports.compare.fall_tests import ONES
 from ttabench_reports.frames import CORRECT, ROW, TABLE, checked
 from ttabench_reports.missing import missing
@@ -149,10 +148,9 @@ def _own_code(record: Record) -> Code | None:
     Of a method that is not installed here, also the modules among the built-in methods: it may be one of
     another checkout. The package of a network of the user is left out, unless the method may be from it.
     """
-    cell, methods = record.result.cell, entry_points(METHODS)
-    ours = ["ttabench"]
-    if cell.method in methods:
-        ours += ["ttabench_methods", *_network_package(cell.arch, methods[cell.method].module)]
+    cell, ours = record.result.cell, ["ttabench"]
+    if module := installed.module_of(cell.method):
+        ours += ["ttabench_methods", *_network_package(cell.arch, module)]
     outside = frozenset(item for item in record.modules.items() if item[0].partition(".")[0] not in ours)
     return outside if record.modules else None
 
