@@ -194,7 +194,8 @@ def find_places(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) 
     Raises UserError where a dataset is not the same.
     """
     cells = [record.result.cell for record in records]
-    places = {_place(cell): _what_is_here(cell, sweeps) for cell in {_place(c): c for c in cells}.values()}
+    firsts = {_place(cell): cell for cell in cells}
+    places = {place: _what_is_here(cell, sweeps) for place, cell in firsts.items()}
     return {cell.cell_id: places[_place(cell)] for cell in cells}
 
 

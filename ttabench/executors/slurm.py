@@ -410,8 +410,7 @@ def _result(task: Submitted) -> Generator[Any, None, str]:
 
 def _left(attempt: Attempt, stored: Stored) -> list[Attempt]:
     """What of a job is not stored yet: whole, or in parts where some of it is."""
-    cells = {cell.cell_id for cell in getattr(attempt.job, "cells", ())}
-    if cells.isdisjoint(stored.cells):
+    if cells_of([attempt.job]).isdisjoint(stored.cells):
         return [attempt]
     parts = split(attempt.job, stored.cells)
     return [replace(attempt, job=job) for job in parts if job is not None]

@@ -14,7 +14,6 @@ import pandas as pd
 
 from ttabench.collector import paused
 from ttabench.errors import UserError, counted
-from ttabench.protocol import Protocol
 from ttabench_reports import frames, naming
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.fall_tests import holm, one_of
@@ -231,7 +230,7 @@ def _variants(means: pd.DataFrame) -> pd.Series[str]:
     for name in OF_PROTOCOL:
         part = frames.differences(means, [*same, *within.get(name, ())], [name])
         said = name in ("mode", "batch_size", "epochs")
-        parts.append(part if said else part.where(means[name] != getattr(Protocol(), name), ""))
+        parts.append(part if said else part.where(means[name] != frames.USUAL[name], ""))
     texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
     return pd.Series(texts, means.index, dtype=object)
 
