@@ -219,7 +219,9 @@ def test_two_at_once_work_one_after_the_other(clean: Path, tmp_path: Path) -> No
 def test_no_worker_outlives_the_command(tmp_path: Path, ends: signal.Signals) -> None:
     """Ctrl-C goes to all processes of a terminal, SIGKILL to one."""
     np.savez(tmp_path / "many.npz", images=fakes.clean_images(9000), labels=fakes.labels_for(9000, 4))
-    command = [sys.executable, "-c", "from ttabench.cli import main; main()", "data", "generate"]
+    # Without job control a shell starts background commands with SIGINT ignored, and Python keeps that.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", f"{start}from ttabench.cli import main; main()", "data", "generate"]
     with (tmp_path / "stderr").open("w") as stderr:
         running = subprocess.Popen(
             [*command, tmp_path / "many.npz", "--root", tmp_path, "--workers", "2"],
