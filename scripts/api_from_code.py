@@ -39,7 +39,7 @@ def _sections(name: str) -> Iterator[str]:
     yield from _described(name.rpartition(".")[2], thing)
     if inspect.isclass(thing):
         for member, value in vars(thing).items():
-            if (not member.startswith("_") or member in ALSO) and _is_code(value) and inspect.getdoc(value):
+            if (not member.startswith("_") or member in ALSO) and _is_code(value) and value.__doc__:
                 yield f"#### {escape(name.rpartition('.')[2])}.{escape(member)}"
                 yield from _described(member, value)
 
@@ -92,7 +92,7 @@ def signature(name: str, thing: Any) -> str:
     is_class = inspect.isclass(thing)
     returns = inspect.Signature.empty if is_class else _bare(given.return_annotation)
     shown = _text(given.replace(parameters=parameters, return_annotation=returns))
-    if is_class and not parameters:
+    if is_class and (not parameters or getattr(thing, "_is_protocol", False)):  # nobody makes a protocol
         shown = ""
     head = f"{kind}{'class ' if is_class else ''}{name}"
     if len(head) + len(shown) <= WIDTH:

@@ -66,14 +66,21 @@ def _section(words: tuple[str, ...], command: Any) -> str:
     if inner := getattr(command, "commands", {}):
         return "\n\n".join([text, *(_section((*words, verb), each) for verb, each in inner.items())])
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = " ".join([*words, "[OPTIONS]", *(str(p.metavar or p.name).upper() for p in arguments)])
     rows = [(f"`{str(p.metavar or p.name).upper()}`", _plain(p.help), "") for p in arguments]
     rows += [
         (_names_of(p), _plain(p.help), _default_of(p))
         for p in command.params
         if p not in arguments and not p.hidden
     ]
-    return f"{text}\n\n```sh\n{usage}\n```\n\n{_table(('option', 'what', 'default'), rows)}"
+    usage = " ".join([*words, *(["[OPTIONS]"] if len(rows) > len(arguments) else []), *map(_used, arguments)])
+    shown = f"{text}\n\n```sh\n{usage}\n```"
+    return f"{shown}\n\n{_table(('option', 'what', 'default'), rows)}" if rows else shown
+
+
+def _used(argument: Any) -> str:
+    """``DIR``, or ``[DIR]`` if it may be left out."""
+    name = str(argument.metavar or argument.name).upper()
+    return name if argument.required or name.startswith("[") else f"[{name}]"
 
 
 def _names_of(option: Any) -> str:

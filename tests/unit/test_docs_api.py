@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
+import torch
 
 import ttabench.nn
 
@@ -50,6 +51,19 @@ class Part:
         return None
 
 
+class Layer(torch.nn.Module):
+    """A layer."""
+
+    def forward(self, x: int) -> int:
+        return x
+
+
+class Given(Protocol):
+    """What others make."""
+
+    count: int
+
+
 @contextmanager
 def block(x: int, *rest: str, key: float = 0.5) -> Iterator[None]:
     yield
@@ -65,6 +79,11 @@ def test_a_class_shows_what_it_is_made_with_and_its_documented_members() -> None
     assert "size: int\n" in shown
     assert "@classmethod\nparse(text: str) -> Part\n" in shown
     assert "undocumented" not in shown
+
+
+def test_a_class_shows_no_words_of_other_packages_and_a_protocol_no_constructor() -> None:
+    assert "forward" not in api_from_code.entries([f"{__name__}.Layer"])
+    assert "class Given\n" in api_from_code.entries([f"{__name__}.Given"])
 
 
 def test_a_context_manager_is_told_from_a_function() -> None:

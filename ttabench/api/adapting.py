@@ -182,7 +182,8 @@ def evaluate(
 
     images    (N, H, W, 3) uint8.
     labels    (N,) whole numbers 0 … C−1; only the score sees them.
-    seed      for the number of a sweep with this seed, ttabench.adapt gets the same one.
+    seed      of the order of the images, and of random numbers. A sweep with this seed gives the same number
+              if ttabench.adapt got this seed too.
     scored_classes  the classes that predictions are chosen from, such as ``scored_classes`` of a dataset;
               () = all.
     protocol  fields of :class:`ttabench.Protocol`: batch_size, mode, order, reset …; the method's own batch

@@ -35,7 +35,7 @@ def get_method(name: str) -> type[Method[Any]]:
 
 
 def list_datasets() -> list[str]:
-    """The names of the published datasets, the embedded one, and those generated here."""
+    """The names of the published datasets, of digits-c, and of those generated here."""
     from ttabench.data.catalog import NAMES, local_names
 
     return [*NAMES, *local_names()]

@@ -56,7 +56,7 @@ def run_sweep(
     ``if __name__ == "__main__":``, unless ``workers=0``.
 
     Settings of torch that a program has made, such as the precision of matrix products, do not count here.
-    Progress is shown on stderr, and what an argument replaces in the file. Run again, it goes on where it
+    Progress, and what an argument replaces in the file, are shown on stderr. Run again, it goes on where it
     stopped. Raises UserError for a mistake; a cell that fails is a row whose status is ``failed``, with its
     reason.
     """

@@ -21,7 +21,7 @@ def diff(
     """Print how two sets of results were measured differently.
 
     It compares settings, protocol, versions, source of the method, data and weights. Cells are matched by
-    method, architecture, data set, corruption, severity and seed. Exit code 1 if anything differs.
+    method, architecture, dataset, corruption, severity and seed. Exit code 1 if anything differs.
     """
     from rich.console import Console
 

@@ -39,9 +39,9 @@ def verify(
 ) -> None:
     """Draw stored cells, run them again with what is installed now, and compare.
 
-    On the same kind of machine and versions every number has to be the same bit for bit. Elsewhere and on a
-    GPU, the correctness of up to 1 % of a cell's images, at least of one, may differ. Below a cell is printed
-    what changed since it was stored.
+    On the same kind of machine with the same versions, every number has to be the same bit for bit. Elsewhere
+    and on a GPU, the correctness of up to 1 % of a cell's images, at least of one, may differ. Below a cell
+    is printed what changed since it was stored.
 
     Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
     could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other

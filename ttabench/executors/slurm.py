@@ -371,7 +371,7 @@ def run(
                     again += [left for attempt in task.attempts for left in _left(attempt, stored)]
                     if tasks.open:
                         warnings.warn(
-                            f"{problem} Its cells wait until another task gets on{problem.then}.",
+                            f"{problem} Its cells wait until another task stores a result{problem.then}.",
                             stacklevel=2,
                         )
                 if reason:

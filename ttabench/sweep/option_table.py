@@ -116,7 +116,7 @@ _TABLE = (
     ),
     Option(
         "pace", 0.0, "NUMBER",
-        "Speed at which batches arrive, over the speed of Source; slower methods skip some. 0 = they wait.",
+        "Speed at which batches arrive, over that of Source; slower methods skip some. 0 = the stream waits.",
         Number(), "data",
     ),
     Option(
