@@ -260,6 +260,20 @@ def test_a_seed_that_failed_is_said_and_leaves_no_mean() -> None:
     assert np.isnan(line(table, arch="cct", method="tent", row="increase")["fog"])
 
 
+@pytest.mark.parametrize(
+    ("seeds_of_source", "held_out", "said"),
+    [([0], 0.0, False), ([0], 0.2, True), ([1, 2], 0.2, True), ([0, 1], 0.2, False)],
+)
+def test_an_increase_over_source_with_other_seeds_is_said(
+    seeds_of_source: list[int], held_out: float, said: bool
+) -> None:
+    frame = cells(("source", "tent"), ("cct",), seeds=(0, 1, 2)).assign(held_out=held_out)
+    kept = frame["seed"].isin(seeds_of_source).where(frame["base"] == "source", frame["seed"] < 2)
+    (table,) = tables.tables(frame[kept])
+    (tent,) = (row for row in table.rows if row.kind == "method")
+    assert (tables.OTHER_SEEDS in tent.remarks.get("", ())) is said
+
+
 def test_a_seed_that_never_ran_is_said_too() -> None:
     frame = cells(seeds=(0, 1))
     frame = frame[~where(frame, arch="cct", method="tent", corruption="fog", seed=1)]
