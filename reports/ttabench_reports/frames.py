@@ -15,6 +15,7 @@ import pandas as pd
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import COST, SCORES
+from ttabench.store.shards import STATUSES
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))
@@ -95,6 +96,9 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         except ValueError as problem:
             raise UserError(f"{origin}: {problem}.") from None
     frame["base"] = frame["base"].where(frame["base"] != "", frame["method"].str.partition("[")[0])
+    if not (known := frame["status"].isin(STATUSES)).all():
+        status = frame["status"][~known].iloc[0]
+        raise UserError(f"{origin}: a cell has the status '{status}'; expected {', '.join(STATUSES)}.")
     ok = frame["status"] == "ok"
     if (bad := ok & ~frame["accuracy"].between(0, 100)).any():
         value = frame.loc[bad, "accuracy"].iloc[0]

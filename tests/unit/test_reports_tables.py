@@ -548,6 +548,8 @@ def test_nothing_and_something_else_are_refused() -> None:
         tables.tables(cells().drop(columns=["method", "corruption"]))
     with pytest.raises(UserError, match="expected percent"):
         tables.tables(cells(accuracy=lambda row: 120.0))
+    with pytest.raises(UserError, match="the status 'OK'; expected ok, failed, n/a"):
+        tables.tables(cells().replace({"status": {"ok": "OK"}}))
 
 
 def test_cells_of_an_older_version_still_load() -> None:
