@@ -40,8 +40,8 @@ ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
           "contamination", "precision", "stream", "baseline", "history", "status", "reason", "alarm",
           "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
-          "chosen", "deviations", "adapted", "scores", "restores", "stale_because", "code", "device",
-          "processor", "versions")  # fmt: skip
+          "adapted", "scores", "restores", "stale_because", "code", "device", "processor",
+          "versions")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 _FORMER_ALARM = (
     r"predictions use (\S+) classes where (\S+) are there",

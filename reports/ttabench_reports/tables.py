@@ -45,7 +45,7 @@ MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes"
 
 Passes are per image of the stream.
 """
-OF_METHOD = ("source_data", "source_used", "scored_classes", "chosen", "deviations")
+OF_METHOD = ("source_data", "source_used", "scored_classes")
 """What results say of their method beside the number; cells that failed may lack it."""
 
 

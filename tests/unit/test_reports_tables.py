@@ -755,7 +755,12 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         )),
     ],
 )  # fmt: skip
-def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
+def test_what_was_given_in_words_and_in_short(
+    about: dict[str, Any], source: str, short: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`chosen` is what the docstring of the method's Config says."""
+    chosen = str(about.get("chosen", ""))
+    monkeypatch.setattr(installed, "settings_from", lambda method: chosen)
     plain = {
         "mode": "online",
         "epochs": 0,
