@@ -124,6 +124,14 @@ def report(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             written = [view("cells")(cells, folder / "cells.csv")]
+            printed = []
+            # These two first: what they cannot print comes out before all tables are made.
+            if select:
+                paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
+                written += paths
+                printed.append(shown)
+            if cost:
+                printed.append(view("cost")(options["report"]))
             for write in writers.values():
                 takes = inspect.signature(write).parameters
                 try:
@@ -135,30 +143,22 @@ def report(
                 except NothingToReport:
                     if format_:
                         raise
-            tables = []
-            if select:
-                paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
-                written += paths
-                tables.append(shown)
         except OSError as problem:
             raise UserError(
                 f"{folder} cannot be written ({problem.strerror}); choose another with --out."
             ) from None
-        costs = view("cost")(options["report"]) if cost else None
     files = list(dict.fromkeys(written))
     if sys.stdout.isatty() and len(files) > MANY:
         print(f"{len(files)} files in {printable(str(folder))}: {_by_kind(files)}")
     else:
         for path in files:
             print(printable(str(path)))
-    for shown in tables:
-        screen().print(shown)
     if folder / "results.html" in written:
         print(f"Open in a browser: {printable(str(folder / 'results.html'))}", file=sys.stderr)
     if folder / "all.tex" in written:  # it reads its tables from the folder that LaTeX runs in
         print(f"PDF of the tables: cd {quote(printable(str(folder)))} && pdflatex all.tex", file=sys.stderr)
-    if cost:
-        screen().print(costs)
+    for shown in printed:
+        screen().print(shown)
 
 
 def _by_kind(files: Sequence[Path]) -> str:
