@@ -79,13 +79,19 @@ def pick_device(name: str = "auto") -> str:
     """ "auto" → "cuda" where there is one, else "cpu". Raises UserError where `name` cannot be had."""
     import torch
 
-    from ttabench.errors import UserError
+    from ttabench.errors import UserError, unknown
 
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
+        known = torch.device(name).type != "meta"  # tensors without content
+    except RuntimeError:  # its message lists the devices of all builds of torch
+        known = False
+    if not known:
+        raise unknown("device", name, ("auto", "cpu", "cuda", "cuda:1"))
+    try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as problem:
-        first = str(problem).splitlines()[0]
+        first = str(problem).splitlines()[0].partition(". ")[0]  # the rest is advice to torch's developers
         raise UserError(f"device '{name}' cannot be used ({first}); try --device auto or cpu.") from None
     return name

@@ -15,6 +15,7 @@ import pandas as pd
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import COST, SCORES
+from ttabench.store.shards import STATUSES
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))
@@ -39,8 +40,8 @@ ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
           "contamination", "precision", "stream", "baseline", "history", "status", "reason", "alarm",
           "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
-          "chosen", "deviations", "adapted", "scores", "restores", "stale_because", "code", "device",
-          "processor", "versions")  # fmt: skip
+          "adapted", "scores", "restores", "stale_because", "code", "device", "processor",
+          "versions")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 _FORMER_ALARM = (
     r"predictions use (\S+) classes where (\S+) are there",
@@ -95,6 +96,9 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         except ValueError as problem:
             raise UserError(f"{origin}: {problem}.") from None
     frame["base"] = frame["base"].where(frame["base"] != "", frame["method"].str.partition("[")[0])
+    if not (known := frame["status"].isin(STATUSES)).all():
+        status = frame["status"][~known].iloc[0]
+        raise UserError(f"{origin}: a cell has the status '{status}'; expected {', '.join(STATUSES)}.")
     ok = frame["status"] == "ok"
     if (bad := ok & ~frame["accuracy"].between(0, 100)).any():
         value = frame.loc[bad, "accuracy"].iloc[0]

@@ -73,7 +73,7 @@ def given(about: Mapping[str, Any]) -> Given:
     source, code = _source(about, config, kind)
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
     base = str(about["base"])
-    chosen = about.get("chosen") or installed.settings_from(base)
+    chosen = installed.settings_from(base)
     in_label = _of_label(str(about["method"]))
     tuned = _is_tuned(chosen, str(about.get("dataset", "")))
     return Given(
@@ -87,7 +87,7 @@ def given(about: Mapping[str, Any]) -> Given:
         in_label=bool(in_label),
         chosen=chosen,
         tuned=tuned,
-        deviations=about.get("deviations") or installed.class_text(base, "deviations") or "none",
+        deviations=installed.class_text(base, "deviations") or "none",
     )
 
 

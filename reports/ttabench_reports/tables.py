@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.protocol import Protocol
+from ttabench.protocol import STREAMS, Protocol
 from ttabench.store.columns import ASKED, MISSING
 from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
@@ -31,20 +31,21 @@ from ttabench_reports.frames import (
     one_per_cell,
     unusual,
 )
-from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.naming import MEAN, MEAN_EXTRA, MIXED
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.row_numbers import Numbers
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
 
 DASH = "–"
 FEWER_SEEDS = "increase over Source with the same seeds; the row of Source has more seeds"
+OTHER_SEEDS = "increase over Source with other seeds, and Source depends on the seed"
 MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes", "adapted_parameters",
             "host_mb", "device_mb")  # fmt: skip
 """What is known of the cost of a row: medians over its cells, see `ttabench.cost.Meter.cost`.
 
 Passes are per image of the stream.
 """
-OF_METHOD = ("source_data", "source_used", "scored_classes", "chosen", "deviations")
+OF_METHOD = ("source_data", "source_used", "scored_classes")
 """What results say of their method beside the number; cells that failed may lack it."""
 
 
@@ -205,6 +206,8 @@ def _build(
                         narrowed[place] = _narrowed(baseline, place[1], numbers, main, extra)
                     baseline = narrowed[place]
                     line.remark(LABEL, FEWER_SEEDS)
+                elif _lacks_seeds(baseline, line):
+                    line.remark(LABEL, OTHER_SEEDS)
                 line.baseline = baseline
                 rows.extend(_increase(line, baseline))
         rows.extend(_published(published, key, arch))
@@ -339,6 +342,13 @@ def _baseline(row: Row, lines: list[Row]) -> Row | None:
 def _depends_on_seed(source: Row) -> bool:
     """Whether Source has other numbers with other seeds; rounding of a mean over seeds is no difference."""
     return any(sd > 1e-9 for sd in source.sd.values())
+
+
+def _lacks_seeds(source: Row, row: Row) -> bool:
+    """Whether Source lacks a seed of a row, and has, or with a single seed may have, other numbers there."""
+    known = source.about["seed_names"]
+    single = len(known) == 1 and (source.about["held_out"] or not {MIXED, *STREAMS}.isdisjoint(source.values))
+    return not {*row.about["seed_names"]} <= {*known} and bool(single or _depends_on_seed(source))
 
 
 def _narrowed(

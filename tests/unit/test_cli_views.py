@@ -256,6 +256,11 @@ def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     assert "For methods: cite --methods NAMES." in ttabench("cite", "tent").err
 
 
+def test_cite_of_a_folder_without_a_number_says_so(ttabench: Run, tmp_path: Path) -> None:
+    empty = Store.create(tmp_path / "empty", {}).root
+    assert f"{empty} has no cell with a number; name methods with --methods." in ttabench("cite", empty).err
+
+
 def test_cite_names_what_is_not_installed_and_cites_the_rest(
     ttabench: Run, tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:

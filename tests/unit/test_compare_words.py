@@ -551,7 +551,7 @@ def test_a_folder_is_one_side_with_its_bitmaps_and_cards(tmp_path: Path) -> None
     assert not {"label", "arch", "dataset", "corruption", "severity", "seed", "cell", "details"} & set(card)
     table = side(load(path), "candidate")
     assert (table.name, table.whole, table.bitmaps) == ("the candidate", False, {})
-    with pytest.raises(UserError, match=r"no cells; run 'ttabench sweep' first\.$"):
+    with pytest.raises(UserError, match=r"empty holds no results yet; run the sweep first\.$"):
         side(Store.create(tmp_path / "empty", {}).root)
 
 

@@ -129,3 +129,4 @@ def test_the_command_prints_it(ttabench: Callable[..., Output], frame: pd.DataFr
     output = ttabench("report", tmp_path / "old.csv", "--out", tmp_path / "o", "--format", "csv", "--cost")
     assert output.code == 2
     assert "no cell has its cost" in output.err
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["cells.csv"]  # before tables are made

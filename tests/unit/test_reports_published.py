@@ -373,6 +373,16 @@ def test_a_corruption_with_fewer_seeds_leaves_no_mean_over_the_fifteen(tmp_path:
     assert pd.isna(row.value("mean"))  # as in the tables
 
 
+def test_corruptions_with_different_seeds_leave_no_mean_over_the_fifteen(tmp_path: Path) -> None:
+    """A slice of a sweep may hold one seed of each corruption, and not the same one."""
+    frame = standard("tent", seeds=(0, 1))
+    frame = frame[frame["seed"] == frame["corruption"].isin(("fog", "snow")).astype(int)]
+    (row,) = tables.tables(frame)[0].rows
+    assert pd.isna(row.value("mean"))
+    assert numbers_of(frame, tmp_path).empty
+    assert numbers_of(frame, tmp_path, "fog")["seeds"].tolist() == [1]
+
+
 def test_the_command(ttabench: Run, tmp_path: Path) -> None:
     output = ttabench("report", "--audit-published")
     assert output.code == 0

@@ -148,5 +148,7 @@ def test_the_command_prints_and_writes_it(
         "lr=0.1",
         "lr=1",
     }
-    output = ttabench("report", tmp_path / "cells.csv", "--out", out, "--select", "snd")
+    other = tmp_path / "other"
+    output = ttabench("report", tmp_path / "cells.csv", "--out", other, "--select", "snd")
     assert (output.code, output.err.count("\n")) == (2, 1)
+    assert [path.name for path in other.iterdir()] == ["cells.csv"]  # before tables are made

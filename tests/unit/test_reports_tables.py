@@ -260,6 +260,20 @@ def test_a_seed_that_failed_is_said_and_leaves_no_mean() -> None:
     assert np.isnan(line(table, arch="cct", method="tent", row="increase")["fog"])
 
 
+@pytest.mark.parametrize(
+    ("seeds_of_source", "held_out", "said"),
+    [([0], 0.0, False), ([0], 0.2, True), ([1, 2], 0.2, True), ([0, 1], 0.2, False)],
+)
+def test_an_increase_over_source_with_other_seeds_is_said(
+    seeds_of_source: list[int], held_out: float, said: bool
+) -> None:
+    frame = cells(("source", "tent"), ("cct",), seeds=(0, 1, 2)).assign(held_out=held_out)
+    kept = frame["seed"].isin(seeds_of_source).where(frame["base"] == "source", frame["seed"] < 2)
+    (table,) = tables.tables(frame[kept])
+    (tent,) = (row for row in table.rows if row.kind == "method")
+    assert (tables.OTHER_SEEDS in tent.remarks.get("", ())) is said
+
+
 def test_a_seed_that_never_ran_is_said_too() -> None:
     frame = cells(seeds=(0, 1))
     frame = frame[~where(frame, arch="cct", method="tent", corruption="fog", seed=1)]
@@ -534,6 +548,8 @@ def test_nothing_and_something_else_are_refused() -> None:
         tables.tables(cells().drop(columns=["method", "corruption"]))
     with pytest.raises(UserError, match="expected percent"):
         tables.tables(cells(accuracy=lambda row: 120.0))
+    with pytest.raises(UserError, match="the status 'OK'; expected ok, failed, n/a"):
+        tables.tables(cells().replace({"status": {"ok": "OK"}}))
 
 
 def test_cells_of_an_older_version_still_load() -> None:
@@ -739,7 +755,12 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         )),
     ],
 )  # fmt: skip
-def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
+def test_what_was_given_in_words_and_in_short(
+    about: dict[str, Any], source: str, short: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`chosen` is what the docstring of the method's Config says."""
+    chosen = str(about.get("chosen", ""))
+    monkeypatch.setattr(installed, "settings_from", lambda method: chosen)
     plain = {
         "mode": "online",
         "epochs": 0,

@@ -96,6 +96,23 @@ def test_a_full_disk_loses_nothing_stored(
     assert len(store.latest()) == 2
 
 
+def test_a_disk_that_is_full_at_the_first_result(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = store.writer()
+
+    def refuse(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        with pytest.raises(UserError, match="same command again"):
+            writer.append(result)
+    assert not store.latest()
+    writer.append(result)  # there is room again, and the shard still begins with its environment
+    assert list(store.latest()) == [result.cell.cell_id]
+
+
 def test_a_really_full_disk(store: Store, result: Result, other: Result) -> None:
     """The same against the kernel: a file-size limit makes the write itself come up short."""
     fill(store, result)

@@ -37,6 +37,8 @@ def cite(
         )
     named, stored = list(_named(methods)), list(_stored(results)) if results else []
     if not named and not stored:
+        if results is not None:
+            raise UserError(f"{results} has no cell with a number; name methods with --methods.")
         raise UserError("nothing to cite: name methods with --methods, or a results folder.")
     installed = method_names()
     entries_of = papers(named, [used for used in stored if used[0] in installed])

@@ -85,14 +85,13 @@ def report(
     classifiers whose clean accuracy is close to chance, or far from the accuracy that their authors state.
     """
     import inspect
-    from shlex import quote
 
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     from ttabench.cli._folders import check_folder
     from ttabench.cli._table import screen
     from ttabench.collector import frozen
-    from ttabench.errors import NothingToReport, UserError, printable
+    from ttabench.errors import NothingToReport, UserError
     from ttabench.parse_methods import distinct_list, split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
@@ -124,6 +123,14 @@ def report(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             written = [view("cells")(cells, folder / "cells.csv")]
+            printed = []
+            # These two first: what they cannot print comes out before all tables are made.
+            if select:
+                paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
+                written += paths
+                printed.append(shown)
+            if cost:
+                printed.append(view("cost")(options["report"]))
             for write in writers.values():
                 takes = inspect.signature(write).parameters
                 try:
@@ -135,30 +142,30 @@ def report(
                 except NothingToReport:
                     if format_:
                         raise
-            tables = []
-            if select:
-                paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
-                written += paths
-                tables.append(shown)
         except OSError as problem:
             raise UserError(
                 f"{folder} cannot be written ({problem.strerror}); choose another with --out."
             ) from None
-        costs = view("cost")(options["report"]) if cost else None
-    files = list(dict.fromkeys(written))
+    _list(list(dict.fromkeys(written)), folder)
+    for shown in printed:
+        screen().print(shown)
+
+
+def _list(files: Sequence[Path], folder: Path) -> None:
+    """Print the files, and how to look at them."""
+    from shlex import quote
+
+    from ttabench.errors import printable
+
     if sys.stdout.isatty() and len(files) > MANY:
         print(f"{len(files)} files in {printable(str(folder))}: {_by_kind(files)}")
     else:
         for path in files:
             print(printable(str(path)))
-    for shown in tables:
-        screen().print(shown)
-    if folder / "results.html" in written:
+    if folder / "results.html" in files:
         print(f"Open in a browser: {printable(str(folder / 'results.html'))}", file=sys.stderr)
-    if folder / "all.tex" in written:  # it reads its tables from the folder that LaTeX runs in
+    if folder / "all.tex" in files:  # it reads its tables from the folder that LaTeX runs in
         print(f"PDF of the tables: cd {quote(printable(str(folder)))} && pdflatex all.tex", file=sys.stderr)
-    if cost:
-        screen().print(costs)
 
 
 def _by_kind(files: Sequence[Path]) -> str:

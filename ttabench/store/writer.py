@@ -51,22 +51,23 @@ class Writer:
             record = {"kind": "result", "written": time.time(), "source": source, **result.to_json()}
             lines.append(encode(record))
         if lines:
-            if self._file is None:
-                self._open()
-            self._write(b"".join(lines))
+            self._write(self._head() + b"".join(lines))
             self._known, self._further = known, further
 
-    def _open(self) -> None:
+    def _head(self) -> bytes:
+        """The first line of the shard, which is made now; nothing where the shard has it already."""
+        if self._file is not None and os.fstat(self._file).st_size:
+            return b""
         folder = self.path.parent
         generation = 1 + max(map(shards.generation, folder.glob("*.jsonl")), default=0)
-        try:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        except OSError as problem:
-            raise UserError(
-                f"{folder} cannot be written ({problem.strerror}); choose another folder with --out."
-            ) from None
-        about = {"kind": "environment", "generation": generation, **environment(self._device)}
-        self._write(encode(about))
+        if self._file is None:
+            try:
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            except OSError as problem:
+                raise UserError(
+                    f"{folder} cannot be written ({problem.strerror}); choose another folder with --out."
+                ) from None
+        return encode({"kind": "environment", "generation": generation, **environment(self._device)})
 
     def _write(self, lines: bytes) -> None:
         assert self._file is not None

@@ -109,7 +109,7 @@ def _of_folder(path: Path) -> Side:
     store = Store.at(path)
     latest = store.latest()
     if not latest:
-        raise UserError(f"{path} has no cells; run 'ttabench sweep' first.")
+        raise UserError(f"{path} holds no results yet; run the sweep first.")
     defaults = asdict(Protocol())
     rows = [_row(record.data, defaults) for record in latest.values()]
     bitmaps = {

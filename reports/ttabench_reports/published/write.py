@@ -56,7 +56,8 @@ def averages(cells: pd.DataFrame) -> pd.DataFrame:
     A corruption that lacks a seed has its own mean, and the row has no mean over the fifteen.
     They are over the cells that the tables show. A cell that failed has no images, so `n_images` is the most.
     """
-    by = one_per_cell(checked_cells(cells)).groupby([*KEY, "corruption"], sort=False)
+    frame = one_per_cell(checked_cells(cells))
+    by = frame.groupby([*KEY, "corruption"], sort=False)
     each = by.agg(
         accuracy=("accuracy", "mean"), seeds=("seed", "nunique"), n_images=("n_images", "max"),
     )  # fmt: skip
@@ -65,10 +66,11 @@ def averages(cells: pd.DataFrame) -> pd.DataFrame:
     main = each[each["corruption"].isin(CORRUPTIONS)].groupby(list(KEY), sort=False)
     whole = main.agg(
         accuracy=("accuracy", "mean"), seeds=("seeds", "min"), n_images=("n_images", "max"),
-        most=("seeds", "max"), count=("accuracy", "size"),
+        count=("accuracy", "size"),
     )  # fmt: skip
-    complete = (whole["count"] == len(CORRUPTIONS)) & (whole["seeds"] == whole["most"])
-    whole = whole[complete].reset_index().drop(columns=["most", "count"])
+    seeds_of_row = frame.groupby(list(KEY))["seed"].nunique().reindex(whole.index)
+    complete = (whole["count"] == len(CORRUPTIONS)) & (whole["seeds"] == seeds_of_row)
+    whole = whole[complete].reset_index().drop(columns="count")
     joined = pd.concat([whole.assign(corruption="mean"), each], ignore_index=True)
     return joined.sort_values(
         list(KEY), kind="stable", ignore_index=True, key=lambda column: column.astype(str)
