@@ -6,6 +6,7 @@ import io
 import re
 from dataclasses import asdict
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.protocol import Protocol
 from ttabench_reports import naming, tables, terminal
 from ttabench_reports.protocols import words
+from ttabench_reports.sheets import words as words_of_tables
 
 
 def shown(frame: pd.DataFrame, width: int) -> str:
@@ -127,6 +129,21 @@ def test_many_tables_become_their_means() -> None:
 def test_compute_ratios_that_differ_are_those_of_their_methods() -> None:
     both = [("TENT", Protocol(pace=1, pace_ratio=3.17)), ("CoTTA", Protocol(pace=1, pace_ratio=59.2))]
     text = words([(who, asdict(protocol)) for who, protocol in both])
-    assert text.endswith(", pace 1. Compute ratio 3.17: TENT. Compute ratio 59.2: CoTTA")
+    assert text.endswith(", pace 1. Compute ratios: TENT 3.17, CoTTA 59.2")
     alone = words([("TENT", asdict(both[0][1]))])
     assert alone.endswith(", pace 1 at compute ratio 3.17")
+
+
+def test_a_caption_says_batch_sizes_once_and_leaves_to_headings_what_they_say() -> None:
+    methods = ("source", "tent", "eata", "sar")
+    usual = cells(methods, batch_size=64)
+    paced = cells(methods, batch_size=64, order="dirichlet(0.1)", pace=1.0)
+    frame = pd.concat([usual, paced])
+    frame.loc[frame["base"] == "tent", "batch_size"] = 200
+    frame["pace_ratio"] = np.where((frame["base"] == "tent") & (frame["pace"] > 0), 2.4, 1.0)
+    made = tables.tables(frame)
+    assert [table.difference for table in made] == ["", "dirichlet(0.1) order, pace 1"]
+    assert words_of_tables.measured(made) == (
+        "Protocol: online, batch size 64, iid order, reset per corruption, all images, unless a heading says "
+        "otherwise. Batch size 200: TENT. Compute ratios: TENT 2.4, EATA 1, SAR 1."
+    )

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ttabench_reports import given as had
 from ttabench_reports import naming, protocols
 from ttabench_reports.evidence import Place
-from ttabench_reports.frames import PROTOCOL
+from ttabench_reports.frames import PROTOCOL, USUAL
 from ttabench_reports.shape import LABEL, Row, Table
 from ttabench_reports.sheets.sheet import Cell
 
@@ -99,9 +99,10 @@ def measured(tables: Sequence[Table]) -> str:
     items: list[protocols.Item] = [
         (
             naming.method(str(row.about["method"]), str(row.about["config"])),  # without its protocol
-            {"arch": row.arch} | {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL},
+            {"arch": row.arch} | {name: row.about.get(name, table.key.get(name)) for name in to_say},
         )
         for table in tables
+        if (to_say := [name for name in PROTOCOL if not _in_heading(name, table, tables)])
         for row in table.rows
         if row.kind == "method" and row.about["measured"]
     ]
@@ -123,6 +124,13 @@ def measured(tables: Sequence[Table]) -> str:
         where = "" if len(headings) == len(tables) else f"{'; '.join(headings)}: "
         parts.append(where + remark)
     return " ".join(parts)
+
+
+def _in_heading(name: str, table: Table, tables: Sequence[Table]) -> bool:
+    """Whether the heading of a table says a field of its protocol, see :attr:`Table.difference`."""
+    place = ("dataset", "severity")
+    siblings = [other.key for other in tables if all(other.key[part] == table.key[part] for part in place)]
+    return table.key.get(name, USUAL[name]) != USUAL[name] and len({key[name] for key in siblings}) > 1
 
 
 def increase(rows: Sequence[Row]) -> str:
