@@ -34,6 +34,7 @@ class Cell:
     label        the name of method and variant in tables, e.g. ``tent[norms=all]``; not part of the identity.
     checkpoint   SHA-256 of the weights ("" before training).
     fingerprint  SHA-256 of what the dataset is made from.
+    foreign      SHA-256 of what the dataset is made from that contaminates the stream; "" = none does.
     corruption   its name; ``natural`` for a natural shift.
     severity     1 … 5; 0 for a natural shift, which has none.
     history      continual reset only: the ``corruption-severity`` pairs seen before this one.
@@ -54,6 +55,7 @@ class Cell:
     protocol: Protocol
     history: tuple[str, ...] = ()
     baseline: str = ""
+    foreign: str = ""
 
     @cached_property
     def cell_id(self) -> str:
@@ -62,15 +64,17 @@ class Cell:
 
     def _identity(self) -> str:
         """``canonical`` of ``to_json`` without the label. Put together from parts that many cells share."""
-        head, history, baseline = _head(self), "", ""
+        head, history, baseline, foreign = _head(self), "", "", ""
         if self.baseline:
             baseline = f'"baseline":{_text(self.baseline)},'
+        if self.foreign:
+            foreign = f'"foreign":{_text(self.foreign)},'
         if self.history:
             history = f'"history":{canonical(list(self.history))},'
         return (
             f'{{"arch":{_text(self.arch)},{baseline}"checkpoint":{_text(self.checkpoint)},"config":{head[0]},'
             f'"corruption":{_text(self.corruption)},"dataset":{_text(self.dataset)},'
-            f'"fingerprint":{_text(self.fingerprint)},{history}"method":{_text(self.method)},'
+            f'"fingerprint":{_text(self.fingerprint)},{foreign}{history}"method":{_text(self.method)},'
             f'"protocol":{head[1]},"seed":{_whole(self.seed)},"severity":{_whole(self.severity)}}}'
         )
 
@@ -86,6 +90,8 @@ class Cell:
             data["history"] = list(self.history)
         if self.baseline:
             data["baseline"] = self.baseline
+        if self.foreign:
+            data["foreign"] = self.foreign
         return data
 
     @classmethod

@@ -38,7 +38,7 @@ SCORING = (
     "ttabench.source_access",
     "ttabench.stream",
 )
-ALONE = ("ttabench.worker",)
+ALONE = ("ttabench.worker", "ttabench.torch_defaults")
 # Modules that change no accuracy: messages, file names, progress, paths, papers, ranges of settings, costs,
 # label-free scores, opening data by name (the data have a fingerprint; the modules that read them are in
 # `READERS`), and opening networks by name (their weights are in the identity of the cell).
@@ -69,7 +69,6 @@ NEUTRAL = (
     "ttabench_methods.references",
 )
 READERS = {  # by the first words of a name; the first that fits counts
-    # Corrupted here, on first use; `ttabench.data.generated_datasets` only says where the images are kept.
     "digits-c": ("ttabench.data.digits", "ttabench.corruptions.engine"),
     "cifar10-c-bar": ("ttabench.data.published.cifar_bar", "ttabench.corruptions.engine"),
     "cifar10.1": ("ttabench.data.published.natural_shifts",),
@@ -79,6 +78,8 @@ READERS = {  # by the first words of a name; the first that fits counts
     "imagenet-": ("ttabench.data.published.natural_shifts",),
     "folders": ("ttabench.data.published.imagenet",),
 }
+# It asks for the corrupted images of these datasets. Its imports are not followed: those are the readers.
+GENERATED, GENERATED_HERE = "ttabench.data.generated_datasets", ("digits-c", "cifar10-c-bar")
 NETWORKS = "ttabench.models.architectures.build"
 EXTERNAL = {  # networks of other packages, by the prefix of their names: what makes them, distributions
     "hf": ("ttabench.models.external.huggingface", ("transformers",)),
@@ -95,27 +96,35 @@ STREAMS = {  # further modules of cells that are more than one corruption, by wh
 }
 
 
-def current_modules(method: str, dataset: str, corruption: str = "", arch: str = "") -> Mapping[str, str]:
+def current_modules(
+    method: str, dataset: str, corruption: str = "", arch: str = "", contamination: str = ""
+) -> Mapping[str, str]:
     """Module → hash of its code, for a method on a dataset; {} if the method is not installed.
 
     A module that was renamed has its first name, see :data:`ttabench.code_hash.FIRST_NAMES`.
 
-    corruption   of the cell; it matters where it is one of :data:`STREAMS`.
-    arch         of the cell; it matters where it is a network of the user, ``package.module:callable``, or of
-                 another package.
+    corruption     of the cell; it matters where it is one of :data:`STREAMS`.
+    arch           of the cell; it matters where it is a network of the user, ``package.module:callable``, or
+                   of another package.
+    contamination  of its protocol; it matters where it is a dataset.
     """
-    return _current_modules(method, dataset, STREAMS.get(corruption, ()), _module_of(arch), _prefix(arch))
+    foreign, _, _ = contamination.partition("(")
+    return _current_modules(
+        method, dataset, STREAMS.get(corruption, ()), _module_of(arch), _prefix(arch), foreign
+    )
 
 
 @cache
 def _current_modules(
-    method: str, dataset: str, further: tuple[str, ...], network: str, prefix: str
+    method: str, dataset: str, further: tuple[str, ...], network: str, prefix: str, foreign: str
 ) -> Mapping[str, str]:
     if method not in entry_points(METHODS):
         return {}
-    roots = [*SCORING, *_readers(dataset), NETWORKS, *further]
+    datasets = [dataset, *([foreign] if foreign not in ("", "noise") else [])]
+    roots = [*SCORING, *(reader for name in datasets for reader in _readers(name)), NETWORKS, *further]
     followed = {*_follow(roots, OWN), *_code_of(method), *(_network_code(network) if network else ())}
-    alone = (*ALONE, EXTERNAL[prefix][0]) if prefix else ALONE
+    alone = {*ALONE, *([EXTERNAL[prefix][0]] if prefix else ())}
+    alone |= {GENERATED} if any(name.startswith(GENERATED_HERE) for name in datasets) else set()
     return _hashes({*followed, *alone})
 
 

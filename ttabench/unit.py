@@ -47,7 +47,9 @@ class Unit:
     def __call__(self, emit: Emit, state: WorkerState) -> Done:
         # Hashed and remembered before the code is imported, since its files may change during the sweep.
         for cell in self.cells:
-            current_modules(cell.method, cell.dataset, cell.corruption, cell.arch)
+            current_modules(
+                cell.method, cell.dataset, cell.corruption, cell.arch, cell.protocol.contamination
+            )
         from ttabench.worker import Worker
 
         def stored(result: Result) -> None:

@@ -206,6 +206,15 @@ def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Place:
         return Place(lacks=str(problem))
 
 
+def _check_same(dataset: str, here: str, there: str) -> None:
+    """Raises UserError where a dataset is not the one that was measured on."""
+    if here != there:
+        raise UserError(
+            f"{dataset} is not what these results were measured on ({here[:12]} here, {there[:12]} there); "
+            "get the same data, or run the sweep again."
+        )
+
+
 def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | None:
     """The hash of what the training of a cell's weights gives here; None where the weights are in the cache.
 
@@ -215,11 +224,14 @@ def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | No
         data = open_dataset(cell.dataset)
     except UserError as problem:
         raise NotHere(str(problem)) from None
-    if (now := data.fingerprint()) != cell.fingerprint:
-        raise UserError(
-            f"{cell.dataset} is not what these results were measured on ({now[:12]} here, "
-            f"{cell.fingerprint[:12]} there); get the same data, or run the sweep again."
-        )
+    _check_same(cell.dataset, data.fingerprint(), cell.fingerprint)
+    if cell.foreign:
+        name = cell.protocol.contamination.partition("(")[0]
+        try:
+            contaminates = open_dataset(name)
+        except UserError as problem:
+            raise NotHere(str(problem)) from None
+        _check_same(name, contaminates.fingerprint(), cell.foreign)
     try:
         model = resolve_model(cell.arch, data)
     except UserError as problem:  # a network of the user, or of a package, that is not installed
@@ -455,4 +467,4 @@ def _exact(other_kind: Sequence[str], now: Mapping[str, Any]) -> bool:
 
 
 def _place(cell: Cell) -> tuple[str, ...]:
-    return cell.arch, cell.dataset, cell.fingerprint, cell.checkpoint
+    return cell.arch, cell.dataset, cell.fingerprint, cell.checkpoint, cell.foreign

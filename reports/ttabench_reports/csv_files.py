@@ -189,7 +189,7 @@ def drop(cells: pd.DataFrame) -> pd.DataFrame:
 def drop_of(averages: pd.DataFrame) -> pd.DataFrame:
     """:func:`drop` of :func:`means`."""
     columns = ["dataset", "severity", "arch", "method", "clean", "accuracy", "drop", "mode", "source_data",
-               "epochs_seen", "settings", "word", "notes", "table", "flags"]  # fmt: skip
+               "epochs_seen", "settings", "settings_chosen", "word", "notes", "table", "flags"]  # fmt: skip
     return averages[columns].rename(columns={"accuracy": "corrupted"})
 
 

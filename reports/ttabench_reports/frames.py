@@ -28,6 +28,7 @@ TABLE = (
     "order",
     "reset",
     "contamination",
+    "foreign",
     "held_out",
     "limit",
     "precision",
@@ -38,9 +39,9 @@ TABLE = (
 ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs", "pace_ratio")
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
-          "contamination", "precision", "stream", "baseline", "history", "status", "reason", "alarm",
-          "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used", "scored_classes",
-          "adapted", "scores", "restores", "stale_because", "code", "device", "processor",
+          "contamination", "foreign", "precision", "stream", "baseline", "history", "status", "reason",
+          "alarm", "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used",
+          "scored_classes", "adapted", "scores", "restores", "stale_because", "code", "device", "processor",
           "versions")  # fmt: skip
 _WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 _FORMER_ALARM = (
@@ -194,7 +195,11 @@ def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str])
 
 def unusual(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:
     """:func:`differences`, less the fields that are as a protocol has them by default."""
-    parts = [differences(rows, within, [name]).where(rows[name] != USUAL.get(name, ""), "") for name in among]
+    parts = []
+    for name in among:
+        # That the foreign data differ is only said where the contamination does not.
+        group = [*within, "contamination"] if name == "foreign" else within
+        parts.append(differences(rows, group, [name]).where(rows[name] != USUAL.get(name, ""), ""))
     texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
     return pd.Series(texts, rows.index, dtype=object)
 
@@ -207,8 +212,9 @@ def differences_in(common: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
 def spell(name: str, value: Any) -> str:
     """A field of a protocol, or of what was measured, in words: ``batch size 64``, ``weights 1a2b3c4d``."""
     match name:
-        case "checkpoint" | "fingerprint":
-            return f"{'weights' if name == 'checkpoint' else 'data'} {value[:8] or 'unknown'}"
+        case "checkpoint" | "fingerprint" | "foreign":
+            what = {"checkpoint": "weights", "fingerprint": "data", "foreign": "foreign data"}[name]
+            return f"{what} {value[:8] or 'unknown'}"
         case "batch_size":
             return f"batch size {value}"
         case "epochs":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ttabench_reports.frames import TABLE
+from ttabench_reports.given import given
 from ttabench_reports.over_stream import Windows
 from ttabench_reports.shape import Row, Table
 
@@ -83,6 +85,8 @@ def _stability(row: Row, column: str, windows: Windows, source_windows: Windows)
     )
 
 
+SHOWN = tuple(name for name in TABLE if name not in ("fingerprint", "foreign"))
+GIVEN = ("mode", "batch_size", "source_data", "epochs_seen", "settings", "settings_chosen")
 FIGURES = (
     "accuracy", "source", "below_source", "last_tenth_minus_source", "first_collapse", "collapsed_seeds",
     "seeds",
@@ -93,18 +97,24 @@ def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
     """One line per method and long stream; see :class:`Stability`."""
     lines = [
         {
-            **{name: table.key[name] for name in TABLE if name != "fingerprint"},
+            **{name: table.key[name] for name in SHOWN},
             "arch": one.row.arch, "method": one.row.method,
             "accuracy": one.row.value(one.column),
             "source": one.row.baseline.value(one.column) if one.row.baseline else math.nan,
             "below_source": one.below, "last_tenth_minus_source": one.tail,
             "first_collapse": one.collapse, "collapsed_seeds": one.collapsed, "seeds": one.seeds,
+            **_given(one.row),
         }
         for table in tables
         for one in stabilities(table)
     ]  # fmt: skip
-    columns = [*(name for name in TABLE if name != "fingerprint"), "arch", "method", *FIGURES]
-    return pd.DataFrame(lines, columns=columns)
+    return pd.DataFrame(lines, columns=[*SHOWN, "arch", "method", *FIGURES, *GIVEN])
+
+
+def _given(row: Row) -> dict[str, Any]:
+    """What a method was given, for a row that was measured."""
+    columns = given(row.about).columns()
+    return {name: columns[name] if name in columns else row.about[name] for name in GIVEN}
 
 
 def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
@@ -112,12 +122,11 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
 
     ``image`` is the number of images before the window.
     """
-    keys = [name for name in TABLE if name != "fingerprint"]
     lines = [
         {
-            **{name: table.key[name] for name in keys}, "arch": row.arch, "method": row.method,
+            **{name: table.key[name] for name in SHOWN}, "arch": row.arch, "method": row.method,
             "window": number, "image": number * windows.length, "length": int(size),
-            "accuracy": float(value),
+            "accuracy": float(value), **_given(row),
         }
         for table in tables
         for row in table.rows
@@ -125,4 +134,5 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
         for windows in row.windows.values()
         for number, (size, value) in enumerate(zip(windows.sizes, windows.accuracy, strict=True))
     ]  # fmt: skip
-    return pd.DataFrame(lines, columns=[*keys, "arch", "method", "window", "image", "length", "accuracy"])
+    columns = [*SHOWN, "arch", "method", "window", "image", "length", "accuracy", *GIVEN]
+    return pd.DataFrame(lines, columns=columns)

@@ -14,6 +14,7 @@ CHANGES = {
     "method": "eata", "config": (("lr", 0.01), ("norms", "batch")), "arch": "cct", "checkpoint": "d" * 64,
     "dataset": "cifar10-c", "fingerprint": "e" * 64, "corruption": "snow", "severity": 4, "seed": 1,
     "protocol": Protocol(batch_size=64), "history": ("snow-5",), "baseline": "cct@" + "f" * 64,
+    "foreign": "a" * 64,
 }  # fmt: skip
 
 
@@ -49,6 +50,7 @@ def test_identity_is_the_hash_of_canonical_json_without_the_label() -> None:
                 method=text(), config=settings, label=text(), arch=text(), checkpoint=text(), dataset=text(),
                 fingerprint=text(), corruption=text(), severity=draw.randrange(6), seed=draw.getrandbits(63),
                 protocol=protocol, history=tuple(text() for _ in range(draw.randrange(3))), baseline=text(),
+                foreign=text(),
             )  # fmt: skip
             identity = {name: value for name, value in cell.to_json().items() if name != "label"}
             assert cell.cell_id == hashlib.sha256(canonical(identity).encode()).hexdigest()

@@ -239,6 +239,21 @@ def test_what_reads_the_images_of_a_dataset_counts(dataset: str, reader: str) ->
     assert f"ttabench.{reader}" in current_modules("tent", dataset)
 
 
+def test_what_reads_the_images_of_a_contaminating_dataset_counts() -> None:
+    cifar = "ttabench.data.published.cifar"
+    assert cifar not in current_modules("tent", "digits-c", "fog", contamination="noise(0.5)")
+    assert cifar in current_modules("tent", "digits-c", "fog", contamination="cifar100-c(0.5)")
+
+
+def test_what_asks_for_corrupted_images_and_what_sets_precision_counts() -> None:
+    generated = "ttabench.data.generated_datasets"
+    assert generated in current_modules("tent", "digits-c")
+    assert generated in current_modules("tent", "cifar10-c-bar")
+    assert generated in current_modules("tent", "cifar10-c", contamination="digits-c(0.5)")
+    assert generated not in current_modules("tent", "cifar10-c")
+    assert "ttabench.torch_defaults" in current_modules("tent", "cifar10-c")
+
+
 def test_what_is_kept_of_the_source_depends_on_what_reads_its_images() -> None:
     assert shared_code("cifar10-c") == shared_code("cifar100-c")
     assert len({shared_code(name) for name in ("cifar10-c", "digits-c", "imagenet-c")}) == 3

@@ -58,6 +58,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
     }  # fmt: skip
     cell = replace(
         result.cell, history=("snow-5", "frost-5"), label="tent[lr=1]", baseline="cct@c0ffee",
+        foreign="a" * 64,
         protocol=Protocol(batch_size=64, reset="continual", stream="gradual", pace=1.0, pace_ratio=3.1),
     )  # fmt: skip
     fill(store, replace(result, cell=cell, reason="why", details=details))
@@ -67,7 +68,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
     assert row == {
         "method": "tent[lr=1]", "base": "tent", "config": '{"lr":0.001,"norms":"batch"}', "arch": "resnet18",
         "dataset": "digits-c", "corruption": "fog", "severity": 5, "seed": 0, **asdict(cell.protocol),
-        "baseline": "cct@c0ffee",
+        "baseline": "cct@c0ffee", "foreign": "a" * 64,
         "history": "snow-5 frost-5", "n_images": 8, "clean_accuracy": 97.0, "accuracy": 62.5, "seconds": 0.5,
         "status": "ok", "reason": "why",
         **{name: details[name] for name in ("adapted", "scored_classes", "scores", "restores")},
@@ -89,7 +90,7 @@ def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) 
     missing = ("clean_accuracy", "accuracy", *COST, *SCORES)
     assert {name: row[name] for name in missing if row[name] is not None and row[name] == row[name]} == {}
     empty = (
-        "baseline",
+        "baseline", "foreign",
         "history", "reason", "adapted", "scored_classes", "scores", "restores", "source_data", "source_used",
         "alarm", "warning", "stale_because", "code", "device", "processor", "versions",
     )  # fmt: skip

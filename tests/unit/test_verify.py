@@ -15,10 +15,12 @@ import pytest
 import torch
 
 from tests.unit.conftest import SMALL, Output
+from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL
 from ttabench import verify
 from ttabench.cell import Result
 from ttabench.data.catalog import dataset
+from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.executors import Died, inline, workers
 from ttabench.models.resolve import resolve_model
@@ -333,6 +335,39 @@ def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
     output = ttabench("verify", store.root, *HERE)
     assert (output.code, output.out) == (2, "")
     assert shard.name in output.err
+
+
+def test_data_that_contaminate_a_stream_are_part_of_its_results(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made again from other images, a dataset of the same name gives other numbers."""
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+
+    def make(seed: int) -> None:
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        np.savez(tmp_path / "other.npz", images=clean_images(40, seed=seed), labels=labels_for(40, 4))
+        generate(tmp_path / "other.npz", corruptions=["fog"], severities=(5,), workers=0)
+
+    def swept() -> dict[str, float]:
+        grid = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "20")
+        foreign = ("--contamination", "other-c-local(0.5)", "--batch-size", "25")
+        output = ttabench("sweep", *grid, *foreign, *HERE, "--out", tmp_path / "r")
+        assert output.code == 0, output.err
+        cells = Store.at(tmp_path / "r").frame()
+        return dict(zip(cells["foreign"] + cells["method"], cells["accuracy"], strict=True))
+
+    make(1)
+    first = swept()
+    assert ttabench("verify", tmp_path / "r", *HERE).code == 0
+    make(2)
+    output = ttabench("verify", tmp_path / "r", *HERE)
+    assert output.code == 2
+    assert "other-c-local is not what these results were measured on" in output.err
+    both = swept()
+    assert len(first) == 2
+    assert len(both) == 4  # and not two cells that are there already
+    shutil.rmtree(tmp_path / "data")
+    assert ttabench("verify", tmp_path / "r", *HERE).code == 4
 
 
 def test_a_network_that_is_not_installed_is_not_here(out: Path) -> None:

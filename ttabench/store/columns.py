@@ -17,8 +17,8 @@ SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
 """The columns that a result has as details under "unlabelled", see `ttabench.unlabelled`."""
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
-    "mode", "order", "batch_size", "epochs", "reset", "contamination", "held_out", "limit", "precision",
-    "stream", "baseline", "pace", "pace_ratio",
+    "mode", "order", "batch_size", "epochs", "reset", "contamination", "foreign", "held_out", "limit",
+    "precision", "stream", "baseline", "pace", "pace_ratio",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
@@ -43,7 +43,8 @@ def row(record: Record) -> dict[str, Any]:
         "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
         **{name: cell[name] for name in ("arch", "dataset", "corruption", "severity", "seed")},
         **PROTOCOL, **cell["protocol"],
-        "baseline": cell.get("baseline", ""), "history": " ".join(cell.get("history", ())),
+        **{name: cell.get(name, "") for name in ("baseline", "foreign")},
+        "history": " ".join(cell.get("history", ())),
         "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
         "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
         "reason": data.get("reason", ""),

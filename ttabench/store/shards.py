@@ -16,7 +16,7 @@ from ttabench.store.record import PROTOCOL, Record
 from ttabench.store.staleness import Modules
 
 UNKNOWN = Modules()
-OPTIONAL = {"history", "baseline"}  # stored where they are not empty
+OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty
 CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
 

@@ -27,12 +27,15 @@ def code_changes(data: Mapping[str, Any], modules: Modules) -> tuple[str, ...]:
         return (NOT_RECORDED,)
     cell = data["cell"]
     what = cell["corruption"] if cell["corruption"] in provenance.STREAMS else ""
-    return _changes(cell["method"], cell["dataset"], what, cell["arch"], modules)
+    contamination = cell["protocol"].get("contamination", "")
+    return _changes(cell["method"], cell["dataset"], what, cell["arch"], contamination, modules)
 
 
 @lru_cache(maxsize=4096)
-def _changes(method: str, dataset: str, corruption: str, arch: str, modules: Modules) -> tuple[str, ...]:
-    now = provenance.current_modules(method, dataset, corruption, arch)
+def _changes(
+    method: str, dataset: str, corruption: str, arch: str, contamination: str, modules: Modules
+) -> tuple[str, ...]:
+    now = provenance.current_modules(method, dataset, corruption, arch, contamination)
     return tuple(provenance.changes(modules, now)) if now else (f"{method}{NOT_INSTALLED}",)
 
 

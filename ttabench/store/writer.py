@@ -40,7 +40,9 @@ class Writer:
         lines, known, further = [], set(self._known), self._further
         for result in results:
             cell = result.cell
-            modules = provenance.current_modules(cell.method, cell.dataset, cell.corruption, cell.arch)
+            modules = provenance.current_modules(
+                cell.method, cell.dataset, cell.corruption, cell.arch, cell.protocol.contamination
+            )
             source = provenance.combined(modules)
             if (needed := provenance.libraries(cell.method, cell.arch)) != further:
                 lines.append(encode({"kind": "environment", **environment(self._device, needed)}))

@@ -184,7 +184,7 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         label=name,
         arch=source.name, checkpoint=source.checkpoint,
         dataset=source.dataset, fingerprint=source.fingerprint,
-        corruption="", severity=1, seed=0, protocol=protocol,
+        corruption="", severity=1, seed=0, protocol=protocol, foreign=shifts.foreign,
     )  # fmt: skip
     return cell, lacks or unsupported
 

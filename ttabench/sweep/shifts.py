@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ttabench.contamination import foreign_images
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench.data.catalog import dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
@@ -26,12 +27,14 @@ class Shifts:
     severities   `NO_SEVERITY` alone where they have none.
     stream       it names its corruptions, if they are not the fifteen.
     baseline     of a ccc stream: the name of the network whose accuracy it keeps; "" = that of each row.
+    foreign      of a contaminated stream: see :attr:`Cell.foreign`.
     """
 
     corruptions: tuple[str, ...]
     severities: tuple[int, ...]
     stream: StreamSpec | None = None
     baseline: str = ""
+    foreign: str = ""
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -76,7 +79,14 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
         )
     if grid.contamination:
         foreign_images(grid.contamination, data.test().images[:0], seed=0)
+        shifts = replace(shifts, foreign=foreign_fingerprint(grid.contamination))
     return shifts
+
+
+def foreign_fingerprint(contamination: str) -> str:
+    """What the dataset is made from that contaminates a stream, see :attr:`Cell.foreign`; "" for noise."""
+    name, _, _ = contamination.partition("(")
+    return "" if name in ("", "noise") else dataset(name).fingerprint()
 
 
 def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:

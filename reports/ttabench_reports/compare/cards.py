@@ -18,6 +18,7 @@ ABSENT = "not recorded"
 _WORDS = {
     "source": "source of the method",
     "fingerprint": "data",
+    "foreign": "data that contaminate the stream",
     "checkpoint": "weights",
     "clean_accuracy": "clean accuracy of the source classifier",
     "n_images": "number of images",

@@ -174,11 +174,11 @@ def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     ratio; but not before one with others: the candidate has lost that number.
     """
     frame = frames.with_hashes(frame.round(dict.fromkeys(_REAL_KEYS, 4)))  # as older cells.csv have them
-    same = [*KEY, "config", "checkpoint", "fingerprint"]
+    same = [*KEY, "config", "checkpoint", "fingerprint", "foreign"]
     best = frames.latest_last(frame).drop_duplicates(same, keep="last")
     last = best.sort_values("written", kind="stable").drop_duplicates(list(KEY), keep="last")
-    kept = ["accuracy", "status", "reason", "fingerprint", "checkpoint", "config", "n_images", "cell_id"]
-    return last[[*KEY, *kept, "pace_ratio"]], len(frame) - len(last)
+    kept = ["accuracy", "status", "reason", "fingerprint", "foreign", "checkpoint", "config", "n_images"]
+    return last[[*KEY, *kept, "cell_id", "pace_ratio"]], len(frame) - len(last)
 
 
 def _verdicts(both: pd.DataFrame, bounds: Bounds) -> pd.Series[str]:
@@ -260,6 +260,7 @@ def _unlike(both: pd.DataFrame) -> list[str]:
     warnings = []
     for column, by, what in (
         ("fingerprint", ["dataset"], "not the same data"),
+        ("foreign", ["contamination"], "not the same data contaminate the stream"),
         ("checkpoint", ["arch", "dataset"], "not the same weights"),
         ("n_images", ["dataset"], "not the same number of images"),
     ):

@@ -34,8 +34,8 @@ _CELL = ("arch", "checkpoint", "dataset", "fingerprint", "corruption", "severity
 _RESULT = ("n_images", "clean_accuracy", "accuracy", "seconds")
 # Columns of a CSV file, by the keys that a record has for them.
 _CSV_CARD = {
-    **{name: name for name in ("config", "checkpoint", "fingerprint", "device", "processor", "threads")},
-    "source": "code", "versions": "versions",
+    **{name: name for name in ("config", "checkpoint", "fingerprint", "foreign")},
+    **{name: name for name in ("device", "processor", "threads", "versions")}, "source": "code",
     **{name: name for name in DETAILS if name not in OUTCOME_DETAILS},
 }  # fmt: skip
 
@@ -142,7 +142,7 @@ def _row(record: Mapping[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
         "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
         **{name: cell[name] for name in _CELL},
         **defaults, **cell["protocol"], "history": " ".join(cell.get("history", ())),
-        **{name: record.get(name) for name in _RESULT},
+        "foreign": cell.get("foreign", ""), **{name: record.get(name) for name in _RESULT},
         "status": record["status"], "reason": record.get("reason", ""),
         "alarm": details.get("alarm", ""), "warning": details.get("source_warning", ""),
         "cell_id": record["id"], "written": record["written"],

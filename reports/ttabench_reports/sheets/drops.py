@@ -22,7 +22,7 @@ LIMITED = "Accuracy on clean images is that of all test images; corrupted ones a
 def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets with a common architecture side by side; three of them in a sheet."""
     tables = [table for table in report.tables if any(_known_clean(row) for row in measured_rows(table))]
-    protocol = [name for name in TABLE if name not in ("dataset", "fingerprint", "baseline")]
+    protocol = [name for name in TABLE if name not in ("dataset", "fingerprint", "foreign", "baseline")]
     similar: dict[object, list[Table]] = {}
     for table in tables:
         similar.setdefault(tuple(table.key[name] for name in protocol), []).append(table)
