@@ -59,7 +59,7 @@ def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
             raise UserError(f"{name}.{key}={text}: expected {what}.") from None
         if not math.isfinite(value):
             raise UserError(f"{name}.{key}={text}: expected a finite number.")
-        return value
+        return value or kind(0)  # -0.0 is 0.0
     return text
 
 

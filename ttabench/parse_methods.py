@@ -6,6 +6,8 @@ import re
 
 from ttabench.errors import UserError
 
+STACK = "stack"  # the method that joins two others
+
 
 def split_list(text: str) -> tuple[str, ...]:
     """Split at commas outside brackets: ``a,b[x=1,y=2]`` → ``("a", "b[x=1,y=2]")``."""
@@ -22,9 +24,15 @@ def distinct_list(text: str, what: str) -> tuple[str, ...]:
     return names
 
 
+def joined(text: str) -> str:
+    """``quantile+cotta``, the second method on the images of the first, is ``stack`` with these two."""
+    first, plus, second = text.partition("+")
+    return f"{STACK}[first={first.strip()},second={second.strip()}]" if plus and "[" not in first else text
+
+
 def parse_method(text: str) -> tuple[str, dict[str, str]]:
     """``tent[norms=all]`` → ``("tent", {"norms": "all"})``. Raises UserError."""
-    match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
+    match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", joined(text))
     if not match:
         raise UserError(f"method '{text}' is not of the form name or name[key=value,…].")
     settings: dict[str, str] = {}

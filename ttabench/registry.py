@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttabench.errors import UnusableModel, UserError, shortened, unknown
+from ttabench.parse_methods import joined
 from ttabench.protocol import MODES
 from ttabench.ranges import check_ranges
 
@@ -190,13 +191,14 @@ def methods() -> dict[str, type[Method[Any]]]:
 def in_groups(names: Sequence[str]) -> list[str]:
     """Methods as a user names them, with ``all`` and the names of families replaced by their members.
 
+    ``quantile+cotta`` is spelled as `joined` does.
     A family's members are the methods whose `family` is that name, and the baseline, Source. A method that
     is named beside a group it belongs to stands once.
     """
     known = entry_points(METHODS)
     named: list[str] = []
     grouped: list[str] = []
-    for name in names:
+    for name in map(joined, names):
         members = [name]
         if name not in known and "[" not in name:
             every = methods()

@@ -39,6 +39,7 @@ from ttabench.store.staleness import stale_reasons
 from ttabench.store.writer import environment
 from ttabench.streams.cell import FOLDER
 from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.sweep_file import kept
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
@@ -268,7 +269,7 @@ def _brings_weights(sweep: Mapping[str, Any], cell: Cell) -> bool:
             if dataset != cell.dataset and not _is_path(dataset):
                 continue
             values = {**sweep, **sweep.get("per_dataset", {}).get(dataset, {}), **rule}
-            if values["checkpoint"] and cell.arch in _names(values["archs"]):
+            if values["checkpoint"] and cell.arch in map(arch_spelling, _names(values["archs"])):
                 return True
     return False
 

@@ -15,6 +15,7 @@ from ttabench.registry import method
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import Source
+from ttabench.sweep.resolve import resolve
 
 RESNET = Source("resnet18", "digits-c", 10, "f", Architecture(norm_layers=("batch",), num_classes=10), "c")
 CCT = Source("cct", "digits-c", 10, "f", Architecture(norm_layers=("layer",), num_classes=10), "d")
@@ -106,6 +107,35 @@ def test_lists_split_outside_brackets() -> None:
     assert split_list("a, b[x=1,y=2] ,c") == ("a", "b[x=1,y=2]", "c")
     assert parse_method("b[x=1,y=2]") == ("b", {"x": "1", "y": "2"})
     assert parse_settings(["tent.lr=1,2"], ["tent"]) == {"tent": {"lr": ["1", "2"]}}
+
+
+def test_two_methods_joined_by_a_plus_are_the_stack_of_them() -> None:
+    parsed = ("stack", {"first": "quantile", "second": "tent"})
+    assert parse_method("quantile+tent") == parsed
+    assert make_grid({**DEFAULTS, "methods": "quantile + tent"}).methods == (
+        "stack[first=quantile,second=tent]",
+    )
+    planned = plan(grid(methods=("quantile+cotta", "stack")), [RESNET])
+    assert len({p.cell.cell_id for p in planned if p.cell.method == "stack"}) == 2  # fog and snow
+    with pytest.raises(UserError, match=r"stack\.second 'nobody'"):
+        plan(grid(methods=("quantile+nobody",)), [RESNET])
+
+
+def test_a_network_and_a_number_have_one_spelling() -> None:
+    """Each gives one id, and so one result."""
+    made = make_grid({**DEFAULTS, "archs": "ResNet18,CCT-2,ViT_Lite_7,timm/ResNet,Mine:Net"})
+    assert made.archs == ("resnet18", "cct_2", "vit_7", "timm/ResNet", "Mine:Net")
+    with pytest.raises(UserError, match="archs names 'resnet18' twice"):
+        make_grid({**DEFAULTS, "archs": "resnet18,ResNet18"})
+    zeros = plan(grid(methods=("sar[reset_constant=0]", "sar[reset_constant=-0.0]")), [RESNET])
+    assert len({p.cell.cell_id for p in zeros if p.cell.method == "sar"}) == 2  # fog and snow
+
+
+def test_two_names_of_one_network_are_refused() -> None:
+    """As `resnet18_w8` is the `resnet18` of digits-c, and another network than that of CIFAR-10."""
+    with pytest.raises(UserError, match="resnet18 and resnet18_w8 are the same network on digits-c"):
+        resolve(make_grid({**DEFAULTS, "archs": "resnet18,resnet18_w8"}))
+    resolve(make_grid({**DEFAULTS, "archs": "resnet18,resnet18_w64"}))
 
 
 def test_values_take_the_declared_type() -> None:

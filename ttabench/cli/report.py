@@ -192,8 +192,8 @@ def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     from ttabench.registry import families, in_groups
     from ttabench.store.columns import ASKED, MISSING
 
-    names = distinct_list(methods, "--methods")
-    if names == ("all",):
+    names = [parse_method(n)[0] if "+" in n else n for n in distinct_list(methods, "--methods")]
+    if names == ["all"]:
         return cells
     stored = set(cells["base"])
     for name in names:

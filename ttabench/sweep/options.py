@@ -181,9 +181,16 @@ def stream_spelling(value: Any) -> str:
     return f"{spelled.removesuffix(')')},baseline={baseline})" if baseline else spelled
 
 
+def arch_spelling(name: str) -> str:
+    """``ResNet18`` → ``resnet18``: one spelling per network of ttabench. Other networks' names are kept."""
+    if "/" in name or ":" in name or name.endswith(".py"):
+        return name
+    return name.lower().replace("-", "_").replace("vit_lite_", "vit_")
+
+
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "methods": lambda value: tuple(in_groups(split_list(str(value)))),
-    "archs": lambda value: split_list(str(value)),
+    "archs": lambda value: tuple(map(arch_spelling, split_list(str(value)))),
     "datasets": lambda value: split_list(str(value)),
     "corruptions": lambda value: corruption_names(str(value)),
     "severities": lambda value: whole_numbers(str(value), "--severities"),

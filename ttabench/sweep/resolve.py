@@ -89,8 +89,18 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
         models = {arch: known[key] for arch, key in wanted.items()}
         exclude = tuple(exclusion(rule) for rule in grid.exclude if name in rule.get("datasets", (name,)))
         ours = tuple(models[arch] for arch in grid.archs)
+        _check_distinct(ours)
         parts.append(Part(methods, ours, shifts, exclude, models.get(shifts.baseline)))
     return parts
+
+
+def _check_distinct(models: Sequence[Model]) -> None:
+    """Raises UserError for two names of one network, such as resnet18 and resnet18_w8 on digits-c."""
+    first: dict[str, Model] = {}
+    for model in models:
+        if (other := first.setdefault(model.aliases[-1], model)) is not model:
+            both = f"{other.name} and {model.name}"
+            raise UserError(f"{both} are the same network on {model.dataset.name}; name one of them.")
 
 
 def _check_held_out(data: Dataset, grid: Grid) -> None:
