@@ -13,6 +13,7 @@ The first names a folder below results/reference (or several, separated by comma
     overview      the best methods of each ranking, a line each
     which_method  the ranking on each network with what it costs and needs
     scores        how well label-free scores order the methods
+    times         how long all cells took, and on which machines
 
 `means of tent,quantile` shows these methods and Source alone. `means on streams` shows what was measured in
 another order than iid, on long streams or at a pace; the other tables leave it out. Where none of the folders
@@ -52,6 +53,7 @@ from ttabench_reports.sheets import per_corruption, words
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
 from ttabench_reports.which_method import overview, which_method
 
+TORCH = re.compile(r"\btorch (\S+)")
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
 PAGES = ("reference-results.md", "which-method.md", "choosing-settings.md", "quantile.md")
@@ -76,7 +78,8 @@ def fill(text: str, results: Path) -> str:
         if not existing:
             return block[0]
         methods = block["methods"].split(",") if block["methods"] else ()
-        made = report(existing, methods, streams=block["streams"] is not None)
+        streams = None if block["kind"] == "times" else block["streams"] is not None
+        made = report(existing, methods, streams=streams)
         return f"{block['start']}\n{KINDS[block['kind']](made)}\n{block['end']}"
 
     return BLOCK.sub(new, text)
@@ -87,14 +90,17 @@ def named(text: str) -> set[str]:
     return {name for block in BLOCK.finditer(text) for name in block["names"].split(",")}
 
 
-def report(folders: Sequence[Path], methods: Sequence[str] = (), *, streams: bool = False) -> Report:
-    """The tables of these folders, of all methods or some, on `streams` or not; nothing is marked as stale.
+def report(folders: Sequence[Path], methods: Sequence[str] = (), *, streams: bool | None = False) -> Report:
+    """The tables of these folders, of all methods or some; nothing is marked as stale.
+
+    `streams`: those measured on streams, the others, or all (None).
 
     `ttabench verify` says whether the numbers hold.
     """
     cells = read(folders).assign(stale=False, stale_because="")
     usual = {"order": "iid", "stream": "", "pace": 0.0}
-    cells = cells[cells[[*usual]].ne(pd.Series(usual)).any(axis=1) == streams]
+    if streams is not None:
+        cells = cells[cells[[*usual]].ne(pd.Series(usual)).any(axis=1) == streams]
     made = Report(cells[cells["base"].isin(["source", *methods])] if methods else cells)
     if streams:  # a table says which, also where it is the only one
         made.tables = [
@@ -255,10 +261,29 @@ def scores(report: Report) -> str:
     return "\n".join([*lines, ""])
 
 
+def times(report: Report) -> str:
+    """The measured time of all cells: a line per network."""
+    made = [
+        table_row(["", "Cells", "Core-hours", "Processor", "torch"]),
+        table_row([":---", "---:", "---:", ":---", ":---"]),
+    ]
+    cells = report.cells[report.cells["status"] == "ok"]
+    networks = {(str(d), str(a)): here for (d, a), here in cells.groupby(["dataset", "arch"])}
+    for (dataset, arch), here in sorted(
+        networks.items(), key=lambda each: (each[0][0], naming.arch_key(each[0][1]))
+    ):
+        processors = "; ".join(sorted(set(here["processor"])))
+        torches = sorted({found[1] for text in here["versions"] if (found := TORCH.search(text))})
+        where = f"{naming.dataset(dataset)}: {naming.arch(arch)}"
+        hours = f"{here['seconds'].sum() / 3600:.1f}"
+        made.append(table_row([escape(where), f"{len(here):,}", hours, processors, ", ".join(torches)]))
+    return "\n".join([*made, ""])
+
+
 KINDS = {
     "means": means, "networks": networks, "corruptions": corruptions, "overview": overview,
     "which_method": which_method,
-    "scores": scores,
+    "scores": scores, "times": times,
 }  # fmt: skip
 
 

@@ -91,11 +91,16 @@ OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offlin
 
 @pytest.mark.parametrize("file", OFFLINE_FILES, ids=lambda file: file.stem)
 def test_all_alignment_methods_run_offline_for_the_epochs_of_quantile_matching(file: Path) -> None:
-    """Those that are offline in their paper are in the other files of the folder."""
+    """Those that are offline in their paper are in the other files of the folder.
+
+    On the 10,000 images these are some of them.
+    """
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     (dataset,) = grid.datasets
     quantile = find_method("quantile")
     assert grid.epochs == make_config(quantile, {}, quantile.for_dataset(dataset, 10)).epochs
+    if file.stem.startswith("cifar10-test"):
+        return
     transformers = [arch for arch in grid.archs if not arch.startswith("resnet")]
     online = {
         name
@@ -273,7 +278,7 @@ def changes_since(results: Path) -> set[str]:
 TEXT = "before\n<!-- reference one: {} -->\nas it was\n<!-- end of reference -->\nafter\n"
 
 
-@pytest.mark.parametrize("kind", sorted(tables.KINDS.keys() - {"scores"}))
+@pytest.mark.parametrize("kind", sorted(tables.KINDS.keys() - {"scores", "times"}))
 def test_a_table_follows_its_store(kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     right = {(corruption, 0): rng.random(600) < 0.8 for corruption in ("fog", "snow")}
@@ -289,6 +294,15 @@ def test_a_table_follows_its_store(kind: str, tmp_path: Path) -> None:
     key, bits = next(iter(right.items()))
     folder(tmp_path / "one", {key: ~bits})  # measured again, with another outcome
     assert tables.fill(text, tmp_path) != text
+
+
+def test_the_time_of_a_network_is_that_of_all_its_cells_on_streams_too() -> None:
+    usual, paced = cells(("source", "tent"), ("cct",)), cells(("source", "tent"), ("cct",), pace=1.0)
+    frame = pd.concat([usual, paced], ignore_index=True)
+    frame = frame.assign(seconds=3600.0, processor="P", versions="numpy 2 torch 2.13.0 scipy 1")
+    assert tables.times(Report(frame)).splitlines()[2:] == [
+        f"| Digits-C: CCT | {len(frame)} | {len(frame)}.0 | P | 2.13.0 |"
+    ]
 
 
 def test_a_line_of_means_has_the_settings_that_all_networks_share() -> None:
