@@ -18,7 +18,7 @@ from ttabench_reports import evidence, naming
 from ttabench_reports.costs import costs
 from ttabench_reports.files import write_text
 from ttabench_reports.frames import CORRECT, DETAILS, PROTOCOL, checked
-from ttabench_reports.given import given
+from ttabench_reports.given import given, rows_given
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.report import Report
 from ttabench_reports.shape import LABEL, LEGEND, Row, Table
@@ -220,12 +220,11 @@ def statistics(report: Report) -> pd.DataFrame:
 def methods_given(built: Sequence[Table]) -> pd.DataFrame:
     """What each method was given, once for each way of giving (see :class:`given.Given`)."""
     lines = []
-    for table in built:
-        for row in filter(lambda row: row.measured, table.rows):
-            had = given(row.about)
-            lines.append({
-                "method": row.method, "mode": had.mode, "batch_size": had.batch_size, "epochs": had.epochs,
-                "source_data": had.source, "settings": had.settings, "settings_chosen": had.chosen,
-                "deviations": had.deviations,
-            })  # fmt: skip
+    for row in rows_given(built):
+        had = given(row.about)
+        lines.append({
+            "method": row.method, "mode": had.mode, "batch_size": had.batch_size, "epochs": had.epochs,
+            "source_data": had.source, "settings": had.settings, "settings_chosen": had.chosen,
+            "deviations": had.deviations,
+        })  # fmt: skip
     return pd.DataFrame(lines).drop_duplicates(ignore_index=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ttabench_reports import installed
+from ttabench_reports.shape import Row, Table
 from ttabench_reports.stored_settings import stored_settings
 
 _COUNTS = ("source_images", "source_features", "fisher_images")
@@ -62,6 +63,13 @@ class Given:
             "source_data": self.source, "epochs_seen": self.epochs, "settings": self.settings,
             "settings_chosen": self.chosen,
         }  # fmt: skip
+
+
+def rows_given(tables: Iterable[Table]) -> Iterator[Row]:
+    """The rows that say what methods were given. Cells that did not run say less than those that did."""
+    rows = [row for table in tables for row in table.rows if row.measured]
+    ran = {row.about["base"] for row in rows if row.about["measured"]}
+    return (row for row in rows if row.about["measured"] or row.about["base"] not in ran)
 
 
 def given(about: Mapping[str, Any]) -> Given:

@@ -828,6 +828,20 @@ def test_settings_are_those_that_differ_from_the_defaults_also_where_the_label_h
     assert given_.given({**about, "config": config}).settings == settings
 
 
+def test_a_method_that_ran_on_one_network_was_not_given_something_else_on_the_others() -> None:
+    """A cell that did not run does not say how many source images were used."""
+    frame = cells(("source", "foa")).assign(source_data="images", source_used="images (32 images)")
+    lacking = where(frame, method="foa", arch="cct")
+    frame = spoil(frame, "n/a", "no vision transformer", method="foa", arch="cct")
+    frame.loc[lacking, ["source_data", "source_used"]] = ""
+    given_to_foa = csv_files.methods_given(tables.tables(frame)).query("method == 'foa'")
+    assert given_to_foa["source_data"].tolist() == ["images (32 images)"]
+    (group,) = sheet_of_methods.given(Report(frame)).groups
+    assert [line[4].text for line in group.lines if line[0].text == "FOA"] == ["images (32 images)"]
+    nowhere = spoil(frame, "n/a", "no vision transformer", method="foa")
+    assert "foa" in set(csv_files.methods_given(tables.tables(nowhere))["method"])
+
+
 def test_how_settings_were_chosen_is_known_of_every_method_that_has_settings() -> None:
     """It is the first paragraph of the docstring of its Config, as `ttabench list settings` shows it."""
     from ttabench.registry import methods

@@ -9,17 +9,14 @@ from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 
 def given(report: Report) -> Sheet:
     lines: dict[tuple[str, ...], Line] = {}
-    for table in report.tables:
-        for row in table.rows:
-            if not row.measured:
-                continue
-            facts = had.given(row.about)
-            epochs = str(facts.epochs) if facts.epochs else "–"
-            texts = (
-                row.name.partition(" [")[0], facts.mode, str(facts.batch_size), epochs, facts.source,
-                _settings(facts), facts.deviations,
-            )  # fmt: skip
-            lines.setdefault(texts, [Cell(text) for text in texts])
+    for row in had.rows_given(report.tables):
+        facts = had.given(row.about)
+        epochs = str(facts.epochs) if facts.epochs else "–"
+        texts = (
+            row.name.partition(" [")[0], facts.mode, str(facts.batch_size), epochs, facts.source,
+            _settings(facts), facts.deviations,
+        )  # fmt: skip
+        lines.setdefault(texts, [Cell(text) for text in texts])
     heads = [
         Head("Method", "l"), Head("Mode", "l"), Head("Batch"), Head("Epochs"),
         Head("Source data", "p", width=0.14), Head("Settings and their origin", "p", width=0.2),
