@@ -32,11 +32,11 @@ from ttabench_methods.batch_moments import batch_moments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActMADConfig:
-    """Official defaults. lr: CIFAR-100's; CIFAR-10 and ImageNet have others. On digits-c, lr was chosen on
-    the extra corruptions. source_images: 0 = all.
+    """Official defaults. lr: CIFAR-100's; up to 10 classes and from 1,000 on there are others. On digits-c,
+    lr was chosen on the extra corruptions. source_images: 0 = all.
     """
 
-    lr: NonNegative = 1e-3  # learning rate for CIFAR-100; other datasets have their own
+    lr: NonNegative = 1e-3  # learning rate for CIFAR-100; with up to 10 classes, and 1,000, another
     momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # momentum of Nesterov SGD
     weight_decay: NonNegative = 5e-4  # weight decay of Nesterov SGD
     source_images: Natural = 10_000  # images for the source's statistics; 0 = all
@@ -82,10 +82,10 @@ class ActMAD(Method[ActMADConfig]):
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:
-        if dataset.startswith("cifar10-"):
-            return {"lr": 1e-2}
         if dataset == "digits-c":  # mean of the extra corruptions on resnet18: 1e-3 93.5, 1e-4 99.3
             return {"lr": 1e-4}
+        if num_classes <= 10:  # as for CIFAR-10
+            return {"lr": 1e-2}
         return {"lr": 2.5e-4} if num_classes >= 1000 else {}
 
     def setup(self, source: SourceData | None) -> None:

@@ -182,6 +182,9 @@ def summary(one: Ranking) -> str:
         sentences.append(NO_TESTS)
     elif collapsed:
         sentences.append(f"Predictions collapse under at least one corruption: {_named(collapsed)}.")
+    if one.table.key["pace"]:
+        ratios = (f"{escape(row.plain_name)} {row.about['pace_ratio']:g}" for row in one.methods)
+        sentences.append(f"Compute ratios: {', '.join(ratios)}.")
     return " ".join(sentences)
 
 

@@ -22,9 +22,13 @@ DIGITS = {"epochs": 3, "minibatch": 20, "per_class": 0.0, "information": 0.0, "v
         ("deyo", "any", IMAGENET, {}),
         ("memo", "any", IMAGENET, {"views": 64, "lr": 2.5e-4}),
         ("poem", "any", IMAGENET, {"lr": 2.5e-4, "source_images": 12_500}),
-        ("ttac", "cifar10-c", CIFAR, {"lr": 1e-2}),
-        ("ttac", "any", 100, {"scale": 0.5, "class_length": 64}),
+        ("ttac", "any", CIFAR, {}),
+        ("ttac", "any", 100, {"lr": 1e-3, "scale": 0.5, "class_length": 64}),
+        ("ttac", "any", IMAGENET, {"lr": 1e-3, "class_length": 64}),
         ("sotta", "any", 200, {"threshold": 0.5}),
+        ("actmad", "any", CIFAR, {"lr": 1e-2}),
+        ("actmad", "any", 100, {}),
+        ("actmad", "any", IMAGENET, {"lr": 2.5e-4}),
         ("actmad", "digits-c", CIFAR, {"lr": 1e-4}),
         ("quantile", "any", CIFAR, {"quantiles_per_class": 100}),
         ("quantile", "digits-c", CIFAR, {"quantiles_per_class": 100, **DIGITS}),
@@ -32,3 +36,12 @@ DIGITS = {"epochs": 3, "minibatch": 20, "per_class": 0.0, "information": 0.0, "v
 )
 def test_settings_of_a_dataset(name: str, dataset: str, classes: int, expected: dict[str, Any]) -> None:
     assert dict(registry.method(name).for_dataset(dataset, classes)) == expected
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100, 200, 1000])
+@pytest.mark.parametrize("name", registry.method_names())
+def test_settings_follow_the_classes_and_not_the_name_of_a_dataset(name: str, classes: int) -> None:
+    """Images of the user may have any name. digits-c, whose images come with ttabench, is the exception."""
+    names = ("cifar10-c", "cifar10-mine-local", "cifar100-c", "mine-local", "imagenet-c", "tinyimagenet-c")
+    method = registry.method(name)
+    assert len({str(dict(method.for_dataset(dataset, classes))) for dataset in names}) == 1

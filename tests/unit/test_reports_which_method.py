@@ -162,3 +162,13 @@ def test_a_long_stream_has_its_windows_in_place_of_intervals_and_tests() -> None
     assert "significantly" not in text
     last = [cell.strip() for cell in overview(Report(frame)).splitlines()[-1].split("|")]
     assert last[-3:-1] == ["", "1 of 2"]
+
+
+def test_a_stream_that_does_not_wait_has_its_compute_ratios() -> None:
+    frame = cells(("source", "tent", "sar"), ("cct",), pace=1.0)
+    frame["pace_ratio"] = frame["base"].map({"source": 1.0, "tent": 2.41, "sar": 4.7})
+    text = which_method(Report(frame))
+    assert "Compute ratios: " in text
+    said = text.partition("Compute ratios: ")[2].partition(".\n")[0]
+    assert {*said.split(", ")} == {"TENT 2.41", "SAR 4.7"}
+    assert "Compute ratios" not in which_method(Report(cells(("source", "tent"), ("cct",))))
