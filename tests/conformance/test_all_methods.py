@@ -12,7 +12,7 @@ from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.registry import METHODS, entry_points, method, method_names
 
-# The same method with less work, where the default would take the table too long, and other needs of tiny nets.
+# The same method with less work, where the default would take the table too long, and for tiny nets.
 LIGHTER: dict[str, dict[str, str]] = {
     "cotta": {"views": "2"},
     "memo": {"views": "2"},
