@@ -40,6 +40,7 @@ from ttabench.store.writer import environment
 from ttabench.streams.cell import FOLDER
 from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import arch_spelling
+from ttabench.sweep.shifts import foreign_fingerprint
 from ttabench.sweep.sweep_file import kept
 from ttabench.worker import Worker, failed
 from ttabench.worker_state import WorkerState
@@ -227,12 +228,12 @@ def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | No
         raise NotHere(str(problem)) from None
     _check_same(cell.dataset, data.fingerprint(), cell.fingerprint)
     if cell.foreign:
-        name = cell.protocol.contamination.partition("(")[0]
+        contamination = cell.protocol.contamination
         try:
-            contaminates = open_dataset(name)
+            foreign = foreign_fingerprint(contamination)
         except UserError as problem:
             raise NotHere(str(problem)) from None
-        _check_same(name, contaminates.fingerprint(), cell.foreign)
+        _check_same(contamination.partition("(")[0], foreign, cell.foreign)
     try:
         model = resolve_model(cell.arch, data)
     except UserError as problem:  # a network of the user, or of a package, that is not installed
