@@ -13,7 +13,8 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from ttabench.code_hash import FIRST_NAMES
 from ttabench.env import RECORDED
@@ -23,7 +24,9 @@ from ttabench.registry import METHODS, entry_points
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["changes", "combined", "current_modules", "imported_modules", "libraries"]
+__all__ = [
+    "changes", "combined", "current_modules", "imported_modules", "libraries", "parts_of", "unused_modules",
+]  # fmt: skip
 
 OWN = ("ttabench", "ttabench_methods")
 """The packages of ttabench; methods of other distributions may build on them."""
@@ -88,6 +91,9 @@ EXTERNAL = {  # networks of other packages, by the prefix of their names: what m
     "timm": ("ttabench.models.external.timm", ("timm",)),
     "torchvision": ("ttabench.models.external.torchvision", ("torchvision",)),
 }
+# Methods that are made of other methods, and their settings that name those. Of the methods that such a
+# method imports, only the named ones count.
+COMPOSED = {"come": ("host",), "stack": ("first", "second")}
 STREAMS = {  # further modules of cells that are more than one corruption, by what stands in its place
     "mixed": ("ttabench.data.mixed",),
     "recurring": ("ttabench.streams.cell",),
@@ -97,7 +103,12 @@ STREAMS = {  # further modules of cells that are more than one corruption, by wh
 
 
 def current_modules(
-    method: str, dataset: str, corruption: str = "", arch: str = "", contamination: str = ""
+    method: str,
+    dataset: str,
+    corruption: str = "",
+    arch: str = "",
+    contamination: str = "",
+    parts: Collection[str] = (),
 ) -> Mapping[str, str]:
     """Module → hash of its code, for a method on a dataset; {} if the method is not installed.
 
@@ -107,22 +118,41 @@ def current_modules(
     arch           of the cell; it matters where it is a network of the user, ``package.module:callable``, or
                    of another package.
     contamination  of its protocol; it matters where it is a dataset.
+    parts          names of the methods that the method is made of, see :func:`parts_of`; () for all.
     """
     foreign, _, _ = contamination.partition("(")
-    return _current_modules(
-        method, dataset, STREAMS.get(corruption, ()), _module_of(arch), _prefix(arch), foreign
-    )
+    further = STREAMS.get(corruption, ())
+    return _current_modules(method, dataset, further, _module_of(arch), _prefix(arch), foreign, tuple(parts))
+
+
+def parts_of(method: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the methods that a composed method is made of with these settings; () for other methods."""
+    return tuple(str(config[setting]) for setting in COMPOSED.get(method, ()) if setting in config)
+
+
+def unused_modules(method: str, parts: Collection[str]) -> frozenset[str]:
+    """Modules of a composed method that only its other `parts` need, by their first names."""
+    if not parts or method not in entry_points(METHODS):
+        return frozenset()
+    unused = _code_of(method) - _code_of(method, tuple(parts))
+    return frozenset(FIRST_NAMES.get(name, name) for name in unused)
 
 
 @cache
 def _current_modules(
-    method: str, dataset: str, further: tuple[str, ...], network: str, prefix: str, foreign: str
+    method: str,
+    dataset: str,
+    further: tuple[str, ...],
+    network: str,
+    prefix: str,
+    foreign: str,
+    parts: tuple[str, ...],
 ) -> Mapping[str, str]:
     if method not in entry_points(METHODS):
         return {}
     datasets = [dataset, *([foreign] if foreign not in ("", "noise") else [])]
     roots = [*SCORING, *(reader for name in datasets for reader in _readers(name)), NETWORKS, *further]
-    followed = {*_follow(roots, OWN), *_code_of(method), *(_network_code(network) if network else ())}
+    followed = {*_follow(roots, OWN), *_code_of(method, parts), *(_network_code(network) if network else ())}
     alone = {*ALONE, *([EXTERNAL[prefix][0]] if prefix else ())}
     alone |= {GENERATED} if any(name.startswith(GENERATED_HERE) for name in datasets) else set()
     return _hashes({*followed, *alone})
@@ -169,12 +199,19 @@ def _prefix(arch: str) -> str:
 
 
 @cache
-def _code_of(method: str) -> set[str]:
-    """The modules of a method, with those that they import from its distribution and from ttabench."""
-    point = entry_points(METHODS)[method]
+def _code_of(method: str, parts: tuple[str, ...] = ()) -> set[str]:
+    """The modules of a method, with those that they import from its distribution and from ttabench.
+
+    parts   of the methods that a composed method imports, the names of those that count; () for all.
+    """
+    known = entry_points(METHODS)
+    point = known[method]
     packages = _packages(getattr(point, "dist", None))
     top = point.module.partition(".")[0]
-    return _follow([point.module], (*OWN, top, *packages), beside="" if top in OWN else top)
+    tops, beside = (*OWN, top, *packages), "" if top in OWN else top
+    used = {known[name].module for name in parts if name in known}
+    others = {each.module for each in known.values()} - used if parts else set()
+    return _follow([point.module], tops, beside, {point.module: others})
 
 
 @cache
@@ -255,10 +292,16 @@ def imported_modules(module: str) -> dict[str, frozenset[str]]:
     return {name: _imports(name) for name in _follow([module], (top,))}
 
 
-def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> set[str]:
+def _follow(
+    roots: Iterable[str],
+    tops: Collection[str],
+    beside: str = "",
+    unused: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> set[str]:
     """The roots and all modules of the packages `tops` that they import, directly or not; no neutral ones.
 
     beside   a top package: what stands in one project folder with it counts like `tops`.
+    unused   by module, which of its imports do not count.
     """
     seen: set[str] = set()
     queue = list(roots)
@@ -270,7 +313,7 @@ def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> se
         parent = name.rpartition(".")[0]
         if parent and name.partition(".")[0] not in OWN:  # its `__init__` runs too; those of OWN do nothing
             queue.append(parent)
-        for module in _imports(name):
+        for module in _imports(name).difference(unused.get(name, ())):
             top = module.partition(".")[0]
             if top in tops or (beside and _in_one_project(top, beside)):
                 queue.append(module)

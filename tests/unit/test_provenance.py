@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
+from typing import get_args, get_type_hints
 
 import pytest
 
-from ttabench import provenance
+from ttabench import provenance, registry
 from ttabench.cell import Cell, Result
 from ttabench.provenance import (
     changes,
@@ -19,7 +20,9 @@ from ttabench.provenance import (
     current_modules,
     libraries,
     network_code,
+    parts_of,
     shared_code,
+    unused_modules,
 )
 from ttabench.store import Store, staleness
 from ttabench.unit import Unit
@@ -282,6 +285,62 @@ def test_methods_have_code_of_their_own_and_nobody_has_none() -> None:
     hashes = {combined(current_modules(name, "digits-c")) for name in ("source", "tent", "quantile")}
     assert len(hashes) == 3
     assert combined(current_modules("nobody", "digits-c")) == ""
+
+
+def test_of_a_composed_method_only_the_methods_that_its_settings_name_count() -> None:
+    both = {"first": "quantile", "second": "cotta"}
+    modules = current_modules("stack", "digits-c", parts=parts_of("stack", both))
+    for name in ("quantile.stack", "quantile.method", "quantile.geometric", "cotta", "views", "view_average"):
+        assert modules[f"ttabench_methods.{name}"], name
+    unused = unused_modules("stack", ("quantile", "cotta"))
+    assert {"ttabench_methods.roid", "ttabench_methods.lame"} <= unused
+    assert not unused & modules.keys()
+    assert modules.keys() | unused == current_modules("stack", "digits-c").keys()
+    assert "ttabench_methods.fisher" in current_modules("come", "digits-c", parts=("eata",))
+    assert "ttabench_methods.fisher" not in current_modules("come", "digits-c", parts=("tent",))
+    assert parts_of("tent", {"first": "quantile"}) == ()
+    assert not unused_modules("tent", ())
+
+
+@pytest.mark.parametrize("method", provenance.COMPOSED)
+def test_settings_name_all_methods_that_a_composed_method_imports(method: str) -> None:
+    config = registry.method(method).Config
+    hints = get_type_hints(config)
+    options = {name for setting in provenance.COMPOSED[method] for name in get_args(hints[setting])}
+    known = registry.entry_points(registry.METHODS)
+    assert options <= known.keys()
+    imported = provenance._imports(known[method].module)
+    assert {name for name, point in known.items() if point.module in imported} <= options
+
+
+@pytest.mark.parametrize("recorded", ["all parts", "its parts"])
+def test_a_result_of_a_composed_method_is_stale_if_a_part_of_it_changes_and_not_if_another_does(
+    recorded: str, cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    """Earlier versions recorded the modules of all parts."""
+    request.addfinalizer(forget)
+    config = (("first", "quantile"), ("second", "cotta"))
+    store = Store.create(tmp_path / "results", {"methods": ["stack"]})
+    with monkeypatch.context() as patch:
+        if recorded == "all parts":
+            patch.setattr(provenance, "parts_of", lambda *_: ())
+        stacked = replace(cell, method="stack", label="stack", config=config)
+        store.writer().append(Result(cell=stacked, status="ok", accuracy=50.0))
+    (record,) = store.records()
+    assert ("ttabench_methods.roid" in record.modules) is (recorded == "all parts")
+    assert not record.stale
+    unchanged = provenance.module_hash
+    for part, stale in (("roid", False), ("cotta", True), ("quantile.geometric", True)):
+        changed = f"ttabench_methods.{part}"
+
+        def module_hash(name: str, changed: str = changed) -> str:
+            return "0" if name == changed else unchanged(name)
+
+        monkeypatch.setattr(provenance, "module_hash", module_hash)
+        forget()
+        (record,) = store.records()
+        assert record.stale is stale, part
 
 
 def test_all_code_together_has_one_hash_over_names_and_hashes_in_any_order() -> None:

@@ -28,15 +28,26 @@ def code_changes(data: Mapping[str, Any], modules: Modules) -> tuple[str, ...]:
     cell = data["cell"]
     what = cell["corruption"] if cell["corruption"] in provenance.STREAMS else ""
     contamination = cell["protocol"].get("contamination", "")
-    return _changes(cell["method"], cell["dataset"], what, cell["arch"], contamination, modules)
+    parts = provenance.parts_of(cell["method"], cell["config"])
+    return _changes(cell["method"], cell["dataset"], what, cell["arch"], contamination, parts, modules)
 
 
 @lru_cache(maxsize=4096)
 def _changes(
-    method: str, dataset: str, corruption: str, arch: str, contamination: str, modules: Modules
+    method: str,
+    dataset: str,
+    corruption: str,
+    arch: str,
+    contamination: str,
+    parts: tuple[str, ...],
+    modules: Modules,
 ) -> tuple[str, ...]:
-    now = provenance.current_modules(method, dataset, corruption, arch, contamination)
-    return tuple(provenance.changes(modules, now)) if now else (f"{method}{NOT_INSTALLED}",)
+    now = provenance.current_modules(method, dataset, corruption, arch, contamination, parts)
+    if not now:
+        return (f"{method}{NOT_INSTALLED}",)
+    unused = provenance.unused_modules(method, parts)  # earlier versions recorded them too
+    then = {name: value for name, value in modules.items() if name in now or name not in unused}
+    return tuple(provenance.changes(then, now))
 
 
 def brief_changes(texts: Sequence[str], shown: int = 3) -> str:

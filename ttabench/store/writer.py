@@ -41,7 +41,12 @@ class Writer:
         for result in results:
             cell = result.cell
             modules = provenance.current_modules(
-                cell.method, cell.dataset, cell.corruption, cell.arch, cell.protocol.contamination
+                cell.method,
+                cell.dataset,
+                cell.corruption,
+                cell.arch,
+                cell.protocol.contamination,
+                provenance.parts_of(cell.method, dict(cell.config)),
             )
             source = provenance.combined(modules)
             if (needed := provenance.libraries(cell.method, cell.arch)) != further:
