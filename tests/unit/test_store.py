@@ -20,7 +20,7 @@ from ttabench.provenance import combined, current_modules
 from ttabench.records import decode, encode
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COLUMNS
-from ttabench.store.staleness import NOT_RECORDED, _changes, stale_cells
+from ttabench.store.staleness import NOT_RECORDED, _changes, by_importance, stale_cells
 
 SWEEP = {"methods": ["tent"], "limit": 0}
 
@@ -428,6 +428,12 @@ def test_a_record_of_other_code_is_stale_and_says_what_changed(
     _changes.cache_clear()
     assert row["stale"]
     assert row["stale_because"] == "ttabench/nn/batch_norm.py changed"
+
+
+def test_of_all_that_changed_new_modules_are_named_last() -> None:
+    texts = {"b.py is new", "a.py is new", "d.py is gone", "c.py changed", "tent is not installed"}
+    last = ["a.py is new", "b.py is new"]
+    assert by_importance(texts) == ["c.py changed", "d.py is gone", "tent is not installed", *last]
 
 
 def test_results_of_the_first_format_still_load_and_are_stale(store: Store, result: Result) -> None:

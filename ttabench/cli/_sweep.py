@@ -28,6 +28,7 @@ from ttabench.models.model import Model
 from ttabench.parse_methods import split_list
 from ttabench.registry import load, method, view
 from ttabench.store import Store
+from ttabench.store.staleness import by_importance
 from ttabench.sweep.agenda import (
     Agenda,
     make_agenda,
@@ -328,7 +329,7 @@ def _counts(agenda: Agenda) -> str:
         parts.append(f"{len(agenda.not_applicable)} n/a ({why})")
     text = ", ".join(parts) + "."
     for name, changes in sorted(agenda.stale.items()):
-        text += f"\nStale, computed again: {name}: {_first(sorted(changes), 3)}."
+        text += f"\nStale, computed again: {name}: {_first(by_importance(changes), 3)}."
     return text
 
 

@@ -50,6 +50,11 @@ def _changes(
     return tuple(provenance.changes(then, now))
 
 
+def by_importance(texts: Iterable[str]) -> list[str]:
+    """`changes` of several results in one list: a module that is new was imported by one that changed."""
+    return sorted(texts, key=lambda text: (text.endswith(" is new"), text))
+
+
 def brief_changes(texts: Sequence[str], shown: int = 3) -> str:
     """The first of `changes` in one text, e.g. ``ttabench/nn/updates.py changed and 4 more``."""
     more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
