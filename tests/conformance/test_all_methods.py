@@ -21,9 +21,6 @@ LIGHTER: dict[str, dict[str, str]] = {
     "quantile_aqr": {"quantiles_per_class": "20"},
     "stack": {"second": "tent"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
-    # Untrained nets diverge offline at CIFAR-10's learning rate, the default for their five classes.
-    "actmad": {"lr": "0.001"},
-    "ttac": {"lr": "0.001"},
 }
 
 

@@ -546,6 +546,31 @@ def test_the_graph_of_past_batches_is_named_on_every_net_and_that_of_the_latest_
     assert failed(KeepsItsLatestGraph) == {}
 
 
+@dataclass(frozen=True)
+class Rate:
+    lr: float = 0.01
+
+
+class DivergesOffline(Sound):
+    Config = Rate
+    limit: ClassVar[float] = 0.001  # the highest learning rate at which it does not
+
+    def fit(self, batches: Batches, epochs: int = 0) -> None:
+        super().fit(batches, epochs)
+        self.diverged = self.config.lr > self.limit  # type: ignore[attr-defined]
+
+    def predict(self, x: Tensor) -> Tensor:
+        return super().predict(x) + (torch.nan if getattr(self, "diverged", False) else 0)
+
+
+def test_untrained_nets_may_diverge_at_the_learning_rate_of_trained_ones_but_not_at_a_tenth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert OF["offline"] not in failed(DivergesOffline)
+    monkeypatch.setattr(DivergesOffline, "limit", 0.0001)
+    assert "are not finite numbers" in failed(DivergesOffline)[OF["offline"]]
+
+
 def test_every_check_has_a_fault_that_fails_it() -> None:
     assert set().union(*(expected for _, expected in FAULTS)) == set(OF)
 
