@@ -17,14 +17,13 @@ times the smoothed prior.
 
 Deviations: the prior multiplies probabilities, as in Bayes' rule, and B is the number of images in the
 current batch. With `official_quirks=True`, as in the official code, the prior multiplies logits, and the loss
-of a short batch is divided by the size of the largest batch so far. Views repeat the border pixels outwards;
-the official ones reflect them. If a weight is constant in a batch (one image), it is 1; the official code
-divides by 0.
+of a short batch is divided by the size of the largest batch so far. If a weight is constant in a batch (one
+image), it is 1; the official code divides by 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -35,7 +34,7 @@ from torch.nn.functional import cosine_similarity
 from ttabench import nn as tta
 from ttabench.method import Needs, Positive, Range, SourceData, UnitInterval
 from ttabench_methods import references
-from ttabench_methods.views import View, mild_view
+from ttabench_methods.reflected_view import reflected_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +90,9 @@ class ROID(tta.NormAdapter[ROIDConfig]):
     restores = "a part of what it learned, after every step"
     deviations = (
         "the prior multiplies probabilities (official_quirks: logits); the loss of a short batch is divided "
-        "by its own size (official_quirks: by the full size); views repeat border pixels (official: reflect "
-        "them)"
+        "by its own size (official_quirks: by the full size)"
     )
-    view: View = staticmethod(mild_view)
+    view: Callable[[Tensor], Tensor] = staticmethod(reflected_view)
 
     @classmethod
     def for_dataset(cls, dataset: str, num_classes: int) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from ttabench.method import Needs
 from ttabench.models.architectures.build import build
 from ttabench.nn import AdaptiveBatchNorm, entropy, set_norm_mode
 from ttabench.source_access import SourceImages
-from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a, views
+from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a
 from ttabench_methods.centroids import nearest_centroid
 from ttabench_methods.cma_es import CMAES
 from ttabench_methods.deyo import DeYO, DeYOConfig
@@ -564,7 +564,7 @@ def test_brightness_of_views_reaches_from_six_tenths_to_fourteen(monkeypatch: py
 
 def test_roid_views_are_images() -> None:
     x = images(8, seed=1)
-    seen = torch.stack([views.mild_view(x) for _ in range(4)])
+    seen = torch.stack([roid.reflected_view(x) for _ in range(4)])
     assert seen.shape == (4, *x.shape)
     assert 0 <= seen.min() < seen.max() <= 1
 

@@ -1,4 +1,4 @@
-"""The random views of CoTTA and RoTTA: what each transform must do, and views in few forward passes."""
+"""The random views of CoTTA, RoTTA and ROID: what each transform must do, and views in few forward passes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.ndimage import affine_transform
 from torch import Tensor, nn
 
 from ttabench.conformance.nets import images, nets
 from ttabench.nn import use_batch_statistics
-from ttabench_methods import colour, view_average, views
+from ttabench_methods import colour, reflected_view, view_average, views
 
 
 @pytest.fixture
@@ -129,6 +131,33 @@ def test_blur_keeps_what_is_flat_and_weighs_like_a_gaussian() -> None:
     assert (spread[2, 3] / spread[2, 2]).item() == pytest.approx(math.exp(-2))
     assert (spread[3, 3] / spread[2, 2]).item() == pytest.approx(math.exp(-4))
     torch.testing.assert_close(views.blur(point, 0.001), inner(point))
+
+
+# ---- ROID's views
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 8, 8), (2, 3, 31, 31), (3, 3, 32, 32), (2, 3, 12, 20)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_view_of_roid_is_that_of_the_official_steps(shape: tuple[int, ...], seed: int) -> None:
+    """Colours, border by reflection, torchvision's affine map, crop, mirror."""
+    x = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    height, width = shape[-2:]
+    torch.manual_seed(seed)
+    view = reflected_view.reflected_view(x)
+    torch.manual_seed(seed)
+    jittered = colour.colour_jitter(x)
+    angle, right, down = (colour.uniform(-most, most) for most in (15, width / 8, height / 8))
+    scale, mirrored = colour.uniform(0.9, 1.1), torch.rand(1).item() < 0.5
+    cos, sin = (math.cos(math.radians(angle)) / scale, math.sin(math.radians(angle)) / scale)
+    inverse = np.array([[cos, -sin], [sin, cos]])  # of rows and columns
+    centre = np.array([(height - 1) / 2, (width - 1) / 2])
+    offset = centre - inverse @ (centre + np.array([round(down), round(right)]))
+    moved = [
+        [affine_transform(channel, inverse, offset, order=1, mode="mirror") for channel in image]
+        for image in jittered.numpy()
+    ]
+    expected = torch.from_numpy(np.array(moved))
+    torch.testing.assert_close(view, expected.flip(-1) if mirrored else expected, atol=1e-6, rtol=0)
 
 
 # ---- many views in few forward passes
