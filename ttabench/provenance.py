@@ -134,7 +134,7 @@ def unused_modules(method: str, parts: Collection[str]) -> frozenset[str]:
     """Modules of a composed method that only its other `parts` need, by their first names."""
     if not parts or method not in entry_points(METHODS):
         return frozenset()
-    unused = _code_of(method) - _code_of(method, tuple(parts))
+    unused = _code_of(method, ()) - _code_of(method, tuple(parts))
     return frozenset(FIRST_NAMES.get(name, name) for name in unused)
 
 
@@ -169,7 +169,7 @@ def libraries(method: str, arch: str) -> tuple[str, ...]:
     names = set(EXTERNAL[prefix][1]) if prefix else set()
     modules: set[str] = set()
     if method in entry_points(METHODS):
-        modules |= _code_of(method)
+        modules |= _code_of(method, ())
     if network := _module_of(arch):
         modules |= _network_code(network)
     strange = [name for name in modules if name.partition(".")[0] not in OWN]
@@ -199,7 +199,7 @@ def _prefix(arch: str) -> str:
 
 
 @cache
-def _code_of(method: str, parts: tuple[str, ...] = ()) -> set[str]:
+def _code_of(method: str, parts: tuple[str, ...]) -> set[str]:
     """The modules of a method, with those that they import from its distribution and from ttabench.
 
     parts   of the methods that a composed method imports, the names of those that count; () for all.
