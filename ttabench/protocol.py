@@ -11,7 +11,7 @@ MODES = ("online", "offline")
 RESETS = ("per_corruption", "continual", "episodic")
 STREAMS = ("recurring", "gradual", "ccc")
 RAMP = (1, 2, 3, 4, 5, 4, 3, 2, 1)  # the severities of each corruption in a gradual stream
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "tf32")
 LARGEST = 2**31 - 1  # tables and plots count images, batches and epochs in 32 bits
 
 
@@ -32,7 +32,7 @@ class Protocol:
     held_out      share of the images, the last of the stream, that are scored but not used for adaptation;
                   0 = the images used for adaptation are scored.
     limit         only the first `limit` images of the test set; 0 = all.
-    precision     float32 | bfloat16 (autocast).
+    precision     float32 | bfloat16 (autocast) | tf32 (matrix products of a GPU with 10 bits of mantissa).
     stream        "": a cell is one corruption; otherwise it is a long stream, see ``StreamSpec``:
                   recurring(K) | gradual | ccc(accuracy,length=…,speed=…).
     pace          η of Alfarra et al., ICML 2024: batches arrive η times as fast as Source predicts them;

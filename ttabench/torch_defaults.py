@@ -13,7 +13,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-__all__ = ["default_kernels", "default_modes"]
+from ttabench.errors import UserError
+
+__all__ = ["default_kernels", "default_modes", "matrix_products"]
 
 
 @contextmanager
@@ -48,6 +50,26 @@ def default_kernels() -> Iterator[None]:
                 write(default)
         stack.enter_context(_default_precision())
         yield
+
+
+@contextmanager
+def matrix_products(precision: str, device: str) -> Iterator[None]:
+    """In the block, matrix products on a GPU are in TF32 where the protocol says so.
+
+    Convolutions are in TF32 at any precision, as torch starts. Raises UserError for TF32 on another device.
+    """
+    if precision != "tf32":
+        yield
+        return
+    if not device.startswith("cuda"):
+        raise UserError(f"precision tf32 is for NVIDIA GPUs; on {device}, use float32 or bfloat16.")
+    import torch
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def _switches() -> Iterator[tuple[Callable[[], Any], Callable[[Any], None], Any]]:

@@ -35,6 +35,7 @@ from ttabench.store import Store, Writer
 from ttabench.streams.cell import checkpoint_of, stream_of
 from ttabench.streams.images import LongStream
 from ttabench.streams.score import evaluate_stream
+from ttabench.torch_defaults import matrix_products
 from ttabench.unlabelled import DEAR, Collected, consistency, sample, source_accuracy
 from ttabench.worker_state import WorkerState
 
@@ -73,7 +74,8 @@ class Worker:
                     self.tell(cell, "preparing the method")
                     method, settings_alarm = self.prepared(cell)
                     method.reset()
-                result = self.run_cell(cell, method, settings_alarm)
+                with matrix_products(cell.protocol.precision, self.device):
+                    result = self.run_cell(cell, method, settings_alarm)
             except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
                 result = failed(cell, problem)
                 first_failed = first_failed or cell
@@ -326,10 +328,18 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
+OUT_OF_MEMORY = (
+    "DefaultCPUAllocator",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
 def out_of_memory(problem: BaseException) -> bool:
     """Whether this process or its GPU ran out of memory; for the CPU, torch has no exception class."""
     text = str(problem)
-    named_in_text = "DefaultCPUAllocator" in text or "CUDA out of memory" in text
+    named_in_text = any(words in text for words in OUT_OF_MEMORY)
     return isinstance(problem, MemoryError | torch.OutOfMemoryError) or named_in_text
 
 

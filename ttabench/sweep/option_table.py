@@ -107,7 +107,7 @@ _TABLE = (
         "epochs", 0, "COUNT", "Offline: passes over the images; 0 = each method's own.", Count(), "method",
     ),
     Option("limit", 0, "COUNT", "Only the first test images; 0 = all.", Count(), "data"),
-    Option("precision", "float32", "TYPE", "float32 or bfloat16.", Choice(PRECISIONS), "data"),
+    Option("precision", "float32", "TYPE", "float32, bfloat16 or tf32 (GPU).", Choice(PRECISIONS), "data"),
     Option(
         "stream", "", "KIND",
         "One long stream: recurring(K), gradual, mixed, or ccc(accuracy, length=…, speed=…, baseline=ARCH). "

@@ -11,6 +11,7 @@ from ttabench.models.architectures.names import Member
 
 FAST = "fast"
 PAPER = "paper"
+CROSS_ENTROPY = "cross-entropy"  # fast, without label smoothing, as the networks of the quantile paper
 PORTABLE = "-portable"  # after the name of a recipe: the same weights on other processors too
 COMPUTATION = 2  # of portable recipes; increase it when a change of the code changes their weights alone
 PART = 32  # images, of portable recipes for networks without batch norm: activations stay in the cache
@@ -164,6 +165,8 @@ def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
             paper = replace(paper, mix_until=175 / 300)
         small = member.options["dim"] <= 128
         choices = {FAST: _small_transformer_fast if small else _transformer_fast, PAPER: paper}
+    if PAPER in choices:
+        choices[CROSS_ENTROPY] = replace(choices[FAST], name=CROSS_ENTROPY, label_smoothing=0.0)
     # Torch computes the sines of RandAugment's rotations with kernels that cannot be fixed.
     part = PART if member.family in ("cct", "cvt", "vit_lite") else 0
     fixed = [portable(recipe, part) for recipe in choices.values() if not recipe.randaugment]
