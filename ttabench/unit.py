@@ -10,7 +10,7 @@ from pathlib import Path
 from ttabench.cell import Cell, Result
 from ttabench.events import Done, Elsewhere, Emit
 from ttabench.gpu import check_gpu, use_gpu
-from ttabench.provenance import current_modules
+from ttabench.provenance.staleness import code_of
 from ttabench.reach import refused_imports
 from ttabench.registry import METHODS, entry_points
 from ttabench.sharing import Share
@@ -47,9 +47,7 @@ class Unit:
     def __call__(self, emit: Emit, state: WorkerState) -> Done:
         # Hashed and remembered before the code is imported, since its files may change during the sweep.
         for cell in self.cells:
-            current_modules(
-                cell.method, cell.dataset, cell.corruption, cell.arch, cell.protocol.contamination
-            )
+            code_of(cell)
         from ttabench.worker import Worker
 
         def stored(result: Result) -> None:

@@ -34,8 +34,8 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.parse_methods import split_list
 from ttabench.provenance import libraries
+from ttabench.provenance.staleness import stale_reasons
 from ttabench.store import Record, Store
-from ttabench.store.staleness import stale_reasons
 from ttabench.store.writer import environment
 from ttabench.streams.cell import FOLDER
 from ttabench.sweep.option_table import DEFAULTS

@@ -18,10 +18,11 @@ from ttabench.cell import Cell, Result
 from ttabench.cost import Meter, measured, source_forward
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.mixed import MIXED, mixed
 from ttabench.env import cache_dir
 from ttabench.errors import UnusableModel, UserError, warn_of_setting
 from ttabench.events import CellProgress, Emit
+from ttabench.measure.prepare import prepared
+from ttabench.measure.test_set import test_set
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
@@ -100,7 +101,7 @@ class Worker:
         if cell.protocol.stream:
             cell_images: LongStream | Labelled = self.stream(cell, dataset)
         else:
-            cell_images = self.test_set(cell, dataset)
+            cell_images = test_set(dataset, cell.corruption, cell.severity, cell.seed)
         if isinstance(cell_images, LongStream):
             total = streamed = cell_images.total
             images = cell_images.read(0, min(cell.protocol.batch_size, total)).images
@@ -172,12 +173,6 @@ class Worker:
             },
         )
 
-    def test_set(self, cell: Cell, dataset: Dataset) -> Labelled:
-        """The images of a cell that is not a long stream."""
-        if cell.corruption == MIXED:
-            return mixed(dataset, cell.severity, cell.seed)
-        return dataset.corrupted(cell.corruption, cell.severity)
-
     def stream(self, cell: Cell, dataset: Dataset) -> LongStream:
         """The images of a cell that is a long stream."""
         return stream_of(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
@@ -240,15 +235,14 @@ class Worker:
             raise UnusableModel(f"{label_imports[0]}; a method may not read datasets or scores")
         config = cls.Config(**dict(cell.config))
         classifier = self.classifier(cell).classifier
-        torch.manual_seed(cell.seed)
-        method = cls(classifier, config)
         memo: Memo = self.state.keep("source data", self._place(cell), dict, limit=2)
         needs = cls.needs_of(config)
         dataset = self.dataset(cell.dataset)
         cache = SourceCache(
             cache_dir() / "source", (dataset.fingerprint(), cell.checkpoint, shared_code(cell.dataset))
         )
-        method.prepare(SourceImages(lambda: dataset.train().images, needs, self.device, memo, cache))
+        source = SourceImages(lambda: dataset.train().images, needs, self.device, memo, cache)
+        method = prepared(cls, classifier, config, cell.seed, source)
         settings_alarm = ""
         if cls.check is not Method.check:
             settings_alarm = method.check(self._clean_logits(cell))

@@ -15,8 +15,8 @@ import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import STREAMS, Protocol
+from ttabench.provenance.staleness import stale_reasons
 from ttabench.store.columns import ASKED, MISSING
-from ttabench.store.staleness import stale_reasons
 from ttabench_reports import naming, protocols
 from ttabench_reports.calibration import total
 from ttabench_reports.environments import difference as environment_difference

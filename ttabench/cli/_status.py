@@ -19,9 +19,9 @@ from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
 from ttabench.executors.slurm import LOGS
 from ttabench.protocol import STREAMS
+from ttabench.provenance.staleness import stale_cells
 from ttabench.store import Store
 from ttabench.store.record import PROTOCOL
-from ttabench.store.staleness import stale_cells
 from ttabench.sweep.grid import RULES
 from ttabench.sweep.sweep_file import kept
 

@@ -26,9 +26,9 @@ from ttabench.executors.workers import own_gpu, pick_workers
 from ttabench.loggers import Loggers, check_loggers, open_loggers
 from ttabench.models.model import Model
 from ttabench.parse_methods import split_list
+from ttabench.provenance.staleness import by_importance
 from ttabench.registry import load, method, view
 from ttabench.store import Store
-from ttabench.store.staleness import by_importance
 from ttabench.sweep.agenda import (
     Agenda,
     make_agenda,

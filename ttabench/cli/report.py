@@ -175,7 +175,7 @@ def _by_kind(files: Sequence[Path]) -> str:
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
     """Which cells were made with other code than is installed, and what changed, in sentences."""
-    from ttabench.store.staleness import stale_cells
+    from ttabench.provenance.staleness import stale_cells
 
     if "stale" not in cells or "stale_because" not in cells:
         return

@@ -74,7 +74,7 @@ def folder(name: str, fingerprint: str) -> Path:
 def made_with() -> str:
     """8 hex digits for the code of the corruptions and the libraries that it calls."""
     used = {name: of for name, of in versions().items() if name in (*LIBRARIES, *ALSO_OPENCV)}
-    return _digits_of(code_from("ttabench.corruptions.engine"), used)
+    return _digits_of(code_from("ttabench.corruptions.engine", "corrupt"), used)
 
 
 def _clean_digits_made_with() -> str:

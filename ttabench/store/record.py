@@ -9,7 +9,7 @@ from typing import Any
 
 from ttabench.cell import Result
 from ttabench.protocol import Protocol
-from ttabench.store.staleness import Modules, code_changes
+from ttabench.provenance.staleness import StoredCode, code_changes
 
 PROTOCOL = {field.name: field.default for field in fields(Protocol)}
 """The fields of a protocol, with their defaults: only other values are stored."""
@@ -21,14 +21,14 @@ class Record:
 
     data         the stored record; :attr:`result` is made from it at first use.
     source       SHA-256 of the code that the number depends on.
-    modules      module → hash of its code, see `provenance`; {} if unknown.
+    definitions  definition → hash of its text, see `provenance`; {} if unknown.
     environment  versions of libraries, machine, processor, device and threads.
     place        file and line, for messages.
     """
 
     data: Mapping[str, Any]
     source: str
-    modules: Modules
+    definitions: StoredCode
     environment: Mapping[str, Any]
     place: str = ""
 
@@ -47,8 +47,8 @@ class Record:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """Changes in this code since then, e.g. ``ttabench/nn/updates.py changed``; () if there are none."""
-        return code_changes(self.data, self.modules)
+        """Changes in this code since then, e.g. ``ttabench/nn/updates.py: minimise changed``; () if none."""
+        return code_changes(self.data, self.source, self.definitions)
 
     @property
     def stale(self) -> bool:

@@ -18,9 +18,8 @@ from ttabench.records import Damaged, decode, encode
 from ttabench.store import shards
 from ttabench.store.columns import COLUMNS, row
 from ttabench.store.record import Record
-from ttabench.store.staleness import Modules
 from ttabench.store.sweep_options import differences, union
-from ttabench.store.writer import Writer
+from ttabench.store.writer import Writer, code_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -249,15 +248,18 @@ class Store:
         generation = 1 + max(map(shards.generation, old))
         lines: list[bytes] = []
         environment_written: dict[str, Any] = {}
-        code_written: dict[str, Modules] = {}
+        code_written: dict[str, Mapping[str, str]] = {}
+        names_written: set[str] = set()
         for record in sorted(last.values(), key=_merge_order):
             if not lines or record.environment != environment_written:
                 environment_written = dict(record.environment)
                 number = {} if lines else {"generation": generation}
                 lines.append(encode({"kind": "environment", **number, **environment_written}))
-            if record.source and code_written.get(record.source) != record.modules:  # {} of the first format
-                lines.append(encode({"kind": "code", "source": record.source, "modules": record.modules}))
-                code_written[record.source] = record.modules
+            if (
+                record.source and code_written.get(record.source) != record.definitions
+            ):  # {} of the first format
+                lines += code_lines(record.source, record.definitions, names_written)
+                code_written[record.source] = record.definitions
             written = {"kind": "result", "written": record.written, "source": record.source}
             lines.append(encode({**written, **record.result.to_json()}))
         data = b"".join(lines)

@@ -11,14 +11,19 @@ from typing import Any
 
 from ttabench.cell import Cell, Status, canonical
 from ttabench.errors import UserError
+from ttabench.provenance.staleness import StoredCode
 from ttabench.records import MARK, Damaged, decode, is_first_format
 from ttabench.store.record import PROTOCOL, Record
-from ttabench.store.staleness import Modules
 
-UNKNOWN = Modules()
+UNKNOWN = StoredCode()
 OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty
 CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
+
+
+def name_key(digest: str, name: str) -> str:
+    """What stands for a definition in a line of code: 12 hex digits for its hash and its name."""
+    return hashlib.sha256(f"{digest} {name}".encode()).hexdigest()[:12]
 
 
 def generation(shard: Path) -> int:
@@ -33,7 +38,8 @@ def generation(shard: Path) -> int:
 
 def read_shard(shard: Path, quick: bool = False) -> Iterator[Record]:
     environment: dict[str, Any] = {}
-    code: dict[str, Modules] = {}
+    code: dict[str, StoredCode] = {}
+    names: dict[str, tuple[str, str]] = {}  # of definitions
     old = False
     for number, line in _whole_lines(shard):
         place = f"{shard}, line {number}"
@@ -43,7 +49,10 @@ def read_shard(shard: Path, quick: bool = False) -> Iterator[Record]:
             if data["kind"] == "environment":
                 environment = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
             elif data["kind"] == "code" and not old:  # the first format had none
-                code[data["source"]] = Modules(data["modules"])
+                listed = data.get("definitions", ())  # earlier versions stored hashes of modules instead
+                code[data["source"]] = StoredCode((names[each][1], names[each][0]) for each in listed)
+            elif data["kind"] == "definitions":
+                names |= {name_key(digest, name): (digest, name) for digest, name in data["names"]}
             elif data["kind"] == "result":
                 if not environment:
                     raise Damaged("no environment stands before it")

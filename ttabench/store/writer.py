@@ -8,14 +8,15 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ttabench import provenance
 from ttabench.cell import Result
 from ttabench.env import device_kind, machine, processor, versions
 from ttabench.errors import UserError
+from ttabench.provenance import libraries
+from ttabench.provenance.staleness import code_of
 from ttabench.records import encode
 from ttabench.store import shards
 
@@ -29,6 +30,7 @@ class Writer:
         self._device = device
         self._file: int | None = None
         self._known: set[str] = set()
+        self._names: set[str] = set()  # the definitions whose names were written
         self._further: tuple[str, ...] = ()  # libraries in the environment that was written last
 
     def append(self, result: Result) -> None:
@@ -37,29 +39,23 @@ class Writer:
 
     def extend(self, results: Iterable[Result]) -> None:
         """Append results, all or none of them. Raises UserError on a full disk."""
-        lines, known, further = [], set(self._known), self._further
+        lines: list[bytes] = []
+        known, names, further = set(self._known), set(self._names), self._further
         for result in results:
             cell = result.cell
-            modules = provenance.current_modules(
-                cell.method,
-                cell.dataset,
-                cell.corruption,
-                cell.arch,
-                cell.protocol.contamination,
-                provenance.parts_of(cell.method, dict(cell.config)),
-            )
-            source = provenance.combined(modules)
-            if (needed := provenance.libraries(cell.method, cell.arch)) != further:
+            code = code_of(cell)
+            source = code.source
+            if (needed := libraries(cell.method, cell.arch)) != further:
                 lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
                 further = needed
             if source and source not in known:
-                lines.append(encode({"kind": "code", "source": source, "modules": dict(modules)}))
+                lines += code_lines(source, code.definitions, names)
                 known.add(source)
             record = {"kind": "result", "written": time.time(), "source": source, **result.to_json()}
             lines.append(encode(record))
         if lines:
             self._write(self._head() + b"".join(lines))
-            self._known, self._further = known, further
+            self._known, self._names, self._further = known, names, further
 
     def _head(self) -> bytes:
         """The first line of the shard, which is made now; nothing where the shard has it already."""
@@ -99,10 +95,22 @@ class Writer:
             self._file = None
 
 
+def code_lines(source: str, definitions: Mapping[str, str], written: set[str]) -> list[bytes]:
+    """The lines that say which code `source` is. Definitions stand in it by hash, their names once per file.
+
+    written   what has its name in the file already; what gets one now is added.
+    """
+    keys = {shards.name_key(digest, name): [digest, name] for name, digest in definitions.items()}
+    new = sorted(keys.keys() - written)
+    written.update(keys)
+    names = [encode({"kind": "definitions", "names": [keys[key] for key in new]})] if new else []
+    return [*names, encode({"kind": "code", "source": source, "definitions": sorted(keys)})]
+
+
 def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:
     """The environment of results of this process: device, threads, versions, machine, processor.
 
-    further   libraries whose versions count too, see `provenance.libraries`.
+    further   libraries whose versions count too, see :func:`ttabench.provenance.libraries`.
 
     The device is ``cuda`` for ``cuda:1`` too: the processor says what GPU it is, its number does not matter.
     """

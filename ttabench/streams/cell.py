@@ -17,7 +17,8 @@ from ttabench.env import versions
 from ttabench.errors import UnusableModel
 from ttabench.files import replace_file
 from ttabench.models.resolve import resolve_model
-from ttabench.provenance import combined, current_modules
+from ttabench.provenance import current_code
+from ttabench.provenance.staleness import code_of
 from ttabench.streams import checkpoint
 from ttabench.streams.checkpoint import Checkpoint
 from ttabench.streams.images import LongStream, PathStream, Point, corrupted_parts
@@ -64,9 +65,8 @@ def checkpoint_of(cell: Cell, results: Path, device: str) -> Checkpoint | None:
     """Where the state of a cell is saved; None outside of a results folder."""
     if not (results / "sweep.json").is_file():
         return None
-    modules = current_modules(cell.method, cell.dataset, cell.corruption, cell.arch)
     identity = {
-        "cell": cell.cell_id, "code": combined(modules), "device": device,
+        "cell": cell.cell_id, "code": code_of(cell).source, "device": device,
         "threads": torch.get_num_threads(), "versions": versions(),
     }  # fmt: skip
     return Checkpoint(results / FOLDER / f"{cell.cell_id}.npz", identity, checkpoint.SECONDS)
@@ -102,7 +102,7 @@ def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, resul
 
 def path_key(cell: Cell) -> str:
     """A hash (16 hex digits) of what accuracies along a path depend on: neither the method nor the seed."""
-    modules = current_modules("source", cell.dataset, cell.corruption, cell.arch)
+    code = current_code("source", cell.dataset, cell.corruption, cell.arch)
     network = cell.baseline or baseline_of(cell.arch, cell.checkpoint)
-    facts = [network, cell.fingerprint, cell.protocol.spec.accuracy, combined(modules)]
+    facts = [network, cell.fingerprint, cell.protocol.spec.accuracy, code.source]
     return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]

@@ -26,7 +26,7 @@ from ttabench.env import processor
 from ttabench.errors import UserError
 from ttabench.files import replace_file
 from ttabench.gpu import free_gpu_memory
-from ttabench.provenance import combined, current_modules
+from ttabench.provenance.staleness import code_of
 from ttabench.sweep.grid import Grid
 from ttabench.worker_state import WorkerState
 
@@ -77,7 +77,7 @@ class Ratios:
              cell.protocol.precision]
         )  # fmt: skip
         known = self._read()
-        code = combined(current_modules(cell.method, cell.dataset, arch=cell.arch))
+        code = code_of(cell).source
         if key in known and known[key].get("code") == code:
             return float(known[key]["ratio"])
         if self.elsewhere:

@@ -62,8 +62,8 @@ def differences(pairs: Iterable[tuple[Place, Card, Card]], *, whole: bool = True
     every: dict[Place, int] = {}
     for place, before, after in pairs:
         every[place] = every.get(place, 0) + 1
-        code = "source" if "modules" in before and "modules" in after else "modules"
-        if code in before or code in after:  # `source` is the hash of all modules: one of them is enough
+        code = "source" if "code" in before and "code" in after else "code"
+        if code in before or code in after:  # `source` is the hash of all definitions: one is enough
             before, after = ({k: v for k, v in card.items() if k != code} for card in (before, after))
         for difference in _unequal(before, after, whole):
             places = counted.setdefault(difference, {})

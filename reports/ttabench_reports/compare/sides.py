@@ -14,9 +14,9 @@ import pandas as pd
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
+from ttabench.provenance.staleness import brief_changes
 from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
-from ttabench.store.staleness import brief_changes
 from ttabench_reports.frames import PROTOCOL, checked
 from ttabench_reports.load import read_csv
 
@@ -159,4 +159,8 @@ def _card(stored: Record, defaults: dict[str, Any]) -> Card:
     record |= {key: value for key, value in record.pop("cell").items() if key not in MATCHED}
     record |= {key: value for key, value in details.items() if key not in OUTCOME_DETAILS}
     record["protocol"] = {**defaults, **record["protocol"]}
-    return {**stored.environment, **({"modules": dict(stored.modules)} if stored.modules else {}), **record}
+    return {
+        **stored.environment,
+        **({"code": dict(stored.definitions)} if stored.definitions else {}),
+        **record,
+    }

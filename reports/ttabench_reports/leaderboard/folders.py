@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from ttabench.errors import UserError
+from ttabench.provenance.staleness import brief_changes
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, MISSING
-from ttabench.store.staleness import brief_changes
 from ttabench_reports import installed, load, naming
 from ttabench_reports.compare.fall_tests import ONES
 from ttabench_reports.frames import CORRECT, ROW, TABLE, checked
@@ -145,14 +145,14 @@ def check(record: Record) -> None:
 def _own_code(record: Record) -> Code | None:
     """The code of a record's method that does not come with ttabench; None if it was not recorded.
 
-    Of a method that is not installed here, also the modules among the built-in methods: it may be one of
+    Of a method that is not installed here, also the definitions of the built-in methods: it may be one of
     another checkout. The package of a network of the user is left out, unless the method may be from it.
     """
     cell, ours = record.result.cell, ["ttabench"]
     if module := installed.module_of(cell.method):
         ours += ["ttabench_methods", *_network_package(cell.arch, module)]
-    outside = frozenset(item for item in record.modules.items() if item[0].partition(".")[0] not in ours)
-    return outside if record.modules else None
+    outside = frozenset(item for item in record.definitions.items() if item[0].partition("/")[0] not in ours)
+    return outside if record.definitions else None
 
 
 def _network_package(arch: str, method_module: str) -> list[str]:
@@ -176,10 +176,10 @@ def _refuse_two_codes(frame: pd.DataFrame) -> None:
         for name, theirs in others:
             if theirs != ours:
                 method, arch, dataset = (row[column].iloc[0] for column in ("base", "arch", "dataset"))
-                modules = brief_changes(sorted({module for module, _ in ours ^ theirs}))
+                changed = brief_changes(sorted({name for name, _ in ours ^ theirs}))
                 raise UserError(
                     f"{first} and {name} both hold results of '{method}' on {arch} and {dataset}, measured "
-                    f"with different code ({modules}); give one of the two methods another name and run it "
+                    f"with different code ({changed}); give one of the two methods another name and run it "
                     "again, or leave one folder out."
                 )
 

@@ -1,6 +1,6 @@
-"""What provenance needs of a module: the hash of its code, and what it imports. Imports no torch.
+"""What provenance needs of a module: a hash, its imports, its definitions. Imports no torch.
 
-To parse all modules of a result takes seconds. Both facts depend only on the text of a module, so they are
+To parse all modules of a result takes seconds. These facts depend only on the text of a module, so they are
 kept in the cache under the SHA-256 of that text.
 """
 
@@ -11,11 +11,12 @@ import hashlib
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ttabench import code_hash as hashing
 from ttabench.env import cache_dir
 from ttabench.files import replace_file
+from ttabench.provenance import definitions, normal_form
+from ttabench.provenance.definitions import Definition, definitions_of, is_run
 from ttabench.records import Damaged, decode, encode
 
 __all__ = ["Facts", "facts_of", "keep"]
@@ -27,12 +28,16 @@ MOST = 4096
 class Facts(NamedTuple):
     """Of the text of one module.
 
-    hash      16 hex digits, see :func:`ttabench.code_hash.code_hash`.
-    imports   names of modules and of what is imported from them, sorted; relative ones begin with dots.
+    hash         16 hex digits, see :func:`ttabench.provenance.normal_form.code_hash`.
+    imports      names of modules and of what is imported from them, sorted; relative ones begin with dots.
+    definitions  by name, see :mod:`ttabench.provenance.definitions`.
+    meanings     names that it imports → ``module`` or ``module:attribute``; relative ones begin with dots.
     """
 
     hash: str
     imports: tuple[str, ...]
+    definitions: dict[str, Definition]
+    meanings: dict[str, str]
 
     def imported(self, package: str) -> frozenset[str]:
         """Absolute names of the modules that a module in `package` imports."""
@@ -49,9 +54,12 @@ def facts_of(source: bytes) -> Facts:
     facts = _KNOWN.used.get(text) or _KNOWN.stored.get(text)
     if facts is None:
         try:
-            facts = Facts(hashing.code_hash(source), _imports(source))
+            found = definitions_of(source)
+            facts = Facts(
+                normal_form.code_hash(source), _imports(source), dict(found.by_name), dict(found.imports)
+            )
         except (SyntaxError, ValueError):
-            facts = Facts(text[:16], ())
+            facts = Facts(text[:16], (), {}, {})
         _KNOWN.new = True
     _KNOWN.used[text] = facts
     return facts
@@ -63,7 +71,8 @@ def keep() -> None:
         return
     _KNOWN.new = False
     kept = {**_read(_file()), **_KNOWN.used}
-    line = encode({"modules": kept if len(kept) <= MOST else _KNOWN.used})
+    kept = kept if len(kept) <= MOST else _KNOWN.used
+    line = encode({"modules": {text: _packed(facts) for text, facts in kept.items()}})
     try:
         replace_file(_file(), line)
     except OSError:
@@ -92,7 +101,8 @@ def _file() -> Path:
 @cache
 def _version() -> str:
     """16 hex digits for the code that finds the facts: another code may find others."""
-    code = b"".join(Path(module).read_bytes() for module in (__file__, hashing.__file__))
+    files = (__file__, normal_form.__file__, definitions.__file__)
+    code = b"".join(Path(file).read_bytes() for file in files)
     return hashlib.sha256(code).hexdigest()[:16]
 
 
@@ -102,17 +112,22 @@ def _read(file: Path) -> dict[str, Facts]:
         stored = decode(file.read_bytes().removesuffix(b"\n"))["modules"]
     except (OSError, Damaged):
         return {}
-    return {text: Facts(digest, tuple(imports)) for text, (digest, imports) in stored.items()}
+    return {text: _unpacked(facts) for text, facts in stored.items()}
+
+
+def _packed(facts: Facts) -> list[Any]:
+    made = {name: each.to_json() for name, each in facts.definitions.items()}
+    return [facts.hash, list(facts.imports), made, facts.meanings]
+
+
+def _unpacked(packed: list[Any]) -> Facts:
+    digest, imports, made, meanings = packed
+    return Facts(
+        digest, tuple(imports), {name: Definition.from_json(each) for name, each in made.items()}, meanings
+    )
 
 
 _read_once = cache(_read)
-
-
-def _is_run(test: ast.expr) -> bool | None:
-    """Whether the body under ``TYPE_CHECKING`` or ``not TYPE_CHECKING`` is run; None for other conditions."""
-    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-    name = ast.unparse(test.operand if isinstance(test, ast.UnaryOp) else test)
-    return negated if name.rpartition(".")[2] == "TYPE_CHECKING" else None
 
 
 def _imports(source: bytes) -> tuple[str, ...]:
@@ -121,8 +136,8 @@ def _imports(source: bytes) -> tuple[str, ...]:
     queue: list[ast.AST] = [ast.parse(source)]
     while queue:
         node = queue.pop()
-        if isinstance(node, ast.If) and (is_run := _is_run(node.test)) is not None:
-            queue += node.body if is_run else node.orelse
+        if isinstance(node, ast.If) and (runs := is_run(node.test)) is not None:
+            queue += node.body if runs else node.orelse
         elif isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

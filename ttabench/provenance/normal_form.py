@@ -1,24 +1,22 @@
-"""A hash of a module's code: the same for programs that differ only in words, and in every version of Python.
+"""The normal form of code: the same for programs that differ only in words, in each version of Python.
 
-Words are comments, layout, docstrings, names of local variables, new names of modules, sentences of raised
-errors, and what a method declares only for readers: none of them changes a number. Imports no torch.
+Words are comments, layout, docstrings, annotations, names of local variables, raised errors, and what a
+method declares only for readers: none of them changes a number. Imports no torch.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["FIRST_NAMES", "code_hash"]
-
-FIRST_NAMES = {"ttabench.source_access": "ttabench.source"}
-"""Renamed modules → the names by which stored results know them."""
+__all__ = ["code_hash", "marked", "text_of", "without_words"]
 
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
+PAPERS = frozenset({"paper", "papers"})
 # A field of `ttabench.method.Needs`: lists and the check of a method read it, and no number depends on it.
 DECLARATION, NEEDS = "source_statistics", "Needs"
 DECLARING = (NEEDS, "replace")  # calls that make a declaration
@@ -31,66 +29,97 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def code_hash(source: bytes) -> str:
-    """16 hex digits of the SHA-256 of a module's code.
+    """16 hex digits of the SHA-256 of a whole module's code.
 
     Raises SyntaxError where `source` is not Python.
     """
-    tree = _WithoutWords().visit(ast.parse(source))
+    tree = without_words(ast.parse(source))
     _Renaming().visit(tree)
+    return digest(text_of(tree))
+
+
+def digest(text: str) -> str:
+    """16 hex digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def without_words(tree: ast.Module) -> ast.Module:
+    """The syntax tree of a module without words. Changes `tree`."""
+    made: ast.Module = _WithoutWords().visit(tree)
+    return made
+
+
+def marked(node: ast.AST) -> ast.AST:
+    """Give local variables of a definition numbers for names, and mark the names that are global in it.
+
+    A global name has the attribute `is_global`. Changes `node`.
+    """
+    _Marking().visit(node)
+    return node
+
+
+def text_of(node: object, reference: Callable[[ast.AST], str | None] = lambda node: None) -> str:
+    """A syntax tree as text. `reference` gives the text of a node that is a reference, None for others."""
     pieces: list[str] = []
-    _write(tree, pieces)
-    return hashlib.sha256("".join(pieces).encode()).hexdigest()[:16]
+    _write(node, pieces, reference)
+    return "".join(pieces)
 
 
-def _write(node: object, pieces: list[str]) -> None:
+def _write(node: object, pieces: list[str], reference: Callable[[ast.AST], str | None]) -> None:
     """Appends a syntax tree as text. `ast.dump` writes empty fields in some versions of Python only."""
     if isinstance(node, ast.AST):
+        if (text := reference(node)) is not None:
+            pieces.append(text)
+            return
         pieces.append(f"{type(node).__name__}(")
         for name in node._fields:
             value = getattr(node, name, None)
             if name not in WITHOUT_MEANING and value is not None and value != []:
                 pieces.append(f"{name}=")
-                _write(value, pieces)
+                _write(value, pieces, reference)
         pieces.append(")")
     elif isinstance(node, list):
         pieces.append("[")
         for each in node:
-            _write(each, pieces)
+            _write(each, pieces, reference)
         pieces.append("]")
     else:
         pieces.append(f"{node!r},")
 
 
 class _WithoutWords(ast.NodeTransformer):
-    """Removes docstrings, sentences in `raise` statements, and what only describes a method.
-
-    Gives renamed modules their first names.
-    """
-
-    in_raise = False
+    """Removes docstrings, annotations, what is raised but for its class, and what only describes a method."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             return None
         return self.generic_visit(node)
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
-        if node.level == 0 and node.module is not None:
-            node.module = FIRST_NAMES.get(node.module, node.module)
-        return node
-
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        self.in_raise = True
-        self.generic_visit(node)
-        self.in_raise = False
+        """An error ends a cell without a number: only its class matters, which other code may catch."""
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        name = ast.unparse(raised).rpartition(".")[2] if raised is not None else ""
+        return ast.Raise(exc=ast.Constant(name), cause=None)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
         return node
 
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Constant("") if self.in_raise and _is_sentence(node) else node
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        text = ast.unparse(node.annotation)
+        kinds = [kind for kind in ("ClassVar", "InitVar", "Final") if kind in text]
+        node.annotation = ast.Constant(" ".join(kinds))  # a dataclass makes fields of the others
+        return self.generic_visit(node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        if self.in_raise and any(_is_sentence(part) for part in node.values):
-            return ast.Constant("")
         self.generic_visit(node)
         # Python 3.12.1 puts an empty text behind a width such as `{name:<{width}}`.
         node.values = [
@@ -109,6 +138,8 @@ class _WithoutWords(ast.NodeTransformer):
         for statement in node.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign) and _describes(statement):
                 statement.value = ast.Constant("")
+            if isinstance(statement, ast.Assign) and _targets(statement) <= PAPERS:
+                statement.value = ast.Constant("")
         return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -120,9 +151,13 @@ class _WithoutWords(ast.NodeTransformer):
 
 def _describes(statement: ast.Assign | ast.AnnAssign) -> bool:
     """Whether a statement of a class sets texts that describe a method, and nothing else."""
+    return _targets(statement) <= DESCRIPTIONS and _is_sentence(statement.value)
+
+
+def _targets(statement: ast.Assign | ast.AnnAssign) -> set[str]:
+    """The names that a statement sets; "" for what is no name."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    names = {each.id if isinstance(each, ast.Name) else "" for each in targets}
-    return names <= DESCRIPTIONS and _is_sentence(statement.value)
+    return {each.id if isinstance(each, ast.Name) else "" for each in targets}
 
 
 def _declares(statement: ast.stmt) -> bool:
@@ -224,6 +259,19 @@ class _Renaming(ast.NodeVisitor):
         self._inside(_Scope(variables, set()), [*values, first.target, *first.ifs, *others])
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
+
+
+class _Marking(_Renaming):
+    """The same, and marks the names that no scope inside of the visited definition binds."""
+
+    def visit_Name(self, node: ast.Name) -> None:
+        node.is_global = self._is_global(node.id)  # type: ignore[attr-defined]
+        super().visit_Name(node)
+
+    def _is_global(self, name: str) -> bool:
+        """A class may read a global name before it binds the same one, so its own names count too."""
+        scopes = (scope for scope in self.scopes if not scope.is_class)
+        return not any(name in scope.variables or name in scope.fixed for scope in scopes)
 
 
 def _bound(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:

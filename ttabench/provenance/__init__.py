@@ -1,0 +1,13 @@
+"""The code that a number depends on: which definitions, their hashes, and what changed. Imports no torch.
+
+`closure` finds the definitions, `normal_form` says what a hash covers, `roots` where a cell enters the code.
+"""
+
+from ttabench.provenance.modules import imported_modules, libraries, module_file, module_hash, network_code
+from ttabench.provenance.roots import NO_CODE, Code, code_from, current_code, shared_code
+from ttabench.provenance.staleness import changes
+
+__all__ = [
+    "NO_CODE", "Code", "changes", "code_from", "current_code", "imported_modules", "libraries", "module_file",
+    "module_hash", "network_code", "shared_code",
+]  # fmt: skip

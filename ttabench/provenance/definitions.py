@@ -1,0 +1,237 @@
+"""The definitions of one module: their text in normal form, and what they refer to. Imports no torch.
+
+A definition is a function, a class, a member of a class, or a value that a statement gives to a name. Its own
+name is not part of its text, and a name that the module defines or imports stands in it as a number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttabench.provenance.normal_form import digest, marked, text_of, without_words
+
+__all__ = ["BODY", "Definition", "Definitions", "definitions_of"]
+
+BODY = ""
+"""The name of the definition that holds the other statements of a module, which run when it is imported."""
+READS_NAMES = frozenset({"getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"})
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One definition.
+
+    text     16 hex digits of its text, in which references are numbers.
+    refers   the references in the order of their numbers: dotted names such as ``tta.entropy``.
+    uses     names of attributes that it reads, sets or calls.
+    imports  names that it imports itself → what they mean, see :class:`Definitions`.
+    bases    of a class: its base classes, dotted names.
+    members  of a class: its functions by name.
+    free     of a member: whether it is a static method or a class method.
+    """
+
+    text: str
+    refers: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    imports: Mapping[str, str] = field(default_factory=dict)
+    bases: tuple[str, ...] | None = None
+    members: Mapping[str, Definition] = field(default_factory=dict)
+    free: bool = False
+
+    def to_json(self) -> list[Any]:
+        members = {name: each.to_json() for name, each in self.members.items()}
+        bases = None if self.bases is None else list(self.bases)
+        return [self.text, self.refers, self.uses, dict(self.imports), bases, members, self.free]
+
+    @classmethod
+    def from_json(cls, data: Any) -> Definition:
+        text, refers, uses, imports, bases, members, free = data
+        return cls(
+            text, tuple(refers), tuple(uses), imports, None if bases is None else tuple(bases),
+            {name: cls.from_json(each) for name, each in members.items()}, free,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """The definitions of a module by name, and the names that it imports.
+
+    imports   name → ``package.module`` or ``package.module:attribute``; relative ones begin with dots.
+    """
+
+    by_name: Mapping[str, Definition]
+    imports: Mapping[str, str]
+
+
+def definitions_of(source: bytes) -> Definitions:
+    """The definitions in the text of a module. Raises SyntaxError where it is not Python."""
+    statements = list(_run(without_words(ast.parse(source)).body))
+    imports: dict[str, str] = {}
+    groups: dict[str, list[ast.stmt]] = {}
+    for statement in statements:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            imports |= _imported(statement)
+        elif names := _names_of(statement):
+            for name in names:
+                groups.setdefault(name, []).append(statement)
+        else:
+            groups.setdefault(BODY, []).append(statement)
+        if not isinstance(statement, Function | ast.ClassDef | ast.Import | ast.ImportFrom):
+            imports |= _imports_in(statement)  # in `try` and `if`
+    groups.pop("__all__", None)
+    return Definitions({name: _definition(group) for name, group in groups.items()}, imports)
+
+
+def _run(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Top statements, without those that only type checkers read."""
+    for statement in statements:
+        if isinstance(statement, ast.If) and (runs := is_run(statement.test)) is not None:
+            yield from _run(statement.body if runs else statement.orelse)
+        elif not isinstance(statement, ast.Pass):
+            yield statement
+
+
+def is_run(test: ast.expr) -> bool | None:
+    """Whether the body under ``TYPE_CHECKING`` or ``not TYPE_CHECKING`` is run; None for other conditions."""
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    name = ast.unparse(test.operand if isinstance(test, ast.UnaryOp) else test)
+    return negated if name.rpartition(".")[2] == "TYPE_CHECKING" else None
+
+
+def _names_of(statement: ast.stmt) -> list[str]:
+    """The names that a top statement gives a meaning to, also inside of `if`, `try`, `with` and loops."""
+    if isinstance(statement, Function | ast.ClassDef):
+        return [statement.name]
+    if isinstance(statement, ast.Expr):
+        return []
+    names: dict[str, None] = {}
+    queue: list[ast.AST] = [statement]
+    while queue:
+        node = queue.pop(0)
+        if isinstance(node, Function | ast.ClassDef):
+            names[node.name] = None
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names[node.id] = None
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            root: ast.AST = node
+            while isinstance(root, ast.Subscript | ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name):
+                names[root.id] = None
+        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            queue += ast.iter_child_nodes(node)
+    return list(names)
+
+
+def _definition(group: list[ast.stmt]) -> Definition:
+    """The definition of a name by all statements that give it a meaning; usually one."""
+    if len(group) > 1:
+        return _plain(ast.Module(body=group, type_ignores=[]))
+    (statement,) = group
+    if isinstance(statement, ast.ClassDef):
+        return _class(statement)
+    if isinstance(statement, Function):
+        return _function(statement)
+    return _plain(statement)
+
+
+def _class(node: ast.ClassDef) -> Definition:
+    """A class: its header with its values, and each function apart."""
+    members: dict[str, list[ast.stmt]] = {}
+    header: list[ast.stmt] = []
+    for statement in _run(node.body):
+        if isinstance(statement, Function):
+            members.setdefault(statement.name, []).append(statement)  # a property has several
+        else:
+            header.append(statement)
+    bases = tuple(ast.unparse(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases)
+    node.name, node.body = "", header or [ast.Pass()]
+    whole = _plain(node)
+    made = {
+        name: _function(*each) if len(each) == 1 else _plain(ast.Module(body=each, type_ignores=[]))
+        for name, each in members.items()
+    }
+    return Definition(whole.text, whole.refers, whole.uses, whole.imports, bases, made)
+
+
+def _function(node: ast.stmt) -> Definition:
+    assert isinstance(node, Function)
+    kinds = {ast.unparse(each) for each in node.decorator_list}
+    node.name = ""
+    made = _plain(node)
+    free = bool(kinds & {"staticmethod", "classmethod"})
+    return Definition(made.text, made.refers, made.uses, made.imports, free=free)
+
+
+def _plain(node: ast.AST) -> Definition:
+    """What a node refers to and uses, and its text."""
+    imports = _imports_in(node)
+    marked(node)
+    refers: dict[str, int] = {}
+    uses: set[str] = set()
+    reads_names = False
+    words: set[str] = set()
+
+    def reference(each: ast.AST) -> str | None:
+        nonlocal reads_names
+        if isinstance(each, ast.Attribute):
+            uses.add(each.attr)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.isidentifier():
+            words.add(each.value)
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            return "Import()"  # what is imported counts where it is used
+        if (dotted := _dotted(each, imports)) is None:
+            return None
+        parts = dotted.split(".")
+        reads_names |= parts[-1] in READS_NAMES
+        uses.update(parts[1:])
+        return f"Reference({refers.setdefault(dotted, len(refers))})"
+
+    text = text_of(node, reference)
+    if reads_names:
+        uses |= words
+    return Definition(digest(text), tuple(refers), tuple(sorted(uses)), imports)
+
+
+def _dotted(node: ast.AST, imports: Mapping[str, str]) -> str | None:
+    """A global name, or one with attributes, as dotted text; None for other nodes."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name) and (getattr(node, "is_global", False) or node.id in imports):
+        return ".".join([node.id, *reversed(names)])
+    return None
+
+
+def _imports_in(node: ast.AST) -> dict[str, str]:
+    """What all import statements inside of a node give names to."""
+    found: dict[str, str] = {}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            found |= _imported(each)
+    return found
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> dict[str, str]:
+    if isinstance(statement, ast.Import):
+        return {
+            alias.asname or alias.name.partition(".")[0]: alias.name
+            if alias.asname
+            else alias.name.partition(".")[0]
+            for alias in statement.names
+        }
+    module = "." * statement.level + (statement.module or "")
+    return {alias.asname or alias.name: f"{module}:{alias.name}" for alias in statement.names}
+
+
+def walk(definition: Definition, visit: Callable[[Definition], None]) -> None:
+    """Call `visit` with a definition and its members."""
+    visit(definition)
+    for member in definition.members.values():
+        visit(member)

@@ -1,0 +1,225 @@
+"""Modules by name: their files, their facts, and what belongs to a method or a network of the user.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Collection, Iterable
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ttabench.env import RECORDED
+from ttabench.provenance.module_facts import Facts, facts_of, keep
+from ttabench.registry import METHODS, entry_points
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+__all__ = [
+    "OWN",
+    "imported_modules",
+    "libraries",
+    "module_facts",
+    "module_file",
+    "module_hash",
+    "network_code",
+]
+
+OWN = ("ttabench", "ttabench_methods")
+"""The packages of ttabench; methods of other distributions may build on them."""
+DISTRIBUTIONS = {  # of networks of other packages, by the prefix of their names
+    "hf": ("transformers",),
+    "official": (),
+    "robustbench": ("robustbench", "timm"),
+    "timm": ("timm",),
+    "torchvision": ("torchvision",),
+}
+
+
+@cache
+def libraries(method: str, arch: str) -> tuple[str, ...]:
+    """Names of the distributions that a result needs besides `env.RECORDED`, sorted.
+
+    They are those of the networks of other packages (``timm/NAME``), and what the modules of another
+    distribution's method and of a network of the user import.
+    """
+    prefix = prefix_of(arch)
+    names = set(DISTRIBUTIONS[prefix]) if prefix else set()
+    modules: set[str] = set()
+    if method in entry_points(METHODS):
+        modules |= method_modules(method)
+    if network := network_module(arch):
+        modules |= network_modules(network)
+    strange = [name for name in modules if name.partition(".")[0] not in OWN]
+    if not strange:
+        return tuple(sorted(names))
+    from importlib.metadata import packages_distributions
+
+    imported = {each for name in strange for each in _imports(name)}
+    tops = {each.partition(".")[0] for each in imported}
+    known = packages_distributions()
+    here = {name.partition(".")[0] for name in modules}
+    for top in tops - here - {*OWN} - sys.stdlib_module_names:
+        names |= set(known.get(top, ()))
+    return tuple(sorted(names - {*RECORDED}))
+
+
+def network_module(arch: str) -> str:
+    """The module of ``package.module:callable``; "" for every other name."""
+    module, colon, _ = arch.partition(":")
+    return module if colon and "/" not in module else ""
+
+
+def prefix_of(arch: str) -> str:
+    """The prefix of a network of another package, such as ``timm``; "" for every other name."""
+    prefix, slash, _ = arch.partition("/")
+    return prefix if slash and prefix in DISTRIBUTIONS else ""
+
+
+@cache
+def method_modules(method: str) -> frozenset[str]:
+    """The modules of a method's distribution that it imports, directly or not; of ttabench only its own."""
+    point = entry_points(METHODS)[method]
+    top = point.module.partition(".")[0]
+    beside = "" if top in OWN else top
+    return frozenset(_follow([point.module], (top, *_packages(getattr(point, "dist", None))), beside))
+
+
+@cache
+def network_modules(module: str) -> frozenset[str]:
+    """The modules of a network of the user; none where it cannot be found."""
+    top = module.partition(".")[0]
+    return frozenset(_follow([module], (top,), beside=top))
+
+
+def _packages(dist: Distribution | None) -> set[str]:
+    """The top packages that a distribution installed; editable installs do not list theirs."""
+    files = dist.files or () if dist is not None else ()
+    return {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+
+
+def network_code(arch: str) -> str:
+    """SHA-256 (hex) of the code of a network of the user, ``package.module:callable``; "" for others."""
+    module = network_module(arch)
+    if not module:
+        return ""
+    hashes = "".join(f"{name}\0{module_hash(name)}\n" for name in sorted(network_modules(module)))
+    keep()
+    return hashlib.sha256(hashes.encode()).hexdigest()
+
+
+def module_hash(name: str) -> str:
+    """16 hex digits of the SHA-256 of a module's code, see `normal_form`; "" where there is no file."""
+    facts = module_facts(name)
+    return "" if facts is None else facts.hash
+
+
+def imported_modules(module: str) -> dict[str, frozenset[str]]:
+    """`module` and what it imports from its distribution, directly or not → what each imports."""
+    top = module.partition(".")[0]
+    return {name: _imports(name) for name in _follow([module], (top,))}
+
+
+def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> set[str]:
+    """The roots and all modules of the packages `tops` that they import, directly or not.
+
+    beside   a top package: what stands in one project folder with it counts like `tops`.
+    """
+    seen: set[str] = set()
+    queue = list(roots)
+    while queue:
+        name = queue.pop()
+        if name in seen or module_file(name) is None:
+            continue
+        seen.add(name)
+        parent = name.rpartition(".")[0]
+        if parent and name.partition(".")[0] not in OWN:  # its `__init__` runs too; those of OWN do nothing
+            queue.append(parent)
+        for module in _imports(name):
+            top = module.partition(".")[0]
+            if top in tops or (beside and _in_one_project(top, beside)):
+                queue.append(module)
+    return seen
+
+
+@cache
+def _in_one_project(one: str, other: str) -> bool:
+    """Whether two top packages stand in one folder, and it is none that packages are installed into."""
+    folder = _folder(one)
+    return folder is not None and folder == _folder(other) and not any(folder.glob("*.dist-info"))
+
+
+def _folder(top: str) -> Path | None:
+    """Where a top package or module stands."""
+    if top in sys.stdlib_module_names or (spec := _spec(top)) is None:
+        return None
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
+    if not places and spec.origin is not None:
+        places = [Path(spec.origin)]
+    return places[0].resolve().parent if places else None
+
+
+@cache
+def module_facts(name: str) -> Facts | None:
+    """The facts of a module; None where there is no file."""
+    file = module_file(name)
+    return None if file is None else facts_of(file.read_bytes())
+
+
+@cache
+def _imports(name: str) -> frozenset[str]:
+    """Absolute names of all modules that a module imports, also in functions, but not only for types."""
+    facts = module_facts(name)
+    if facts is None:
+        return frozenset()
+    return facts.imported(package_of(name))
+
+
+def package_of(name: str) -> str:
+    """The package that relative imports of a module start from."""
+    file = module_file(name)
+    return name if file is not None and file.name == "__init__.py" else name.rpartition(".")[0]
+
+
+def absolute(name: str, package: str) -> str:
+    """A module as an import names it, without the dots of relative imports."""
+    return resolve_name(name, package) if name[:1] == "." else name
+
+
+@cache
+def module_file(name: str) -> Path | None:
+    """The file of a module, in Python or compiled. Only its top package is imported."""
+    top, *rest = name.split(".")
+    spec = _spec(top)
+    if spec is None:
+        return None
+    if not rest:  # a folder without `__init__.py` has no file of its own
+        return Path(spec.origin) if spec.origin is not None and spec.has_location else None
+    for folder in spec.submodule_search_locations or ():
+        path = Path(folder).joinpath(*rest)
+        compiled = (path.with_name(f"{path.name}{suffix}") for suffix in EXTENSION_SUFFIXES)
+        for file in (path / "__init__.py", path.with_suffix(".py"), *compiled):
+            if file.is_file():
+                return file
+    return None
+
+
+def _spec(top: str) -> ModuleSpec | None:
+    """Where Python finds a top package or module; in the last place in the current folder, as models are."""
+    try:
+        return find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
+    except (ImportError, ValueError):
+        return None
+
+
+def shown_path(name: str) -> str:
+    """The file of a module, relative to the folder of its package."""
+    file = module_file(name)
+    suffix = "/__init__.py" if file is not None and file.name == "__init__.py" else ".py"
+    return name.replace(".", "/") + suffix

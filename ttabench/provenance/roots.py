@@ -1,0 +1,241 @@
+"""The code that a cell enters, and with it all code that its number depends on. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ttabench.provenance.closure import ALONE, BODY, WHOLE, Graph, Module, Node, closure
+from ttabench.provenance.module_facts import keep
+from ttabench.provenance.modules import (
+    OWN,
+    absolute,
+    method_modules,
+    module_facts,
+    network_module,
+    network_modules,
+    package_of,
+    prefix_of,
+    shown_path,
+)
+from ttabench.registry import METHODS, entry_points
+
+__all__ = ["NO_CODE", "OUTSIDE", "Code", "code_from", "current_code", "shared_code", "streams"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code that a number depends on.
+
+    source       SHA-256 (hex) over all definitions that are reached, without names; "" for no code.
+    definitions  ``package/module.py: name`` → 16 hex digits of the text of this definition alone.
+    """
+
+    source: str = ""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_CODE = Code()
+
+
+def _nodes(*names: str) -> tuple[Node, ...]:
+    """``module:definition`` or ``module:class.member`` as nodes."""
+    found = []
+    for name in names:
+        module, _, definition = name.partition(":")
+        of, _, member = definition.partition(".")
+        found.append((f"ttabench.{module}", of, member))
+    return tuple(found)
+
+
+# What measures: the process, the images as a stream, the method's preparation and the source data, the score.
+MEASURE = _nodes(
+    "torch_defaults:default_modes", "torch_defaults:default_kernels", "torch_defaults:matrix_products",
+    "measure.prepare:prepared", "measure.test_set:test_set", "source_access:SourceImages", "scoring:evaluate",
+)  # fmt: skip
+STREAM = _nodes("streams.cell:stream_of", "streams.cell:checkpoint_of", "streams.score:evaluate_stream")
+STREAMS = {  # by what stands in place of a corruption
+    "recurring": STREAM, "gradual": STREAM, "ccc": STREAM,
+}  # fmt: skip
+READERS = {  # by the first words of a dataset's name; the first that fits counts
+    "digits-c": _nodes("data.generated_datasets:CurrentDigits"),
+    "cifar10-c-bar": _nodes("data.generated_datasets:CurrentCifarBar"),
+    "cifar10.1": _nodes("data.published.natural_shifts:Cifar101"),
+    "cifar": _nodes("data.published.cifar:CifarC"),
+    "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
+    "imagenet-c": _nodes("data.published.imagenet:ImageNetC"),
+    "imagenet-": _nodes("data.published.natural_shifts:NaturalImageNet"),
+    "folders": _nodes("data.published.imagenet:TinyImageNetC"),
+}
+NETWORKS = _nodes("models.architectures.build:build")
+EXTERNAL = "ttabench.models.external"  # its modules are called like the prefixes of their networks
+
+OUTSIDE: Mapping[str, str] = {
+    "ttabench": "gives names to users",
+    "ttabench.calibration": "is measured beside the accuracy",
+    "ttabench.cell": "is the identity of a result",
+    "ttabench.claims": "shares work between processes",
+    "ttabench.collapse": "is an alarm about predictions that are made already",
+    "ttabench.cores": "counts cores",
+    "ttabench.cost": "is measured beside the accuracy",
+    "ttabench.data.catalog": "opens data by name; data have a fingerprint",
+    "ttabench.data.data_root": "is a folder",
+    "ttabench.data.files.fingerprint": "is in the identity of a result",
+    "ttabench.data.files.decoded_cache": "keeps images; its files are named by what makes them",
+    "ttabench.data.files.generated_cache": "keeps images; its files are named by what makes them",
+    "ttabench.data.fetch": "downloads; data have a fingerprint",
+    "ttabench.env": "names machines, versions and folders, which are stored beside a result",
+    "ttabench.errors": "is what users read",
+    "ttabench.files": "writes files whole",
+    "ttabench.malloc": "gives memory back",
+    "ttabench.models.resolve": "opens networks by name; their weights are in the identity of a result",
+    "ttabench.progress": "is what users see",
+    "ttabench.protocol:Protocol.__post_init__": "refuses protocols; their values are in the identity",
+    "ttabench.provenance": "says what code there is",
+    "ttabench.ranges": "refuses settings; their values are in the identity",
+    "ttabench.records": "writes lines with checksums",
+    "ttabench.registry": "finds methods by name",
+    "ttabench.unlabelled": "is measured beside the accuracy",
+    "ttabench_methods.references": "is bibliography",
+}
+"""What code that measures enters, and what changes no accuracy → why."""
+
+
+def current_code(
+    method: str,
+    dataset: str,
+    corruption: str = "",
+    arch: str = "",
+    contamination: str = "",
+    config: Mapping[str, Any] | None = None,
+) -> Code:
+    """The installed code that a number depends on; :data:`NO_CODE` if the method is not installed.
+
+    corruption     of the cell; it matters where it is one of :data:`STREAMS`.
+    arch           of the cell; it matters where it is a network of the user, ``package.module:callable``, or
+                   of another package.
+    contamination  of its protocol; it matters where it is a dataset.
+    config         its settings; of the methods that a composed method can be made of, those count that its
+                   settings name. None: all count.
+    """
+    foreign, _, _ = contamination.partition("(")
+    return _current_code(
+        method,
+        _family(dataset),
+        corruption if corruption in STREAMS else "",
+        network_module(arch),
+        prefix_of(arch),
+        _family(foreign) if foreign not in ("", "noise") else "",
+        _named(method, config or {}),
+    )
+
+
+def streams(corruption: str) -> bool:
+    """Whether this stands in place of a corruption in cells that are more than one corruption."""
+    return corruption in STREAMS
+
+
+def _named(method: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The methods that settings name."""
+    known = entry_points(METHODS)
+    texts = (value for value in config.values() if isinstance(value, str))
+    return tuple(sorted({text for text in texts if text in known and text != method}))
+
+
+@cache
+def _current_code(
+    method: str, family: str, stream: str, network: str, prefix: str, foreign: str, named: tuple[str, ...]
+) -> Code:
+    known = entry_points(METHODS)
+    if method not in known:
+        return NO_CODE
+    point = known[method]
+    roots = [*MEASURE, *STREAMS.get(stream, ()), *READERS[family], *NETWORKS, *_node_of(point)]
+    roots += READERS[foreign] if foreign else ()
+    whole = _strangers(method, network)
+    roots += [(name, WHOLE, "") for name in sorted(whole)]
+    roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", ALONE, "")] if prefix else ()
+    others = (node for name, each in known.items() if named and name not in named for node in _node_of(each))
+    made = closure(roots, _graph(whole), {point.module: frozenset(others)})
+    keep()
+    return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())})
+
+
+def shown(node: Node) -> str:
+    """How a definition is shown, such as ``ttabench/nn/updates.py: minimise``."""
+    name, of, member = node
+    if of in (ALONE, WHOLE):
+        return shown_path(name)
+    return f"{shown_path(name)}: {'statements' if of == BODY else of}{'.' if member else ''}{member}"
+
+
+@cache
+def _graph(whole: frozenset[str]) -> Graph:
+    return Graph(lambda name: _module(name, whole), _left_out)
+
+
+def _node_of(point: Any) -> Iterator[Node]:
+    """The class of a method; nothing for the methods of strangers, whose modules count whole."""
+    module, _, name = point.value.partition(":") if hasattr(point, "value") else (point.module, "", "")
+    if module.partition(".")[0] not in OWN:
+        return
+    while module_facts(module) is not None and (facts := module_facts(module)) is not None:
+        if name in facts.definitions:
+            yield module, name, ""
+            return
+        meaning = facts.meanings.get(name, "")
+        if ":" not in meaning:
+            return
+        package, _, name = meaning.partition(":")
+        module = absolute(package, package_of(module))
+
+
+@cache
+def _strangers(method: str, network: str) -> frozenset[str]:
+    """The modules of a method and of a network that are not of ttabench."""
+    names = {*method_modules(method), *(network_modules(network) if network else ())}
+    return frozenset(name for name in names if name.partition(".")[0] not in OWN)
+
+
+def _module(name: str, whole: frozenset[str]) -> Module | None:
+    """A module for the closure: of ttabench, or one that counts whole; None for others."""
+    ours = name.partition(".")[0] in OWN
+    facts = module_facts(name) if ours or name in whole else None
+    if facts is None:
+        return None
+    package = package_of(name)
+    imports = {}
+    for alias, meaning in facts.meanings.items():
+        module, colon, attribute = meaning.partition(":")
+        imports[alias] = f"{absolute(module, package)}{colon}{attribute}"
+    return Module(facts.definitions, imports, facts.hash, not ours)
+
+
+def _left_out(name: str) -> bool:
+    """Whether a module or a definition is one of :data:`OUTSIDE`."""
+    module = name.partition(":")[0]
+    parts = module.split(".")
+    above = (".".join(parts[:count]) for count in range(2, len(parts) + 1))
+    return module == "ttabench" or name in OUTSIDE or any(each in OUTSIDE for each in above)
+
+
+def _family(dataset: str) -> str:
+    """Which of :data:`READERS` reads or makes the images of a dataset."""
+    if dataset.endswith("-local"):
+        return "own"
+    return next((name for name in READERS if dataset.startswith(name)), "folders")
+
+
+@cache
+def shared_code(dataset: str) -> str:
+    """SHA-256 (hex) of the code that source data and networks of a dataset depend on."""
+    roots = [*_nodes("source_access:SourceImages"), *READERS[_family(dataset)], *NETWORKS]
+    return closure(roots, _graph(frozenset())).source
+
+
+@cache
+def code_from(module: str, definition: str) -> str:
+    """SHA-256 (hex) of a definition of ttabench and of all that it reaches."""
+    return closure([(module, definition, "")], _graph(frozenset())).source

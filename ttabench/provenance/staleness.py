@@ -1,0 +1,108 @@
+"""Whether the code of a stored result is the installed code, and what has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ttabench.errors import counted
+from ttabench.provenance.roots import Code, current_code
+
+if TYPE_CHECKING:
+    from ttabench.cell import Cell
+
+NOT_RECORDED = "it was stored by a version that did not record its code by definition"
+NOT_INSTALLED = " is not installed"
+REFERENCES = "what definitions refer to changed"
+
+
+class StoredCode(dict[str, str]):
+    """Definition → hash. Hashable by identity, so that it is compared once for all records that share it."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def code_of(cell: Cell) -> Code:
+    """The installed code that the number of a cell depends on."""
+    return current_code(
+        cell.method, cell.dataset, cell.corruption, cell.arch, cell.protocol.contamination, dict(cell.config)
+    )
+
+
+def code_changes(data: Mapping[str, Any], source: str, definitions: StoredCode) -> tuple[str, ...]:
+    """:attr:`Record.changes` of stored data, made with this code."""
+    if data["status"] == "n/a":
+        return ()
+    if not definitions:
+        return (NOT_RECORDED,)
+    cell = data["cell"]
+    now = current_code(
+        cell["method"], cell["dataset"], cell["corruption"], cell["arch"],
+        cell["protocol"].get("contamination", ""), cell["config"],
+    )  # fmt: skip
+    if not now.source:
+        return (f"{cell['method']}{NOT_INSTALLED}",)
+    return () if source == now.source else _changes(definitions, StoredCodeKey(now.definitions))
+
+
+class StoredCodeKey:
+    """The definitions of the installed code, hashable by identity."""
+
+    def __init__(self, definitions: Mapping[str, str]) -> None:
+        self.definitions = definitions
+
+    def __hash__(self) -> int:
+        return id(self.definitions)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoredCodeKey) and other.definitions is self.definitions
+
+
+@lru_cache(maxsize=4096)
+def _changes(then: StoredCode, now: StoredCodeKey) -> tuple[str, ...]:
+    return tuple(changes(then, now.definitions))
+
+
+def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Differences between stored and current code, such as ``ttabench/nn/updates.py: minimise changed``.
+
+    What has a new name and the same text is not named.
+    """
+    gone, new = then.keys() - now.keys(), now.keys() - then.keys()
+    moved = {then[name] for name in gone} & {now[name] for name in new}
+    found = [
+        *(f"{name} changed" for name in sorted(then.keys() & now.keys()) if then[name] != now[name]),
+        *(f"{name} is gone" for name in sorted(gone) if then[name] not in moved),
+        *(f"{name} is new" for name in sorted(new) if now[name] not in moved),
+    ]
+    return found or [REFERENCES]
+
+
+def by_importance(texts: Iterable[str]) -> list[str]:
+    """`changes` of several results in one list: a module that is new was imported by one that changed."""
+    return sorted(texts, key=lambda text: (text.endswith(" is new"), text))
+
+
+def brief_changes(texts: Sequence[str], shown: int = 3) -> str:
+    """The first of `changes` in one text, e.g. ``ttabench/nn/updates.py changed and 4 more``."""
+    more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
+    return ", ".join(texts[:shown]) + more
+
+
+def stale_reasons(texts: Iterable[str], wording: str) -> list[str]:
+    """Why a result is stale: whole sentences, then the changed modules in place of {} in `wording`."""
+    kinds: tuple[list[str], list[str]] = [], []
+    for text in texts:
+        kinds[text == NOT_RECORDED or text.endswith(NOT_INSTALLED)].append(text)
+    changed, others = kinds
+    return [*others, *([wording.format(brief_changes(changed))] if changed else [])]
+
+
+def stale_cells(count: int, method: str, texts: Sequence[str]) -> str:
+    """``2 stale cells of tent: ttabench/nn/updates.py changed since they were measured``; see `changes`."""
+    they = "they were" if count > 1 else "it was"
+    whys = stale_reasons(filter(None, texts), f"{{}} since {they} measured")
+    why = "; ".join(w.replace("it was", they, 1) if w == NOT_RECORDED else w for w in whys)
+    why = why or "made with other code"
+    return f"{counted(count, 'stale cell')} of {method}: {why}"
