@@ -43,6 +43,7 @@ def _root(
 
 def _register() -> None:
     from ttabench.cli import (
+        attest,
         cite,
         compare,
         conform,
@@ -60,7 +61,7 @@ def _register() -> None:
     )
 
     results = (sweep, report, compare, diff, verify, leaderboard, figure)
-    for module in (*results, train, data, listing, status, conform, cite, doctor):
+    for module in (*results, attest, train, data, listing, status, conform, cite, doctor):
         module.register(app)
 
 

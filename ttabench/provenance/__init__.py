@@ -3,11 +3,22 @@
 `closure` finds the definitions, `normal_form` says what a hash covers, `roots` where a cell enters the code.
 """
 
+from ttabench.provenance import modules, roots
 from ttabench.provenance.modules import imported_modules, libraries, module_file, module_hash, network_code
 from ttabench.provenance.roots import NO_CODE, Code, code_from, current_code, shared_code
 from ttabench.provenance.staleness import changes
 
 __all__ = [
-    "NO_CODE", "Code", "changes", "code_from", "current_code", "imported_modules", "libraries", "module_file",
-    "module_hash", "network_code", "shared_code",
+    "NO_CODE", "Code", "changes", "code_from", "current_code", "forget", "imported_modules", "libraries",
+    "module_file", "module_hash", "network_code", "shared_code",
 ]  # fmt: skip
+
+
+def forget() -> None:
+    """Read the code again at the next question: a test or an attestation asks whether files changed."""
+    for kept in (
+        modules.module_facts, modules.module_file, modules.imports_of, modules.method_modules,
+        modules.network_modules, modules.libraries, roots.code_by_kind, roots.graph, roots.strangers,
+        roots.shared_code, roots.code_from,
+    ):  # fmt: skip
+        kept.cache_clear()

@@ -247,9 +247,7 @@ def _hash_of(
     inner: Mapping[Node, str],
     hashes: Mapping[Node, str],
 ) -> str:
-    parts = [
-        (inner.get(each) or hashes[each]) if isinstance(each, tuple) else f"'{each}'" for each in edges
-    ]
+    parts = [(inner.get(each) or hashes[each]) if isinstance(each, tuple) else f"'{each}'" for each in edges]
     parts.insert(0, texts[node])
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -61,7 +61,7 @@ def libraries(method: str, arch: str) -> tuple[str, ...]:
         return tuple(sorted(names))
     from importlib.metadata import packages_distributions
 
-    imported = {each for name in strange for each in _imports(name)}
+    imported = {each for name in strange for each in imports_of(name)}
     tops = {each.partition(".")[0] for each in imported}
     known = packages_distributions()
     here = {name.partition(".")[0] for name in modules}
@@ -123,7 +123,7 @@ def module_hash(name: str) -> str:
 def imported_modules(module: str) -> dict[str, frozenset[str]]:
     """`module` and what it imports from its distribution, directly or not → what each imports."""
     top = module.partition(".")[0]
-    return {name: _imports(name) for name in _follow([module], (top,))}
+    return {name: imports_of(name) for name in _follow([module], (top,))}
 
 
 def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> set[str]:
@@ -141,7 +141,7 @@ def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> se
         parent = name.rpartition(".")[0]
         if parent and name.partition(".")[0] not in OWN:  # its `__init__` runs too; those of OWN do nothing
             queue.append(parent)
-        for module in _imports(name):
+        for module in imports_of(name):
             top = module.partition(".")[0]
             if top in tops or (beside and _in_one_project(top, beside)):
                 queue.append(module)
@@ -173,7 +173,7 @@ def module_facts(name: str) -> Facts | None:
 
 
 @cache
-def _imports(name: str) -> frozenset[str]:
+def imports_of(name: str) -> frozenset[str]:
     """Absolute names of all modules that a module imports, also in functions, but not only for types."""
     facts = module_facts(name)
     if facts is None:

@@ -121,7 +121,7 @@ def current_code(
                    settings name. None: all count.
     """
     foreign, _, _ = contamination.partition("(")
-    return _current_code(
+    return code_by_kind(
         method,
         _family(dataset),
         corruption if corruption in STREAMS else "",
@@ -139,13 +139,15 @@ def streams(corruption: str) -> bool:
 
 def _named(method: str, config: Mapping[str, Any]) -> tuple[str, ...]:
     """The methods that settings name."""
+    texts = {value for value in config.values() if isinstance(value, str)}
+    if not texts:
+        return ()
     known = entry_points(METHODS)
-    texts = (value for value in config.values() if isinstance(value, str))
     return tuple(sorted({text for text in texts if text in known and text != method}))
 
 
 @cache
-def _current_code(
+def code_by_kind(
     method: str, family: str, stream: str, network: str, prefix: str, foreign: str, named: tuple[str, ...]
 ) -> Code:
     known = entry_points(METHODS)
@@ -154,11 +156,11 @@ def _current_code(
     point = known[method]
     roots = [*MEASURE, *STREAMS.get(stream, ()), *READERS[family], *NETWORKS, *_node_of(point)]
     roots += READERS[foreign] if foreign else ()
-    whole = _strangers(method, network)
+    whole = strangers(method, network)
     roots += [(name, WHOLE, "") for name in sorted(whole)]
     roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", ALONE, "")] if prefix else ()
     others = (node for name, each in known.items() if named and name not in named for node in _node_of(each))
-    made = closure(roots, _graph(whole), {point.module: frozenset(others)})
+    made = closure(roots, graph(whole), {point.module: frozenset(others)})
     keep()
     return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())})
 
@@ -172,7 +174,7 @@ def shown(node: Node) -> str:
 
 
 @cache
-def _graph(whole: frozenset[str]) -> Graph:
+def graph(whole: frozenset[str]) -> Graph:
     return Graph(lambda name: _module(name, whole), _left_out)
 
 
@@ -193,7 +195,7 @@ def _node_of(point: Any) -> Iterator[Node]:
 
 
 @cache
-def _strangers(method: str, network: str) -> frozenset[str]:
+def strangers(method: str, network: str) -> frozenset[str]:
     """The modules of a method and of a network that are not of ttabench."""
     names = {*method_modules(method), *(network_modules(network) if network else ())}
     return frozenset(name for name in names if name.partition(".")[0] not in OWN)
@@ -232,10 +234,10 @@ def _family(dataset: str) -> str:
 def shared_code(dataset: str) -> str:
     """SHA-256 (hex) of the code that source data and networks of a dataset depend on."""
     roots = [*_nodes("source_access:SourceImages"), *READERS[_family(dataset)], *NETWORKS]
-    return closure(roots, _graph(frozenset())).source
+    return closure(roots, graph(frozenset())).source
 
 
 @cache
 def code_from(module: str, definition: str) -> str:
     """SHA-256 (hex) of a definition of ttabench and of all that it reaches."""
-    return closure([(module, definition, "")], _graph(frozenset())).source
+    return closure([(module, definition, "")], graph(frozenset())).source

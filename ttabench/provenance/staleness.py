@@ -36,14 +36,23 @@ def code_changes(data: Mapping[str, Any], source: str, definitions: StoredCode) 
         return ()
     if not definitions:
         return (NOT_RECORDED,)
+    now = _current(data)
+    if not now.source:
+        return (f"{data['cell']['method']}{NOT_INSTALLED}",)
+    return () if source == now.source else _changes(definitions, StoredCodeKey(now.definitions))
+
+
+def current_source(data: Mapping[str, Any]) -> str:
+    """The hash of the installed code for a stored result; "" where its method is not installed."""
+    return _current(data).source
+
+
+def _current(data: Mapping[str, Any]) -> Code:
     cell = data["cell"]
-    now = current_code(
+    return current_code(
         cell["method"], cell["dataset"], cell["corruption"], cell["arch"],
         cell["protocol"].get("contamination", ""), cell["config"],
     )  # fmt: skip
-    if not now.source:
-        return (f"{cell['method']}{NOT_INSTALLED}",)
-    return () if source == now.source else _changes(definitions, StoredCodeKey(now.definitions))
 
 
 class StoredCodeKey:

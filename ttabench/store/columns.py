@@ -22,7 +22,7 @@ COLUMNS = (
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
-    "stale_because", "code", "device", "processor", "threads", "versions", *COST, *SCORES,
+    "stale_because", "attested", "code", "device", "processor", "threads", "versions", *COST, *SCORES,
     "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
@@ -52,7 +52,8 @@ def row(record: Record) -> dict[str, Any]:
         **{name: details.get("cost", {}).get(name) for name in COST},
         **{name: details.get("unlabelled", {}).get(name) for name in SCORES},
         "warning": details.get("source_warning", ""),
-        "stale": bool(changed), "stale_because": "; ".join(changed), "code": record.source,
+        "stale": bool(changed), "stale_because": "; ".join(changed), "attested": record.attested,
+        "code": record.source,
         "device": environment.get("device", ""), "processor": environment.get("processor", ""),
         "threads": environment.get("threads", 0),
         "versions": " ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items()),

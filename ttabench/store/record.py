@@ -9,7 +9,8 @@ from typing import Any
 
 from ttabench.cell import Result
 from ttabench.protocol import Protocol
-from ttabench.provenance.staleness import StoredCode, code_changes
+from ttabench.provenance.staleness import StoredCode, code_changes, current_source
+from ttabench.store.attestations import NONE, Attestations
 
 PROTOCOL = {field.name: field.default for field in fields(Protocol)}
 """The fields of a protocol, with their defaults: only other values are stored."""
@@ -24,6 +25,7 @@ class Record:
     definitions  definition → hash of its text, see `provenance`; {} if unknown.
     environment  versions of libraries, machine, processor, device and threads.
     place        file and line, for messages.
+    attestations   of its folder.
     """
 
     data: Mapping[str, Any]
@@ -31,6 +33,7 @@ class Record:
     definitions: StoredCode
     environment: Mapping[str, Any]
     place: str = ""
+    attestations: Attestations = NONE
 
     @property
     def written(self) -> float:
@@ -47,10 +50,25 @@ class Record:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """Changes in this code since then, e.g. ``ttabench/nn/updates.py: minimise changed``; () if none."""
-        return code_changes(self.data, self.source, self.definitions)
+        """Changes in this code since then, e.g. ``ttabench/nn/updates.py: minimise changed``; () if none.
+
+        () too where the result is attested.
+        """
+        changed = code_changes(self.data, self.source, self.definitions)
+        return () if changed and self._is_joined() else changed
 
     @property
     def stale(self) -> bool:
-        """Whether the installed code differs from that of the result."""
+        """Whether the installed code differs from that of the result, and nothing attests the number."""
         return bool(self.changes)
+
+    @property
+    def attested(self) -> bool:
+        """Whether the code changed since then, and cells that were measured again show the same numbers."""
+        return bool(code_changes(self.data, self.source, self.definitions)) and self._is_joined()
+
+    def _is_joined(self) -> bool:
+        if self.attestations is NONE:
+            return False
+        now = current_source(self.data)
+        return bool(now) and self.attestations.joins(self.source, self.data, self.environment, now)

@@ -16,6 +16,7 @@ from ttabench.errors import UserError, shortened
 from ttabench.files import replace_file
 from ttabench.records import Damaged, decode, encode
 from ttabench.store import shards
+from ttabench.store.attestations import Attestations
 from ttabench.store.columns import COLUMNS, row
 from ttabench.store.record import Record
 from ttabench.store.sweep_options import differences, union
@@ -196,8 +197,9 @@ class Store:
 
     def records(self) -> Iterator[Record]:
         """All records, shard by shard. Raises UserError for a damaged record."""
+        attestations = Attestations.read(self.root)
         for shard in self._shards():
-            yield from shards.read_shard(shard)
+            yield from shards.read_shard(shard, attestations=attestations)
 
     def latest(self, *, quick: bool = False) -> dict[str, Record]:
         """The last record of each cell, by cell id.
@@ -212,12 +214,13 @@ class Store:
     def latest_as(self, made: Callable[[Record], T], *, quick: bool = False) -> dict[str, T]:
         """Like :meth:`latest`, with what `made` makes of each record; only that is kept in memory."""
         last: dict[str, tuple[int, float, T]] = {}
+        attestations = Attestations.read(self.root)
         with paused():
             for shard in self._shards():
                 generation = shards.generation(shard)
                 in_shard = {
                     record.cell_id: (generation, record.written, made(record))
-                    for record in shards.read_shard(shard, quick)
+                    for record in shards.read_shard(shard, quick, attestations)
                 }
                 for key, value in in_shard.items():
                     if key not in last or value[:2] >= last[key][:2]:

@@ -13,6 +13,7 @@ from ttabench.cell import Cell, Status, canonical
 from ttabench.errors import UserError
 from ttabench.provenance.staleness import StoredCode
 from ttabench.records import MARK, Damaged, decode, is_first_format
+from ttabench.store.attestations import NONE, Attestations
 from ttabench.store.record import PROTOCOL, Record
 
 UNKNOWN = StoredCode()
@@ -36,7 +37,7 @@ def generation(shard: Path) -> int:
         return 0
 
 
-def read_shard(shard: Path, quick: bool = False) -> Iterator[Record]:
+def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NONE) -> Iterator[Record]:
     environment: dict[str, Any] = {}
     code: dict[str, StoredCode] = {}
     names: dict[str, tuple[str, str]] = {}  # of definitions
@@ -60,7 +61,7 @@ def read_shard(shard: Path, quick: bool = False) -> Iterator[Record]:
                 source = str(data["source"])
                 if source and source not in code and not old:
                     raise Damaged(f"no record of its code {source[:12]} stands before it")
-                yield Record(data, source, code.get(source, UNKNOWN), environment, place)
+                yield Record(data, source, code.get(source, UNKNOWN), environment, place, attestations)
         except Damaged as problem:
             raise UserError(
                 f"{place}, is not what ttabench wrote: {problem}; restore the file or move it out of "

@@ -1,0 +1,63 @@
+"""``ttabench attest``: show that a change of code changed no number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+REFUSED = 1
+"""Exit code where stale cells remain; 2 is a mistake in the command, as everywhere."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(attest)
+
+
+def attest(
+    results: Annotated[Path, Argument(metavar="DIR", help="A results folder with stale cells.")],
+    dry_run: Annotated[bool, Option("--dry-run", help="List what would be measured; run nothing.")] = False,
+    json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure a sample of stale cells again; where all bits are the same, the others count as fresh.
+
+    A cell is stale after a change of the code that its number depends on. The sample has cells of each kind
+    that the change reaches, and every changed function has to run in it with all its branches. What agrees
+    is stored in DIR/attested.jsonl, and so is what does not. Only the kind of machine that measured the
+    results may attest them, and no GPU.
+
+    Exit code 0 if no stale cell with a number remains, 1 if some do, 2 for a mistake in the command.
+    """
+    from json import dumps
+
+    from ttabench.cli._display import Display
+    from ttabench.errors import counted
+    from ttabench.store import Store
+    from ttabench.sweep import attest as attesting
+    from ttabench.verify import Check
+
+    store = Store.at(results)
+    groups = attesting.groups_of(store)
+    if dry_run:
+        for group in groups:
+            what, first = counted(len(group.records), "cell"), group.records[0].result.cell
+            print(f"{what} like {first}: {'; '.join(sorted(group.changed)[:3]) or 'other references'}")
+        return
+    outcome = None
+    with Display(len(groups), "cells", workers=1) as display:
+        for event in attesting.attest(store):
+            if isinstance(event, attesting.Outcome):
+                outcome = event
+            elif isinstance(event, Check):
+                display.finished(str(event.cell), event.verdict)
+            else:
+                display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
+    assert outcome is not None
+    if json:
+        print(dumps(attesting.to_json(outcome), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(attesting.summary(outcome)))
+    if outcome.refused or outcome.left:
+        raise typer.Exit(REFUSED)

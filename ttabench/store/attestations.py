@@ -1,0 +1,139 @@
+"""Evidence that a change of code changed no number: cells that were measured again, bit for bit.
+
+The file ``attested.jsonl`` of a results folder has one line with a checksum for each time that
+``ttabench attest`` looked: which hash of code gives the same numbers as which other one, for which kinds of
+cells, on which machine, and the cells that were measured. What was refused is stored too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ttabench.cell import canonical
+from ttabench.env import device_kind
+from ttabench.errors import UserError
+from ttabench.records import Damaged, decode, encode
+
+__all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
+
+FILE = "attested.jsonl"
+
+
+def stratum_of(cell: Mapping[str, Any]) -> str:
+    """The kind of a stored cell: one measured cell speaks for all cells of its kind with the same code."""
+    protocol = cell["protocol"]
+    kinds = {
+        key: str(protocol[key]).partition("(")[0] for key in ("order", "contamination") if key in protocol
+    }
+    kept = {key: protocol[key] for key in ("mode", "reset", "precision", "stream") if key in protocol}
+    others = {key: True for key in ("held_out", "pace", "limit") if protocol.get(key)}
+    several = cell["corruption"] if "stream" in protocol or cell["corruption"] == "mixed" else ""
+    return canonical([cell["method"], cell["arch"], cell["dataset"], several, {**kinds, **kept, **others}])
+
+
+def machine_of(environment: Mapping[str, Any]) -> str:
+    """A hash of the kind of machine that results were made on: only the same kind may attest."""
+    versions = {name: of for name, of in environment.get("versions", {}).items() if name != "ttabench"}
+    facts = {name: environment.get(name) for name in ("threads", "machine", "processor")}
+    facts |= {"device": device_kind(str(environment.get("device", ""))), "versions": versions}
+    return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]
+
+
+def digest(correct: str | bytes) -> str:
+    """A hash of which images of a cell were right, as it is stored."""
+    return hashlib.sha256(correct if isinstance(correct, bytes) else correct.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Attestations:
+    """The attestations of a results folder.
+
+    links    (code of a result, its stratum, its machine) → code that gives the same numbers.
+    refused  the same → why it was refused, with the code that it was refused for.
+    steps    how often cells were measured for it.
+    cells    how many different cells were measured.
+    """
+
+    links: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
+    refused: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
+    steps: int = 0
+    cells: int = 0
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def joins(self, source: str, data: Mapping[str, Any], environment: Mapping[str, Any], now: str) -> bool:
+        """Whether a result with the code `source` is attested to be the same with the code `now`."""
+        if not self.links:
+            return False
+        return now in self.links.get((source, stratum_of(data["cell"]), machine_of(environment)), ())
+
+    @classmethod
+    def read(cls, folder: Path) -> Attestations:
+        """Those of a results folder. Raises UserError for a line that ttabench did not write."""
+        path = folder / FILE
+        try:
+            lines = path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return NONE
+        except OSError as problem:
+            raise UserError(f"{path} cannot be read ({problem.strerror}).") from None
+        links: dict[tuple[str, str, str], set[str]] = {}
+        refused: dict[tuple[str, str, str, str], str] = {}
+        steps, cells = 0, set()
+        for number, line in enumerate(lines, start=1):
+            try:
+                data = decode(line)
+                machine = machine_of(data["environment"])
+                for before, now, stratum in data["same"]:
+                    links.setdefault((before, stratum, machine), set()).add(now)
+                for before, now, stratum, why in data["refused"]:
+                    refused[before, stratum, machine, now] = why
+                steps += bool(data["same"])
+                cells |= {identifier for identifier, _ in data["cells"]} if data["same"] else set()
+            except (Damaged, KeyError, TypeError, ValueError) as problem:
+                raise UserError(
+                    f"{path}, line {number}, is not what ttabench wrote ({problem}); delete the line, and "
+                    "run `ttabench attest` again."
+                ) from None
+        return cls({key: frozenset(of) for key, of in links.items()}, refused, steps, len(cells))
+
+
+NONE = Attestations()
+
+
+def append(
+    folder: Path,
+    *,
+    seed: int,
+    environment: Mapping[str, Any],
+    same: Sequence[tuple[str, str, str]],
+    refused: Sequence[tuple[str, str, str, str]],
+    cells: Sequence[tuple[str, str]],
+    executed: Sequence[str],
+    written: float,
+) -> None:
+    """Add a line. Raises UserError where it cannot be written.
+
+    same      (code of results, code that gives the same numbers, stratum).
+    refused   the same with the reason.
+    cells     (id, digest of its correctness) of the cells that were measured and had the same bits.
+    executed  the changed definitions that ran.
+    """
+    line = encode({
+        "kind": "attestation", "seed": seed, "environment": dict(environment), "same": list(same),
+        "refused": list(refused), "cells": list(cells), "executed": list(executed), "written": written,
+    })  # fmt: skip
+    path = folder / FILE
+    try:
+        with path.open("ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as problem:
+        raise UserError(f"{path} cannot be written ({problem.strerror}).") from None
