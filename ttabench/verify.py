@@ -129,7 +129,7 @@ class Rerun:
 
 
 def choose(store: Store, sample: int, seed: int, at_most: float = 0.0) -> list[Record]:
-    """`sample` records with a number, drawn at random; all where there are fewer.
+    """`sample` records with a number, drawn at random, attested ones first; all where there are fewer.
 
     at_most   leave out cells that took more seconds when they were stored; 0 = none.
 
@@ -141,7 +141,11 @@ def choose(store: Store, sample: int, seed: int, at_most: float = 0.0) -> list[R
     if not quick:
         which = f"took at most {at_most:g} s" if ok else "has a number"
         raise UserError(f"{store.root} has no cell that {which}; there is nothing to verify.")
-    return random.Random(seed).sample(quick, min(sample, len(quick)))
+    draw = random.Random(seed)
+    attested = [record for record in quick if record.attested]
+    drawn = draw.sample(attested, min(sample, len(attested)))
+    others = [record for record in quick if not record.attested]
+    return drawn + draw.sample(others, min(sample - len(drawn), len(others)))
 
 
 def contradictions(store: Store) -> list[Check]:

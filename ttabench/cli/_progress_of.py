@@ -34,6 +34,7 @@ class State:
     state: str
     seconds: float = 0.0
     reason: str = ""
+    attested: bool = False
 
     @property
     def name(self) -> str:
@@ -192,6 +193,7 @@ def of_record(record: Record) -> State:
     state = of_data(record.data)
     if state.state == "done" and (changes := record.changes):
         state.state, state.reason = "stale", "; ".join(changes)
+    state.attested = record.attested
     return state
 
 

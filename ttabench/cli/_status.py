@@ -21,6 +21,7 @@ from ttabench.executors.slurm import LOGS
 from ttabench.protocol import STREAMS
 from ttabench.provenance.staleness import stale_cells
 from ttabench.store import Store
+from ttabench.store.attestations import Attestations
 from ttabench.store.record import PROTOCOL
 from ttabench.sweep.grid import RULES
 from ttabench.sweep.sweep_file import kept
@@ -109,6 +110,10 @@ def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
     places = progress.rows()
     for name, text in _lines(progress, places).items():
         yield _line(name, text)
+    if attested := sum(cell.attested for cell in progress.cells()):
+        evidence = Attestations.read(progress.store.root)
+        steps, measured = counted(evidence.steps, "step"), counted(evidence.cells, "cell")
+        yield _line("attested", f"{attested:,} of the done cells ({steps}, {measured} measured again)")
     stale = Counter((cell.base, cell.reason) for cell in progress.cells() if cell.state == "stale")
     for (base, why), count in sorted(stale.items()):
         yield _line("stale", stale_cells(count, base, why.split("; ")))

@@ -175,6 +175,7 @@ def _by_kind(files: Sequence[Path]) -> str:
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
     """Which cells were made with other code than is installed, and what changed, in sentences."""
+    from ttabench.errors import counted
     from ttabench.provenance.staleness import stale_cells
 
     if "stale" not in cells or "stale_because" not in cells:
@@ -183,6 +184,16 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
     counts = Counter(zip(stale["base"], stale["stale_because"], strict=True))
     for (method, because), count in sorted(counts.items()):
         yield f"{stale_cells(count, method, because.split('; '))}."
+    if (
+        attested := int((cells["attested"].astype(str).str.lower() == "true").sum())
+        if "attested" in cells
+        else 0
+    ):
+        cells_are = f"{counted(attested, 'cell')} {'is' if attested == 1 else 'are'}"
+        yield (
+            f"{cells_are} attested: the code changed since, and a sample measured again has the same bits. Times "
+            "and memory are those of the old code."
+        )
 
 
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,189 @@
+"""Attested equivalence: what a sample shows, what it refuses, and what nobody may attest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Output
+from ttabench.errors import UserError
+from ttabench.provenance import roots, staleness
+from ttabench.provenance.roots import Code
+from ttabench.records import decode, encode
+from ttabench.store import Store
+from ttabench.store.attestations import FILE
+from ttabench.sweep import attest as attesting
+from ttabench.verify import choose
+from ttabench_methods.tent import Tent
+
+Run = Callable[..., Output]
+ENTROPY = "ttabench/nn/objectives.py: entropy"
+
+
+class Change:
+    """Makes the installed code differ from that of the stored results in some definitions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._set = monkeypatch.setattr
+
+    def __call__(self, *changed: str, version: int = 1) -> None:
+        def made(code: Code) -> Code:
+            if not changed or not any(name in code.definitions for name in changed):
+                return code
+            texts = {name: f"{version:016}" for name in changed if name in code.definitions}
+            return Code(f"{version}{code.source[1:]}", {**code.definitions, **texts})
+
+        true = roots.current_code
+        self._set(staleness, "current_code", lambda *a, **k: made(true(*a, **k)))
+
+
+@pytest.fixture
+def change(monkeypatch: pytest.MonkeyPatch) -> Change:
+    return Change(monkeypatch)
+
+
+def outcome_of(folder: Path) -> attesting.Outcome:
+    *_, last = attesting.attest(Store.at(folder))
+    assert isinstance(last, attesting.Outcome)
+    return last
+
+
+def stale(folder: Path) -> set[str]:
+    return {record.data["cell"]["method"] for record in Store.at(folder).latest().values() if record.stale}
+
+
+def test_a_change_that_changes_no_number_is_attested_by_a_sample(swept: Path, change: Change) -> None:
+    assert not stale(swept)
+    change(ENTROPY)
+    assert stale(swept) == {"tent"}
+    before = {path: path.read_bytes() for path in (swept / "cells").iterdir()}
+    outcome = outcome_of(swept)
+    assert [len(group.records) for group in outcome.same] == [2]
+    assert len(outcome.cells) == 1  # one cell speaks for both
+    assert not stale(swept)
+    attested = [r for r in Store.at(swept).latest().values() if r.attested]
+    assert {r.data["cell"]["method"] for r in attested} == {"tent"}
+    assert len(attested) == 2
+    assert before == {
+        path: path.read_bytes() for path in (swept / "cells").iterdir()
+    }  # results stay as they are
+
+
+def test_a_change_that_changes_numbers_is_refused_and_stays_refused(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(ENTROPY)
+    with monkeypatch.context() as patch:
+        adapt = Tent.adapt
+        patch.setattr(Tent, "adapt", lambda self, x: -adapt(self, x))
+        outcome = outcome_of(swept)
+    assert not outcome.same
+    (why,) = outcome.refused.values()
+    assert " now and had " in why
+    assert stale(swept) == {"tent"}
+    again = outcome_of(swept)  # with the right code in place, but under the hash that was refused
+    assert "refused before" in next(iter(again.refused.values()))
+    assert stale(swept) == {"tent"}
+    change(ENTROPY, version=2)  # other code: tried anew
+    assert outcome_of(swept).same
+
+
+def test_a_changed_branch_that_did_not_run_is_refused(swept: Path, change: Change) -> None:
+    change("ttabench/scoring.py: put_in_order")  # no cell here has held-out or foreign images
+    outcome = outcome_of(swept)
+    assert not outcome.same
+    assert all(
+        "ttabench/scoring.py: put_in_order: a branch in line" in why for why in outcome.refused.values()
+    )
+    assert not (swept / FILE).exists()
+
+
+def test_a_changed_value_or_reference_is_refused(swept: Path, change: Change) -> None:
+    change("ttabench/corruptions/constants.py: FOG")
+    assert all("is no function" in why for why in outcome_of(swept).refused.values())
+
+
+def test_another_machine_and_a_gpu_may_not_attest(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    for name, value, words in (
+        ("processor", "Another", "another kind of machine (Another)"),
+        ("device", "cuda", "a GPU"),
+    ):
+        edit_environment(swept, name, value)
+        outcome = outcome_of(swept)
+        assert not outcome.same
+        assert all(words in why for why in outcome.left.values())
+    assert stale(swept) == {"tent"}
+
+
+def test_an_attestation_holds_on_its_own_kind_of_machine_and_code_alone(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    assert not stale(swept)
+    change(ENTROPY, version=3)
+    assert stale(swept) == {"tent"}
+    change(ENTROPY)
+    edit_environment(swept, "versions", {"torch": "1.0"})
+    assert "tent" in stale(swept)
+
+
+def test_code_that_changes_meanwhile_stores_nothing(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(ENTROPY)
+    monkeypatch.setattr(attesting, "forget", lambda: change(ENTROPY, version=7))
+    with pytest.raises(UserError, match="the code changed while it was attested; nothing is stored"):
+        outcome_of(swept)
+    assert not (swept / FILE).exists()
+
+
+def test_a_changed_line_of_the_file_is_refused_with_its_place(
+    ttabench: Run, swept: Path, change: Change
+) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    line = (swept / FILE).read_bytes()
+    (swept / FILE).write_bytes(line.replace(b'"tent', b'"eata'))
+    output = ttabench("status", swept)
+    assert output.code == 2
+    assert f"{FILE}, line 1, is not what ttabench wrote" in output.err
+
+
+def test_the_seed_is_not_chosen_by_anybody(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    groups = attesting.groups_of(Store.at(swept))
+    assert attesting._seed(groups) == attesting._seed(attesting.groups_of(Store.at(swept)))
+    change(ENTROPY, version=2)
+    assert attesting._seed(groups) != attesting._seed(attesting.groups_of(Store.at(swept)))
+
+
+def test_the_command_status_and_verify_say_it(ttabench: Run, swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    listed = ttabench("attest", swept, "--dry-run")
+    assert listed.code == 0
+    assert listed.out.startswith("2 cells like tent")
+    assert ENTROPY in listed.out
+    output = ttabench("attest", swept, "--json")
+    assert output.code == 0, output.out
+    assert [each["cells"] for each in json.loads(output.out)["attested"]] == [2]
+    status = ttabench("status", swept)
+    assert "2 of the done cells (1 step, 1 cell measured again)" in status.out
+    drawn = choose(Store.at(swept), 2, 0)
+    assert {record.data["cell"]["method"] for record in drawn} == {"tent"}
+    nothing = ttabench("attest", swept)
+    assert nothing.code == 2
+    assert "there is nothing to attest" in nothing.err
+
+
+def edit_environment(folder: Path, name: str, value: object) -> None:
+    for shard in (folder / "cells").glob("*.jsonl"):
+        lines = []
+        for line in shard.read_bytes().splitlines():
+            data = {key: of for key, of in decode(line).items() if key != "sum"}
+            if data["kind"] == "environment":
+                data[name] = value
+            lines.append(encode(data))
+        shard.write_bytes(b"".join(lines))
