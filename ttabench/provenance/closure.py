@@ -149,7 +149,7 @@ class Graph:
         module = self._known(name)
         if first not in own and first in module.definitions:
             return [] if module.counts_whole else [(name, first, ""), _left(rest)]
-        meaning = own.get(first) or module.imports.get(first)
+        meaning = own.get(first) or module.imports.get(first) or self._by_star(module, first)
         if meaning is None:
             return [dotted]  # of Python itself
         return self.target(meaning, rest)
@@ -170,9 +170,18 @@ class Graph:
         first, *left = path
         if first in module.definitions:
             return [(name, first, ""), _left(left)]
-        if first in module.imports:
-            return self.target(module.imports[first], left)
+        if further := module.imports.get(first) or self._by_star(module, first):
+            return self.target(further, left)
         return [(name, WHOLE, ""), _left(path)]  # made when it is asked for
+
+    def _by_star(self, module: Module, name: str) -> str | None:
+        """What a name means that ``from … import *`` brings."""
+        for alias, meaning in module.imports.items():
+            other = meaning.partition(":")[0]
+            found = self.module(other) if alias[:1] == "*" else None
+            if found is not None and (name in found.definitions or name in found.imports):
+                return f"{other}:{name}"
+        return None
 
 
 def _left(names: list[str]) -> str:

@@ -61,7 +61,8 @@ class Definition:
 class Definitions:
     """The definitions of a module by name, and the names that it imports.
 
-    imports   name → ``package.module`` or ``package.module:attribute``; relative ones begin with dots.
+    imports   name → ``package.module`` or ``package.module:attribute``; relative ones begin with dots. What
+              ``from module import *`` brings stands as ``*module``.
     """
 
     by_name: Mapping[str, Definition]
@@ -227,7 +228,10 @@ def _imported(statement: ast.Import | ast.ImportFrom) -> dict[str, str]:
             for alias in statement.names
         }
     module = "." * statement.level + (statement.module or "")
-    return {alias.asname or alias.name: f"{module}:{alias.name}" for alias in statement.names}
+    return {
+        f"*{module}" if alias.name == "*" else alias.asname or alias.name: f"{module}:{alias.name}"
+        for alias in statement.names
+    }
 
 
 def walk(definition: Definition, visit: Callable[[Definition], None]) -> None:
