@@ -73,7 +73,9 @@ def verify(
     except UserError as problem:
         if not wrong:
             raise
-        _report(wrong, results, drawn, seed, at_most, json)  # a record that contradicts itself needs no data to be found
+        _report(
+            wrong, results, drawn, seed, at_most, json
+        )  # a record that contradicts itself needs no data to be found
         print(f"ttabench: {problem}", file=sys.stderr)
         raise typer.Exit(DIFFERS) from None
     on = pick_device(device) if device else ""
@@ -105,9 +107,7 @@ def verify(
         raise typer.Exit(code)
 
 
-def _report(
-    checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool
-) -> None:
+def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool) -> None:
     from json import dumps
 
     from ttabench.verify import BOUND

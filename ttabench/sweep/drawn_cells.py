@@ -1,4 +1,4 @@
-"""Which stored cells are measured again, drawn by chance alone: nothing that a record says of itself decides."""
+"""Which stored cells are measured again: drawn by chance, and not by what a record says of itself."""
 
 from __future__ import annotations
 
