@@ -62,6 +62,7 @@ NEUTRAL = (
     "ttabench.figure",
     "ttabench.files",
     "ttabench.models.resolve",
+    "ttabench.plain_text",
     "ttabench.progress",
     "ttabench.provenance",
     "ttabench.ranges",

@@ -97,7 +97,7 @@ def test_the_draw_does_not_depend_on_the_order_in_which_results_were_stored(
     assert drawn("one", results) == drawn("other", results[::-1])
 
 
-@pytest.mark.parametrize("seconds", [301.0, 1e9, -1.0])
+@pytest.mark.parametrize("seconds", [301.0, 1e9])
 def test_what_a_record_says_of_its_own_time_does_not_keep_it_from_being_drawn(
     cell: Any, tmp_path: Path, seconds: float
 ) -> None:

@@ -139,6 +139,7 @@ def _unmeasured(checks: list[Check], drawn: Drawn) -> tuple[str, ...]:
 def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
     """Print the checks and their summary; `of`: how many there would be, had nobody interrupted them."""
     from ttabench.errors import counted
+    from ttabench.plain_text import one_line
     from ttabench.sweep.drawn_cells import some_names
 
     if not checks:
@@ -151,7 +152,7 @@ def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
         offline = " · offline" if check.cell.protocol.mode == "offline" else ""
         print(f"{check.verdict:<13} {check.cell}{offline}: {text}")
         for note in check.notes:
-            print(f"{'':<13}   {note}")
+            print(f"{'':<13}   {one_line(note)}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
     verdicts = [f"{n} {verdict if n == 1 and verdict == 'differs' else _WORDS[verdict]}"
                 for verdict, n in counts.items() if n]  # fmt: skip
