@@ -33,11 +33,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from ttabench.errors import UserError
+from ttabench.files import check_plain
+from ttabench.plain_text import plain
 
 FOLDER = "running"
 BEAT = 3.0  # seconds between two versions of a lease
 SILENT = 90.0  # seconds without a new version after which a process of another machine is dead
 ID = 64  # characters of the id of a cell; other keys are those of `Claims.alone`
+COUNTS = {"total", "seen", "scored", "right"}
+LONGEST = 1 << 20  # bytes of a lease
 TRIES = 8  # how often two processes step back from the same cell, or a file is read that others replace
 
 
@@ -139,21 +143,24 @@ class Watch:
         """
         try:
             text = self._text(name)
-            data = json.loads(text)
+            data = plain(json.loads(text))
             return Lease(
                 name, str(data["host"]), int(data["pid"]), str(data["machine"]), int(data["started"]),
-                float(data["since"]), data["progress"],
+                float(data["since"]), _progress(data["progress"]),
             ), text  # fmt: skip
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):  # a power cut may leave an empty file
-            return None
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return None  # a power cut may leave an empty file
 
     def _text(self, name: str) -> bytes:
         tries = TRIES
         while True:
             try:
-                return (self.folder / f"{name}.json").read_bytes()
+                file = self.folder / f"{name}.json"
+                check_plain(file)
+                with file.open("rb") as opened:
+                    return opened.read(LONGEST)
             except FileNotFoundError:
                 raise
             except OSError as problem:
@@ -302,6 +309,21 @@ class Claims(Watch):
             f"{self.folder} cannot be written ({problem.strerror}); what was stored is kept; "
             "run the same command again once it can."
         )
+
+
+def _progress(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a progress, with values of other types than ttabench writes left out.
+
+    Raises TypeError for what is no table.
+    """
+    known = {name: value for name, value in dict(given).items() if _is_kept(name, value)}
+    return {"right": 0, **known} if "scored" in known else known
+
+
+def _is_kept(name: str, value: Any) -> bool:
+    if name not in COUNTS:
+        return isinstance(value, str)
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
 @cache

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
+
+from ttabench.plain_text import lines
 
 
 class UserError(Exception):
@@ -66,15 +67,14 @@ def forward_warnings(forward: Callable[[UserWarning], None]) -> None:
 
 
 def printable(text: str) -> str:
-    r"""`text` with every control character but tab and newline shown as its code.
+    r"""`text` with everything that is not printed, but tab and newline, shown as its code.
+
+    Marks of direction are among it, and a line that would be a command of GitHub Actions is none any more.
 
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    return "".join(
-        c if c in "\t\n" or unicodedata.category(c) != "Cc" else c.encode("unicode_escape").decode()
-        for c in text
-    )
+    return lines(text)
 
 
 def first_line(problem: BaseException) -> str:

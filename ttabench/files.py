@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ttabench.errors import UnknownName, shortened
+from ttabench.errors import UnknownName, UserError, shortened
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -36,6 +37,20 @@ def replacing(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_plain(path: Path) -> None:
+    """Raises UserError for a link, a pipe or a device, which may lead elsewhere or never end.
+
+    Nothing is wrong with a file that does not exist.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise UserError(f"{path} is {what}; expected a file. Put the file itself there, or delete it.")
 
 
 def user_path(text: Path | str) -> Path:

@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from ttabench.cell import canonical
+from ttabench.plain_text import plain
 
 DIGITS = 16  # of the checksum: one in 10¹⁹ damaged lines is not detected
 MARK = b',"sum":"'
@@ -30,6 +31,8 @@ def encode(record: dict[str, Any]) -> bytes:
 def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
     """The record of a line without its newline. Raises Damaged if it is wrong or has no checksum.
 
+    Its texts are as :func:`ttabench.plain_text.plain` shows them: whoever wrote them, they can be printed.
+
     first_format   the line is from a file of the first format, which had no checksums.
     """
     head, mark, tail = line.rpartition(MARK)
@@ -37,8 +40,12 @@ def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
         raise Damaged("its checksum is not that of its content")
     try:
         data = json.loads(line)
+        if not (line.isascii() and b"\\" not in line and b"::" not in line and b"##" not in line):
+            data = plain(data)
     except ValueError:
         raise Damaged("it is not JSON") from None
+    except RecursionError:
+        raise Damaged("it is nested too deeply") from None
     if not isinstance(data, dict):
         raise Damaged("it is not a record")
     if not mark and not first_format:

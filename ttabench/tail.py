@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ttabench.cell import Result
+from ttabench.files import check_plain
 from ttabench.records import decode
 
 RESULT = re.compile(rb'"id":"([0-9a-f]{64})","kind":"result"')
@@ -42,6 +43,7 @@ class Tail:
     def look(self) -> Iterator[tuple[str, bytes]]:
         """(id of the cell, line without newline) of each new result; `stored` then has them."""
         for path in sorted(self._cells.glob("*.jsonl")):
+            check_plain(path)
             start = self._read.get(path.name, 0)
             with path.open("rb") as file:
                 if size_of(file) <= start:

@@ -9,7 +9,6 @@ The same holds on a GPU, where some sums have another order in each run.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,7 +48,6 @@ __all__ = [
     "BOUND",
     "Check",
     "Place",
-    "choose",
     "compare",
     "device_of",
     "find_places",
@@ -69,7 +67,7 @@ class NotHere(UserError):
     """The data or the weights of stored cells are not on this machine."""
 
 
-Verdict = Literal["same", "within", "differs", "failed", "other weights", "not here"]
+Verdict = Literal["same", "within", "differs", "failed", "other weights", "not here", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,7 @@ class Check:
     verdict    same: bitwise equal. within: on another kind of machine or a GPU, and within `BOUND`. differs,
                failed: the result is not reproduced. other weights: not comparable, because the recipe trains
                other weights on this kind of machine. not here: not run, because data or weights are missing.
+               stopped: not run to its end, because it took longer than it may.
     stored, now   accuracies in percent; `now` is None without a new result.
     differing  images whose correctness differs; None if they cannot be compared.
     exact      whether the result must be bitwise equal.
@@ -93,6 +92,11 @@ class Check:
     differing: int | None
     exact: bool
     notes: tuple[str, ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the cell has a new result to compare with."""
+        return self.verdict in ("same", "within", "differs", "failed")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -126,26 +130,6 @@ class Rerun:
         except Exception as problem:  # also of a method: it is the answer for this cell and those after it
             results += [failed(cell, problem) for cell in self.cells[len(results) :]]
         return tuple(results)
-
-
-def choose(store: Store, sample: int, seed: int, at_most: float = 0.0) -> list[Record]:
-    """`sample` records with a number, drawn at random, attested ones first; all where there are fewer.
-
-    at_most   leave out cells that took more seconds when they were stored; 0 = none.
-
-    Raises UserError where there is nothing to choose from.
-    """
-    held = sorted(store.latest().values(), key=lambda record: record.result.cell.cell_id)
-    ok = [record for record in held if record.result.status == "ok"]
-    quick = [record for record in ok if not at_most or record.result.seconds <= at_most]
-    if not quick:
-        which = f"took at most {at_most:g} s" if ok else "has a number"
-        raise UserError(f"{store.root} has no cell that {which}; there is nothing to verify.")
-    draw = random.Random(seed)
-    attested = [record for record in quick if record.attested]
-    drawn = draw.sample(attested, min(sample, len(attested)))
-    others = [record for record in quick if not record.attested]
-    return drawn + draw.sample(others, min(sample - len(drawn), len(others)))
 
 
 def contradictions(store: Store) -> list[Check]:
@@ -318,6 +302,11 @@ def run(
         for event in executor(_jobs(usable, device, folder), workers):
             if isinstance(event, CellProgress):
                 yield event
+                continue
+            if isinstance(event, Died) and event.too_long:
+                for cell in event.job.cells:
+                    if (stored := waiting.pop(cell.cell_id, None)) is not None:
+                        yield _check(stored.result, "stopped", None, None, False, (event.reason,))
                 continue
             for result in _lost(event, waiting) if isinstance(event, Died) else event:
                 if (stored := waiting.pop(result.cell.cell_id, None)) is not None:

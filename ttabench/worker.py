@@ -18,6 +18,8 @@ from ttabench.cell import Cell, Result
 from ttabench.cost import Meter, measured, source_forward
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.files.file_states import CLEAN as CLEAN_IMAGES
+from ttabench.data.files.file_states import State, file_states
 from ttabench.env import cache_dir
 from ttabench.errors import UnusableModel, UserError, warn_of_setting
 from ttabench.events import CellProgress, Emit
@@ -95,9 +97,13 @@ class Worker:
         torch.cuda.empty_cache()  # does nothing where CUDA was never used
 
     def run_cell(self, cell: Cell, method: Method[Any], settings_alarm: str) -> Result:
-        """The result of a cell with a prepared method; `settings_alarm` comes from `Method.check`."""
+        """The result of a cell with a prepared method; `settings_alarm` comes from `Method.check`.
+
+        Raises UnusableModel if the images are not those of the cell, or changed while it ran.
+        """
         self.tell(cell, "making or reading images")
         dataset = self.dataset(cell.dataset)
+        files = self.files_of(cell)
         if cell.protocol.stream:
             cell_images: LongStream | Labelled = self.stream(cell, dataset)
         else:
@@ -108,7 +114,7 @@ class Worker:
         else:
             total = streamed = min(cell.protocol.limit or len(cell_images), len(cell_images))
             images = cell_images.images
-        check_unchanged(dataset, cell)
+        self.check_data(dataset, cell)
 
         def report(seen: int, scored: int, right: int) -> None:
             nonlocal streamed
@@ -124,7 +130,6 @@ class Worker:
                 evaluation = self.follow(
                     cell_images, cell, method, report, dataset.scored_classes, collected, meter
                 )
-                check_unchanged(dataset, cell)
             else:
                 evaluation = evaluate(
                     method,
@@ -136,6 +141,9 @@ class Worker:
                     dataset.scored_classes,
                     collected.add,
                 )
+        self.check_data(dataset, cell)
+        if written := sorted(set(files.items()) ^ set(self.files_of(cell).items())):
+            raise UnusableModel(f"{written[0][0]} was written to while the cell ran; run the sweep again")
         alarms = {name: plain(value) for name, value in method.alarms().items()}
         unlabelled = collected.scores()
         if self.scores == "all":
@@ -172,6 +180,24 @@ class Worker:
                 **alarms,
             },
         )
+
+    def check_data(self, dataset: Dataset, cell: Cell) -> None:
+        """Raise UnusableModel if the images, or those that contaminate them, are not those of the cell."""
+        check_unchanged(dataset, cell)
+        if (foreign := self.foreign(cell)) and (now := foreign.fingerprint()) != cell.foreign:
+            raise UnusableModel(
+                f"the data of {foreign.name} changed during the sweep (now {now[:12]}); run the sweep again"
+            )
+
+    def files_of(self, cell: Cell) -> dict[str, State]:
+        """The state of the files that the images of a cell come from."""
+        files = file_states(self.dataset(cell.dataset), cell.corruption, cell.severity)
+        foreign = self.foreign(cell)
+        return files | (file_states(foreign, CLEAN_IMAGES, 0) if foreign else {})
+
+    def foreign(self, cell: Cell) -> Dataset | None:
+        """The dataset whose images contaminate the stream of a cell."""
+        return self.dataset(cell.protocol.contamination.partition("(")[0]) if cell.foreign else None
 
     def stream(self, cell: Cell, dataset: Dataset) -> LongStream:
         """The images of a cell that is a long stream."""

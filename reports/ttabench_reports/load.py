@@ -12,6 +12,7 @@ import pandas as pd
 
 from ttabench.collector import paused
 from ttabench.errors import UserError, counted
+from ttabench.plain_text import one_line
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
 from ttabench_reports.frames import CORRECT, DETAILS, checked
@@ -114,4 +115,5 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UserError(
             f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
         ) from None
+    frame = pd.DataFrame({one_line(name): [*map(one_line, frame[name])] for name in frame})
     return checked(frame, str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,12 @@ from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.provenance import current_modules
 from ttabench.records import decode, encode
+from ttabench.stats import mcnemar
 from ttabench.store import Store
 from ttabench.store.staleness import _changes
 from ttabench_reports.compare import as_json, compare, load, render
 from ttabench_reports.compare.sides import side
+from ttabench_reports.compare.smallest_fall import smallest_fall
 from ttabench_reports.csv_files import write_cells
 from ttabench_reports.load import read as load_cells
 
@@ -224,7 +227,7 @@ def test_the_latest_of_twins_counts_and_is_said() -> None:
     assert not outcome.failed
     assert outcome.warnings[0] == (
         "the candidate has 90 cells more than once (other settings, weights, data or compute ratio); "
-        "the latest counts."
+        "those that both sides have count, else the latest."
     )
 
 
@@ -377,3 +380,55 @@ def test_a_record_of_another_cell_is_refused(tmp_path: Path, result: Result, oth
     writer.path.write_bytes(b"".join([*head, encode({k: v for k, v in data.items() if k != "sum"})]))
     with pytest.raises(UserError, match=r"line 3, .* its id is not that of its cell"):
         compare(store.root, store.root)
+
+
+# ---- nothing to compare, and what the data could show
+
+
+@pytest.mark.parametrize("status", [("failed", "failed"), ("n/a", "n/a"), ("failed", "n/a"), ("failed", "")])
+def test_a_gate_with_nothing_to_compare_does_not_pass(status: tuple[str, str]) -> None:
+    """Also where the candidate alone has numbers."""
+    frame = cells(("tent",))
+    sides = [spoil(frame, one, "died") if one else frame for one in status]
+    with pytest.raises(UserError, match="no cell has a number on both sides"):
+        compare(*sides)
+
+
+def test_one_number_on_both_sides_is_something_to_compare_and_lost_ones_still_fail() -> None:
+    frame = cells(("tent",))
+    most = spoil(frame, "failed", "died", corruption="fog")
+    assert not compare(most, most).failed
+    assert compare(frame, spoil(frame, "failed", "died")).failed
+
+
+@pytest.mark.parametrize("other", [{"checkpoint": "new"}, {"config": '{"lr": 1.0}'}, {"fingerprint": "new"}])
+def test_a_twin_like_the_baseline_is_compared_before_a_later_one_of_other_kind(other: dict[str, str]) -> None:
+    frame = cells(("tent",), accuracy=lambda row: 75.0)
+    later = shifted(frame.assign(**other, written=frame["written"] + 1e6), 10.0)
+    fallen = shifted(frame, -10.0)
+    assert compare(frame, pd.concat([fallen, later])).failed  # and not hidden by the later rise
+    outcome = compare(pd.concat([frame, later]), fallen)  # the same on the side of the baseline
+    assert set(outcome.cells["accuracy_before"]) == {75.0}
+    assert not compare(frame, later).failed  # without such a twin, the later one counts
+
+
+@pytest.mark.parametrize(
+    ("changed", "n_images", "level", "fall"),
+    [(60, 600, 0.025, 18 / 6), (0, 600, 0.025, 1.0), (6, 600, 1 / 64, 1.0), (1000, 10_000, 0.05, 0.54)],
+)
+def test_the_smallest_fall_is_where_the_test_begins_to_confirm(
+    changed: int, n_images: int, level: float, fall: float
+) -> None:
+    found = smallest_fall(changed, n_images, level)
+    assert found == pytest.approx(fall, abs=1e-9)
+    total = max(changed, round(found * n_images / 100))
+    lost = (total + round(found * n_images / 100)) // 2
+    assert mcnemar(np.array([lost]), np.array([total - lost]), alternative="less")[0] <= level
+    assert mcnemar(np.array([lost - 1]), np.array([total - lost + 1]), alternative="less")[0] > level
+
+
+def test_the_smallest_fall_that_could_be_shown_is_said() -> None:
+    outcome = replace(compare(cells(), cells()), smallest_fall=3.0)
+    assert "the images at hand could show a fall of 3.00 points, and no smaller one." in printed(outcome)
+    assert "could show a fall" not in printed(compare(cells(), cells()))  # without images there is no test
+    assert json.loads(as_json(outcome))["smallest_fall"] == 3.0

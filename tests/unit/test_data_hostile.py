@@ -187,7 +187,7 @@ def test_findings_and_lists_show_control_characters_as_codes(ttabench: object, t
     for arguments in (["verify", str(folder)], ["list", "--root", str(tmp_path)]):
         output: Output = ttabench("data", *arguments)
         assert "\x1b" not in output.out + output.err
-        assert "\\x1b[31mred" in output.out.replace("\n", "")
+        assert "\\x1b[31mred" in (output.out + output.err).replace("\n", "")
 
 
 def test_printable_keeps_ordinary_text() -> None:

@@ -316,7 +316,7 @@ def test_a_cell_that_hangs_is_stopped_and_the_rest_goes_on() -> None:
     seen = [event for event in events if isinstance(event, Event)]
     assert [event.cell for event in seen] == ["a", "b", "c"]
     assert [e for e in events if isinstance(e, Died)] == [
-        Died(Hangs(), "it ran longer than 1.5 s and was stopped")
+        Died(Hangs(), "it ran longer than 1.5 s and was stopped", too_long=True)
     ]
     assert [event[0] for event in events if isinstance(event, tuple)] == ["a", "b"]
     with pytest.raises(ProcessLookupError):

@@ -85,7 +85,7 @@ def test_the_reference_results_are_named_first(repository: Path) -> None:
 
 @pytest.mark.parametrize(
     ("codes", "expected"),
-    [("0 0", 0), ("0 3", 0), ("0 4", 0), ("1 0", 1), ("3 2", 1), ("1 4", 1), ("4 2", 1)],
+    [("0 0", 0), ("0 3", 0), ("0 4", 0), ("1 0", 1), ("3 2", 1), ("1 4", 1), ("4 2", 1), ("0 5", 1)],
 )
 def test_a_cell_that_is_not_made_again_fails_the_workflow(tmp_path: Path, codes: str, expected: int) -> None:
     where = tmp_path / "repository"
@@ -98,5 +98,8 @@ def test_a_cell_that_is_not_made_again_fails_the_workflow(tmp_path: Path, codes:
     (tmp_path / "folders").write_text("a\nb\n")
     done = shell(step("Run some cells again"), where, PATH=f"{bin_}:/usr/bin:/bin", GITHUB_RUN_ID="7")
     assert done.returncode == expected, done.stderr
-    assert ("::warning::b: not checked, this machine trains other weights" in done.stdout) == (second == "3")
+    assert (
+        "::warning::b: some cells were not checked, this machine trains other weights" in done.stdout
+    ) == (second == "3")
     assert ("::warning::b: some cells were not run, their data or" in done.stdout) == (second == "4")
+    assert ("::error::b: nothing was measured of some methods" in done.stdout) == (second == "5")

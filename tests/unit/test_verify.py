@@ -24,10 +24,12 @@ from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.executors import Died, inline, workers
 from ttabench.models.resolve import resolve_model
+from ttabench.protocol import Protocol
 from ttabench.records import decode, encode
 from ttabench.store import Record, Store
 from ttabench.store.staleness import Modules
 from ttabench.streams import score
+from ttabench.sweep.drawn_cells import Drawn, draw
 from ttabench.worker_state import WorkerState
 
 Run = Callable[..., Output]
@@ -61,20 +63,25 @@ def test_a_clean_store_is_made_again_bit_for_bit_and_nothing_is_written(ttabench
     assert output.code == 0, output.out
     assert output.out.endswith("4 cells: 4 the same bit for bit. Drawn with --seed 0.\n")
     assert "[4/4]" in output.err
-    assert "4 cells, which took " in output.err
-    assert "when they were stored." in output.err
+    assert "4 cells of 4." in output.err
+    assert "Nothing was measured" not in output.out
+    assert "not drawn" not in output.out
     assert content(out) == before
 
 
-def test_the_draw_is_seeded_and_a_sample_larger_than_the_store_takes_all(out: Path) -> None:
-    store = Store.at(out)
+def ids(drawn: Drawn) -> list[str]:
+    return [record.result.cell.cell_id for record in drawn.records]
+
+
+def test_the_draw_is_seeded_and_a_sample_larger_than_the_store_takes_all(cell: Any, tmp_path: Path) -> None:
+    store = filled(tmp_path / "r", [measured(replace(cell, seed=seed), 3) for seed in range(4)])
 
     def drawn(sample: int, seed: int) -> list[str]:
-        return [r.result.cell.cell_id for r in verify.choose(store, sample, seed)]
+        return ids(draw(store, sample, seed))
 
     assert drawn(2, 5) == drawn(2, 5)
     assert len(set(drawn(2, 5))) == 2
-    assert len({tuple(sorted(drawn(2, seed))) for seed in range(30)}) == 6  # every pair of four comes up
+    assert len({tuple(sorted(drawn(2, seed))) for seed in range(40)}) == 6  # every pair of four comes up
     assert set(drawn(99, 0)) == set(store.latest())
 
 
@@ -85,19 +92,43 @@ def test_the_draw_does_not_depend_on_the_order_in_which_results_were_stored(
 
     def drawn(name: str, results: list[Result]) -> list[str]:
         store = filled(tmp_path / name, results)
-        return [r.cell_id for seed in range(5) for r in verify.choose(store, 3, seed)]
+        return [one for seed in range(5) for one in ids(draw(store, 3, seed))]
 
     assert drawn("one", results) == drawn("other", results[::-1])
 
 
-def test_cells_that_took_longer_than_the_limit_are_not_drawn(cell: Any, tmp_path: Path) -> None:
-    cells = [replace(cell, seed=seed) for seed in range(4)]
-    times = (1.0, 2.0, 2.5, 60.0)
-    store = filled(
-        tmp_path / "r", [replace(measured(c, 3), seconds=t) for c, t in zip(cells, times, strict=True)]
-    )
-    assert {r.result.seconds for r in verify.choose(store, 9, 0, at_most=2.0)} == {1.0, 2.0}
-    assert len(verify.choose(store, 9, 0)) == 4
+@pytest.mark.parametrize("seconds", [301.0, 1e9])
+def test_what_a_record_says_of_its_own_time_does_not_keep_it_from_being_drawn(
+    cell: Any, tmp_path: Path, seconds: float
+) -> None:
+    """Else a made-up record that calls itself slow is never run again."""
+    honest = [measured(replace(cell, seed=seed), 3) for seed in range(30)]
+    forged = measured(replace(cell, method="mine", label="mine"), 0)
+    store = filled(tmp_path / "r", [*honest, replace(forged, seconds=seconds)])
+    for seed in range(5):
+        assert forged.cell.cell_id in ids(draw(store, 2, seed))  # methods take turns
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"label": "mine", "seed": 99},  # of the same method and settings
+        {"config": (("lr", 1.0),)},  # under the label of the others
+        {"method": "mine"},
+        {"protocol": Protocol(mode="offline")},
+    ],
+)
+def test_every_method_setting_and_mode_is_drawn_whatever_its_label(
+    cell: Any, tmp_path: Path, forged: dict[str, Any]
+) -> None:
+    honest = [measured(replace(cell, seed=seed), 3) for seed in range(30)]
+    other = measured(replace(cell, **forged), 0)
+    drawn = draw(filled(tmp_path / "r", [*honest, other]), 1, 0, every_method=True)
+    assert len(drawn.records) == 2
+    assert other.cell.cell_id in ids(drawn)
+    assert drawn.left_out() == "29 cells of 31 were not drawn."
+    assert len(drawn.unmeasured([honest[0].cell])) == 1
+    assert not drawn.unmeasured([honest[0].cell, other.cell])
 
 
 def filled(root: Path, results: list[Result]) -> Store:
@@ -164,8 +195,9 @@ def test_a_record_that_contradicts_itself_is_reported_also_where_weights_are_mis
 def test_one_cell_is_one_cell(ttabench: Run, out: Path) -> None:
     output = ttabench("verify", out, *HERE, "--sample", "1", "--seed", "7")
     assert output.out.endswith("\n1 cell: 1 the same bit for bit. Drawn with --seed 7.\n")
-    assert "1 cell, which took " in output.err
-    assert "when it was stored." in output.err
+    assert "3 cells of 4 were not drawn." in output.out
+    assert "Nothing was measured of 1 of 2 methods: " in output.out
+    assert "1 cell of 4." in output.err
 
 
 def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, out: Path) -> None:
@@ -282,7 +314,7 @@ def test_a_worker_that_dies_costs_its_own_cells_alone(
         yield from inline.run(jobs[1:], workers)
         yield Died(jobs[0], "its worker was killed by SIGKILL")
 
-    monkeypatch.setattr(workers, "pick_executor", lambda count, place: run)
+    monkeypatch.setattr(workers, "pick_executor", lambda count, place, limits: run)
     output = ttabench("verify", out, *HERE)
     assert output.code == 1
     assert output.out.count("it fails now: its worker was killed by SIGKILL") == 1
@@ -300,7 +332,7 @@ def test_what_was_checked_before_ctrl_c_is_shown(
         yield from inline.run(jobs[:checked], workers)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "pick_executor", lambda count, place: run)
+    monkeypatch.setattr(workers, "pick_executor", lambda count, place, limits: run)
     output = ttabench("verify", out, *HERE)
     assert output.code == 130
     assert says in output.out
@@ -456,10 +488,47 @@ def test_another_folder_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:
     assert "nowhere does not exist; expected a results folder" in output.err
 
 
-def test_nothing_to_draw_from_is_one_sentence(ttabench: Run, out: Path) -> None:
-    output = ttabench("verify", out, *HERE, "--at-most", "1e-9")
-    assert output.code == 2
-    assert "has no cell that took at most 1e-09 s" in output.err
+def test_a_limit_needs_a_process_that_can_be_stopped(ttabench: Run, out: Path) -> None:
+    output = ttabench("verify", out, *HERE, "--at-most", "5")
+    assert (output.code, output.out) == (2, "")
+    assert "--at-most stops worker processes; set --workers to 1 or more." in output.err
+
+
+def test_cells_are_stopped_by_the_clock_and_do_not_pass(ttabench: Run, out: Path) -> None:
+    """Also where their records say that they are quick."""
+    edit(out, lambda data: data.update(seconds=0.0))
+    output = ttabench("verify", out, "--workers", "1", "--at-most", "0.2")
+    assert output.code == 5, output.out
+    assert "4 not run to the end, slower than --at-most" in output.out
+    assert output.out.count("it ran longer than 0.2 s and was stopped") == 4
+    assert "Nothing was measured of 2 of 2 methods: source, tent." in output.out
+
+
+def test_with_time_enough_a_forged_record_is_found_and_an_honest_folder_passes(
+    ttabench: Run, out: Path
+) -> None:
+    edit(out, lambda data: data.update(seconds=1000.0))
+    output = ttabench("verify", out, "--workers", "1", "--at-most", "300", "--sample", "1")
+    assert output.code == 0, output.out
+    assert "2 cells: 2 the same bit for bit" in output.out  # one of each method
+    edit(out, altered)
+    assert ttabench("verify", out, "--workers", "1", "--at-most", "300", "--sample", "1").code == 1
+
+
+def test_a_method_without_data_here_does_not_pass_beside_others(
+    ttabench: Run, cell: Any, tmp_path: Path, out: Path
+) -> None:
+    whole = Store.at(out)
+    writer = whole.writer()
+    good = next(iter(whole.latest().values())).result
+    writer.append(replace(good, cell=replace(good.cell, label="mine", dataset="nowhere-c-local")))
+    writer.close()
+    output = ttabench("verify", out, "--workers", "1", "--at-most", "300", "--json")
+    report = json.loads(output.out)
+    assert output.code == 5
+    assert report["unmeasured_methods"] == ["mine"]
+    assert report["agrees"] is False
+    assert report["not_drawn"] == 0
 
 
 @pytest.mark.usefixtures("weights_in_cache")
@@ -565,7 +634,7 @@ def test_workers_are_counted_in_gpus_where_cells_need_one(
 ) -> None:
     asked: list[tuple[int, str]] = []
 
-    def pick_executor(count: int, device: str) -> Any:
+    def pick_executor(count: int, device: str, limits: Any) -> Any:
         asked.append((count, device))
         return inline.run
 

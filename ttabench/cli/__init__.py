@@ -16,7 +16,14 @@ from typing import Any
 
 import typer
 
-from ttabench.cli._mistakes import HELP, refuse_empty_path, refuse_repeated, sentence, tidy_help
+from ttabench.cli._mistakes import (
+    HELP,
+    refuse_empty_path,
+    refuse_option_as_value,
+    refuse_repeated,
+    sentence,
+    tidy_help,
+)
 from ttabench.errors import UserError, forward_warnings, printable, shortened
 from ttabench.nonblocking import FULL, NonBlocking
 
@@ -125,6 +132,7 @@ def _main() -> None:
             refuse_empty_path(sys.argv)
             root = command()
             refuse_repeated(root, sys.argv)
+            refuse_option_as_value(root, sys.argv)
             code = root.main(prog_name="ttabench", standalone_mode=False)
             print(end="", flush=True)  # a disk that is full says so here, and not after the end
     except UserError as problem:

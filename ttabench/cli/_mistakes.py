@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ttabench.errors import UserError
+from ttabench.errors import UserError, shortened
 
 HELP = ["-h", "--help"]
 MEANS_OUT = ("--to", "--results", "--output", "--out-dir", "--output-dir", "--dir", "--folder")
@@ -64,11 +65,36 @@ def refuse_empty_path(arguments: Sequence[str]) -> None:
             raise UserError(f"{option} '' names no file; name one, or leave {option} out.")
 
 
-def refuse_repeated(root: Any, arguments: Sequence[str]) -> None:
-    """Raises UserError for an option that is given twice: the parser would take its last value alone."""
+def refuse_option_as_value(root: Any, arguments: Sequence[str]) -> None:
+    """Raises UserError for ``--out --dry-run``: the parser would take the second for a folder's name."""
+    command, rest = _command(root, arguments)
+    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {*HELP}
+    takes_value = {
+        name for param in command.params if param.param_type_name == "option" and not param.is_flag
+        for name in param.opts
+    }  # fmt: skip
+    while rest and (option := rest.pop(0)) != "--":
+        if option not in takes_value or not rest:
+            continue
+        value = rest.pop(0)
+        if value.partition("=")[0] in names or re.match(r"--[a-z]", value):
+            raise UserError(
+                f"{option} has no value: {shortened(value)} looks like an option. Give {option} a value, or "
+                f"write {option}={shortened(value)} if it is meant."
+            )
+
+
+def _command(root: Any, arguments: Sequence[str]) -> tuple[Any, list[str]]:
+    """The verb of a command line, and what follows it."""
     command, rest = root, list(arguments[1:])
     while rest and rest[0] in (inner := getattr(command, "commands", {})):
         command = inner[rest.pop(0)]
+    return command, rest
+
+
+def refuse_repeated(root: Any, arguments: Sequence[str]) -> None:
+    """Raises UserError for an option that is given twice: the parser would take its last value alone."""
+    command, rest = _command(root, arguments)
     options = [param for param in command.params if param.param_type_name == "option" and not param.is_flag]
     by_name = {name: param for param in options for name in param.opts}
     given: set[str] = set()

@@ -10,9 +10,10 @@ import typer
 from typer import Argument, Option
 
 if TYPE_CHECKING:
+    from ttabench.sweep.drawn_cells import Drawn
     from ttabench.verify import Check
 
-SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE = 0, 1, 3, 4
+SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE, UNMEASURED = 0, 1, 3, 4, 5
 """Exit codes; 2 is a mistake in the command, as everywhere."""
 
 
@@ -27,7 +28,12 @@ def verify(
     ] = 8,
     seed: Annotated[int, Option(metavar="NUMBER", help="The seed of the draw.", min=0)] = 0,
     at_most: Annotated[
-        float, Option(metavar="SECONDS", help="Draw no cell that took longer when stored; 0 = any.", min=0)
+        float,
+        Option(
+            metavar="SECONDS",
+            help="Stop a cell that runs longer, and draw at least one cell of each method; 0 = no limit.",
+            min=0,
+        ),
     ] = 0.0,
     workers: Annotated[
         str, Option(metavar="COUNT", help="auto = one per core or GPU; 0 = this process.")
@@ -46,38 +52,43 @@ def verify(
     Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
     could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other
     weights. 4 if none differs but some were not run, because their data or weights are not on this machine.
+    5 with --at-most if none differs but of some method nothing was measured. Methods of which nothing was
+    measured are named.
     """
     from ttabench import verify as verifying
-    from ttabench.cli._display import Display, clock
+    from ttabench.cli._display import Display
     from ttabench.env import pick_device
     from ttabench.errors import UserError, counted
+    from ttabench.executors import Limits
     from ttabench.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
+    from ttabench.sweep.drawn_cells import draw
 
     store = Store.at(results)
-    records = verifying.choose(store, sample, seed, at_most)
+    drawn = draw(store, sample, seed, every_method=at_most > 0)
+    records = drawn.records
     wrong = verifying.contradictions(store)
     try:
         places = verifying.find_places(records, verifying.sweeps_of(store))
     except UserError as problem:
         if not wrong:
             raise
-        _report(wrong, results, seed, json)  # a record that contradicts itself needs no data to be found
+        _report(
+            wrong, results, drawn, seed, at_most, json
+        )  # a record that contradicts itself needs no data to be found
         print(f"ttabench: {problem}", file=sys.stderr)
         raise typer.Exit(DIFFERS) from None
     on = pick_device(device) if device else ""
     place = on or verifying.device_of(r for r in records if not places[r.result.cell.cell_id].lacks)
     count = pick_workers(workers, place, len(records))
-    executor = pick_executor(count, place)
+    if at_most and not count:
+        raise UserError("--at-most stops worker processes; set --workers to 1 or more.")
+    executor = pick_executor(count, place, Limits(seconds=at_most))
     checks: list[Check] = []
     kinds = [(str(cell), f"{cell.label} {cell.arch}") for cell in (r.result.cell for r in records)]
     try:
         with Display(len(records), "cells", kinds=kinds, workers=count) as display:
-            seconds = sum(record.result.seconds for record in records)
-            took = clock(seconds) if round(seconds) else "less than a second"
-            stored = "they were" if len(records) > 1 else "it was"
-            drawn = counted(len(records), "cell")
-            display.console.print(f"{drawn}, which took {took} when {stored} stored.", markup=False)
+            display.console.print(f"{counted(len(records), 'cell')} of {drawn.of:,}.", markup=False)
             for event in verifying.run(store, records, places, on, executor, count):
                 if isinstance(event, verifying.Check):
                     checks.append(event)
@@ -88,37 +99,48 @@ def verify(
         if not json:  # JSON of some cells would be taken for that of all
             ended = verifying.joined(checks, wrong)
             drawn_ids = {record.result.cell.cell_id for record in records}
-            _print(ended, seed, of=len(drawn_ids | {check.cell.cell_id for check in ended}))
+            _print(ended, drawn, seed, of=len(drawn_ids | {check.cell.cell_id for check in ended}))
         raise
     checks = verifying.joined(checks, wrong)
-    _report(checks, results, seed, json)
-    if code := _exit_code(checks):
+    _report(checks, results, drawn, seed, at_most, json)
+    if code := _exit_code(checks, drawn, at_most):
         raise typer.Exit(code)
 
 
-def _report(checks: list[Check], results: Path, seed: int, json: bool) -> None:
+def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool) -> None:
     from json import dumps
 
     from ttabench.verify import BOUND
 
     if json:
-        report = {"results": str(results), "seed": seed, "bound": BOUND, "agrees": _exit_code(checks) == SAME,
-                  "checks": [check.to_json() for check in checks]}  # fmt: skip
+        report = {
+            "results": str(results), "seed": seed, "bound": BOUND,
+            "agrees": _exit_code(checks, drawn, at_most) == SAME, "not_drawn": drawn.of - len(drawn.records),
+            "unmeasured_methods": _unmeasured(checks, drawn), "checks": [check.to_json() for check in checks],
+        }  # fmt: skip
         print(dumps(report, indent=1, ensure_ascii=False))
     else:
-        _print(checks, seed)
+        _print(checks, drawn, seed)
 
 
-def _exit_code(checks: list[Check]) -> int:
+def _exit_code(checks: list[Check], drawn: Drawn, at_most: float) -> int:
     verdicts = {check.verdict for check in checks}
     if verdicts & {"differs", "failed"}:
         return DIFFERS
+    if at_most and _unmeasured(checks, drawn):
+        return UNMEASURED
     return OTHER_WEIGHTS if "other weights" in verdicts else NOT_HERE if "not here" in verdicts else SAME
 
 
-def _print(checks: list[Check], seed: int, of: int = 0) -> None:
+def _unmeasured(checks: list[Check], drawn: Drawn) -> tuple[str, ...]:
+    return drawn.unmeasured(check.cell for check in checks if check.measured)
+
+
+def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
     """Print the checks and their summary; `of`: how many there would be, had nobody interrupted them."""
     from ttabench.errors import counted
+    from ttabench.plain_text import one_line
+    from ttabench.sweep.drawn_cells import some_names
 
     if not checks:
         return
@@ -130,7 +152,7 @@ def _print(checks: list[Check], seed: int, of: int = 0) -> None:
         offline = " · offline" if check.cell.protocol.mode == "offline" else ""
         print(f"{check.verdict:<13} {check.cell}{offline}: {text}")
         for note in check.notes:
-            print(f"{'':<13}   {note}")
+            print(f"{'':<13}   {one_line(note)}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}
     verdicts = [f"{n} {verdict if n == 1 and verdict == 'differs' else _WORDS[verdict]}"
                 for verdict, n in counts.items() if n]  # fmt: skip
@@ -138,6 +160,11 @@ def _print(checks: list[Check], seed: int, of: int = 0) -> None:
     if of > len(checks):
         verb = "was" if len(checks) == 1 else "were"
         what = f"{len(checks)} of {of} cells {verb} checked before the interruption"
+    if rest := drawn.left_out():
+        print(rest)
+    if methods := _unmeasured(checks, drawn):
+        of_all = f"{len(methods)} of {counted(len(drawn.methods), 'method')}"
+        print(f"Nothing was measured of {of_all}: {some_names(methods)}.")
     print(f"{what}: {', '.join(verdicts)}. Drawn with --seed {seed}.")
 
 
@@ -148,4 +175,5 @@ _WORDS = {
     "failed": "failed",
     "other weights": "not comparable, with other weights here",
     "not here": "not run, without their data or weights",
+    "stopped": "not run to the end, slower than --at-most",
 }

@@ -40,10 +40,14 @@ Executor = Callable[[Sequence[Any], int], Generator[Any]]
 
 @dataclass(frozen=True)
 class Died:
-    """A job that took its worker down, and the reason as a sentence without a full stop."""
+    """A job that took its worker down, and the reason as a sentence without a full stop.
+
+    too_long   whether its worker was stopped because a cell used up its time.
+    """
 
     job: Any
     reason: str
+    too_long: bool = False
 
 
 @dataclass(frozen=True)

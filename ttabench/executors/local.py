@@ -23,11 +23,14 @@ class CannotStart(UserError):
 
 @dataclass(frozen=True)
 class Lost:
-    """What a worker was at when it died; `again` where it may go better in a process of its own."""
+    """What a worker was at when it died; `too_long` where it was stopped because a cell used up its time.
+
+    Anything else may go better in a process of its own.
+    """
 
     job: Job
     reason: str
-    again: bool = True
+    too_long: bool = False
 
 
 def run(
@@ -65,17 +68,17 @@ class Crew:
         """Events of `jobs` as they come. Raises UserError if no worker can start, and what a job raises."""
         queue, again = deque(jobs), list[Job]()
         for event in _work(queue, self._workers, self._limits):
-            if isinstance(event, Lost) and event.again:
+            if isinstance(event, Lost) and not event.too_long:
                 again.append(event.job)
             else:
-                yield Died(event.job, event.reason) if isinstance(event, Lost) else event
+                yield Died(event.job, event.reason, event.too_long) if isinstance(event, Lost) else event
         for job in again:
             self.stop()
             able = [worker for worker in self._workers if worker.failed_starts < STARTS][:1]
             for event in _work(deque([job]), able, self._limits):
                 if isinstance(event, Lost):
-                    twice = ", twice, the second time alone" if event.again else ""
-                    yield Died(event.job, event.reason + twice)
+                    twice = "" if event.too_long else ", twice, the second time alone"
+                    yield Died(event.job, event.reason + twice, event.too_long)
                 else:
                     yield event
 
@@ -122,9 +125,9 @@ def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generat
             if kind == "done":
                 worker.job = None
             yield payload
-    reason, again = f"the worker process {end}", True
+    reason, too_long = f"the worker process {end}", False
     if not end and worker.runs_too_long(limits):
-        reason, again = f"it ran longer than {limits.seconds:g} s and was stopped", False
+        reason, too_long = f"it ran longer than {limits.seconds:g} s and was stopped", True
     elif not end and worker.is_too_large(limits):
         reason = f"the worker process grew beyond {limits.memory / 1e9:g} GB of memory"
     elif not end:
@@ -136,7 +139,7 @@ def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generat
         if rest is not None:
             queue.appendleft(rest)
         if running is not None:
-            yield Lost(running, reason, again)
+            yield Lost(running, reason, too_long)
     elif not was_ready:
         worker.failed_starts += 1
         if worker.failed_starts == STARTS:

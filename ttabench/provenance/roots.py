@@ -91,6 +91,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.files": "writes files whole",
     "ttabench.malloc": "gives memory back",
     "ttabench.models.resolve": "opens networks by name; their weights are in the identity of a result",
+    "ttabench.plain_text": "is what users see",
     "ttabench.progress": "is what users see",
     "ttabench.protocol:Protocol.__post_init__": "refuses protocols; their values are in the identity",
     "ttabench.provenance": "says what code there is",

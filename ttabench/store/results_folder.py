@@ -13,7 +13,8 @@ from ttabench.claims import FOLDER as RUNNING
 from ttabench.claims import Claims
 from ttabench.collector import paused
 from ttabench.errors import UserError, shortened
-from ttabench.files import replace_file
+from ttabench.files import check_plain, replace_file
+from ttabench.plain_text import plain
 from ttabench.records import Damaged, decode, encode
 from ttabench.store import shards
 from ttabench.store.attestations import Attestations
@@ -119,6 +120,7 @@ class Store:
 
     def sweep(self) -> dict[str, Any]:
         """The options of the sweep that created the folder. Raises UserError if they cannot be read."""
+        check_plain(self.manifest)
         try:
             manifest = json.loads(self.manifest.read_bytes())
             if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
@@ -130,13 +132,13 @@ class Store:
             raise UserError(f"{self.root} is not a results folder of ttabench (no sweep.json).") from None
         except OSError as problem:
             raise _unreadable(self.manifest, problem) from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise UserError(
                 f"{self.manifest} is not what ttabench wrote; restore it, or choose another folder."
             ) from None
         if version > VERSION:
             raise UserError(f"{self.root} was made by a newer ttabench; please upgrade.")
-        sweep: dict[str, Any] = manifest["sweep"]
+        sweep: dict[str, Any] = plain(manifest["sweep"])
         return sweep
 
     def write_plan(self, rows: Iterable[Mapping[str, Any]], *, extend: bool = False) -> None:
@@ -174,6 +176,7 @@ class Store:
         Raises UserError if the file is damaged.
         """
         path = self.root / PLAN_FILE
+        check_plain(path)
         try:
             lines = path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -185,7 +188,7 @@ class Store:
                 more = (key for key in (PROTOCOL_OF_PLAN, FIXED_IN_PLAN) if key in row)
                 rows.append({key: row[key] for key in (*PLAN, *more)})
             return rows
-        except (Damaged, KeyError) as problem:
+        except (Damaged, KeyError, TypeError) as problem:
             raise UserError(
                 f"{path}, line {len(rows) + 1}, is not what ttabench wrote: {problem}; delete the file and "
                 "run the sweep again."
@@ -279,11 +282,14 @@ class Store:
     def _shards(self) -> list[Path]:
         """Raises UserError for a folder that cannot be read, which `glob` takes to be empty."""
         try:
-            return sorted(path for path in self.cells.iterdir() if path.match("*.jsonl"))
+            found = sorted(path for path in self.cells.iterdir() if path.match("*.jsonl"))
         except FileNotFoundError:
             return []
         except OSError as problem:
             raise _unreadable(self.cells, problem) from None
+        for path in found:
+            check_plain(path)
+        return found
 
     def correct(self, cell_id: str) -> NDArray[np.bool_]:
         """Which images of a cell were classified correctly, in the order of the test set."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Cell, Status, canonical
-from ttabench.errors import UserError
+from ttabench.errors import UserError, shortened
 from ttabench.provenance.staleness import StoredCode
 from ttabench.records import MARK, Damaged, decode, is_first_format
 from ttabench.store.attestations import NONE, Attestations
@@ -20,6 +21,9 @@ UNKNOWN = StoredCode()
 OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty
 CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
+LONGEST = 64 << 20  # bytes of a line
+LARGEST = 1 << 53  # of whole numbers: floating point has those up to here
+NAMES = ("method", "label", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
 
 
 def name_key(digest: str, name: str) -> str:
@@ -30,10 +34,10 @@ def name_key(digest: str, name: str) -> str:
 def generation(shard: Path) -> int:
     """The generation in the first line of a shard; 0 for the first format and for incomplete shards."""
     with shard.open("rb") as file:
-        line = file.readline()
+        line = file.readline(LONGEST)
     try:
         return int(decode(line.removesuffix(b"\n"), first_format=True).get("generation", 0))
-    except (Damaged, ValueError, TypeError):
+    except (Damaged, ValueError, TypeError, OverflowError):
         return 0
 
 
@@ -67,16 +71,24 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
                 f"{place}, is not what ttabench wrote: {problem}; restore the file or move it out of "
                 "the folder."
             ) from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             raise UserError(
                 f"{place}, is not a record of ttabench; restore the file or move it out of the folder."
             ) from None
 
 
 def _whole_lines(shard: Path) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line without newline) of each line; an incomplete last one is left out."""
+    """(number from 1, line without newline) of each line; an incomplete last one is left out.
+
+    Raises UserError for a line longer than any that ttabench writes.
+    """
     with shard.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(partial(file.readline, LONGEST), b""), start=1):
+            if len(line) == LONGEST:
+                raise UserError(
+                    f"{shard}, line {number}, has more than {LONGEST >> 20} MB, so it is not a record of "
+                    "ttabench; restore the file or move it out of the folder."
+                )
             if line.endswith(b"\n") or _is_whole(line[:-1]):  # the latter where the newline was damaged
                 yield number, line.removesuffix(b"\n")
 
@@ -96,9 +108,34 @@ def check_result(data: dict[str, Any], quick: bool = False) -> None:
         raise ValueError("it is not the cell of this version")
     if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
         raise ValueError("it has no status or time")
+    check_values(data)
     if quick:
         data.pop("correct", None)
         return
     identity = {name: value for name, value in cell.items() if name != "label"}
     if hashlib.sha256(canonical(identity).encode()).hexdigest() != data["id"]:
         raise Damaged("its id is not that of its cell")
+
+
+def check_values(data: Mapping[str, Any]) -> None:
+    """Raises Damaged for a value of another type than ttabench writes, and for a number out of its range."""
+    cell = data["cell"]
+    if wrong := [name for name in NAMES if not isinstance(cell[name], str)]:
+        raise Damaged(f"its {wrong[0]} is no text")
+    if not isinstance(data.get("reason", ""), str) or not isinstance(data.get("details", {}), dict):
+        raise Damaged("its reason is no text, or its details are no table")
+    protocol = cell["protocol"]
+    protocol = {name: value for name, value in protocol.items() if not isinstance(value, str)}
+    for name, value in {"severity": cell["severity"], "seed": cell["seed"], **protocol}.items():
+        if value is not None and not _is_number(value, LARGEST):
+            raise Damaged(f"its {name} is {shortened(str(value), 20)}")
+    percent, counts = ("accuracy", "clean_accuracy"), ("n_images", "seconds", "written")
+    for name, largest in {**dict.fromkeys(percent, 100), **dict.fromkeys(counts, LARGEST)}.items():
+        value = data.get(name)
+        if value is not None and not (_is_number(value, largest) and value >= 0):
+            raise Damaged(f"its {name} is {shortened(str(value), 20)}")
+
+
+def _is_number(value: Any, largest: int) -> bool:
+    """Whether a value is a finite number, not larger than `largest`."""
+    return isinstance(value, int | float) and abs(value) <= largest

@@ -132,7 +132,7 @@ class Ratios:
                 self._known = {key: {**entry, "ratio": float(entry["ratio"])} for key, entry in held.items()}
             except FileNotFoundError:
                 self._known = {}
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise UserError(f"{path} is not what ttabench wrote; delete it to measure again.") from None
         return self._known
 

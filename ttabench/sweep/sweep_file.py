@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UserError, shortened, unknown
 from ttabench.files import replace_file
 from ttabench.parse_methods import split_list
 from ttabench.registry import in_groups
@@ -47,8 +47,10 @@ def read_sweep_file(path: Path) -> dict[str, Any]:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except OSError as problem:
         raise UserError(f"--config {path} cannot be read ({problem.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"--config {path} is not valid TOML: {problem}.") from None
+    except ValueError as problem:  # also of a number with thousands of digits
+        raise UserError(f"--config {path} is not valid TOML: {shortened(str(problem), 200)}.") from None
+    except RecursionError:
+        raise UserError(f"--config {path} is nested too deeply; a sweep file has two levels.") from None
     if isinstance(data.get("sweep"), Mapping):
         raise UserError(f"{path} has a table [sweep]; its options belong to the top of the file.")
     try:

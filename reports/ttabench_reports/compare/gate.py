@@ -18,6 +18,7 @@ from ttabench_reports import frames, naming
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.fall_tests import holm, one_of
 from ttabench_reports.compare.sides import Side, side
+from ttabench_reports.compare.smallest_fall import typical_smallest_fall
 from ttabench_reports.compare.testing import PairedTests
 from ttabench_reports.frames import PROTOCOL
 
@@ -37,6 +38,11 @@ RECORDED = {
     "checkpoint": "weights",
 }  # fmt: skip
 """What a reader wants to know that it does not differ, by the key of a card."""
+TWINS_DIFFER_IN = [*KEY, "config", "checkpoint", "fingerprint", "foreign"]
+SHOWN = [
+    *KEY, "accuracy", "status", "reason", "fingerprint", "foreign", "checkpoint", "config", "n_images",
+    "cell_id", "pace_ratio",
+]  # fmt: skip
 FAMILIES = 2
 """Families of tests: the cells, and the means over them. Either can fail the gate."""
 
@@ -84,6 +90,8 @@ class Comparison:
     stale     which cells of either side were made with other code than is installed, and what changed;
               sentences.
     recorded  where `causes` is empty: what both sides hold of each cell that moved, such as ``settings``.
+    smallest_fall  points: the smallest fall of a cell that the test could have confirmed with as many images
+              and changes as there are, the median over the tested cells; NaN without a test.
     """
 
     cells: pd.DataFrame
@@ -94,6 +102,7 @@ class Comparison:
     stale: tuple[str, ...] = ()
     names: tuple[str, str] = ("baseline", "candidate")
     recorded: tuple[str, ...] = ()
+    smallest_fall: float = math.nan
 
     @property
     def failed(self) -> bool:
@@ -115,7 +124,8 @@ def compare(
 ) -> Comparison:
     """Hold `candidate` against `baseline`: each a table of cells, a results folder or a ``cells.csv``.
 
-    Raises UserError for bounds out of range (:class:`Bounds`), and for what is not a table with cells.
+    Raises UserError for bounds out of range (:class:`Bounds`), for what is not a table with cells, and where
+    nothing fails only because no cell has a number on both sides.
     """
     bounds = Bounds(max_drop, max_mean_drop, alpha)
     before = baseline if isinstance(baseline, Side) else side(baseline, "baseline")
@@ -136,12 +146,37 @@ def compare(
     cells["variant"] = cells["variant"].fillna("")  # new cells have no mean
     stale = (*_stale("baseline", before), *_stale("candidate", after))
     names = before.name, after.name
-    return Comparison(cells, means, tuple(warnings), bounds, tuple(causes), stale, names, recorded)
+    smallest = typical_smallest_fall(
+        tests.changed()[tests.testable],
+        tests.sizes[tests.testable],
+        alpha / FAMILIES,
+        int(tests.differs.sum()),
+    )
+    outcome = Comparison(
+        cells, means, tuple(warnings), bounds, tuple(causes), stale, names, recorded, smallest
+    )
+    if not outcome.failed and not both["change"].notna().any():
+        raise UserError(
+            f"no cell has a number on both sides: {before.name} has {_numbers(before)}, {after.name} has "
+            f"{_numbers(after)}; there is nothing to compare. Run both sweeps until their cells have numbers."
+        )
+    return outcome
+
+
+def _numbers(of: Side) -> str:
+    return f"{counted(int(of.cells['accuracy'].notna().sum()), 'number')} in {counted(len(of.cells), 'cell')}"
 
 
 def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
-    """The cells of both sides with the same :data:`KEY` side by side; how many twins each side had."""
-    (left, left_twins), (right, right_twins) = _matchable(before.cells), _matchable(after.cells)
+    """The cells of both sides with the same :data:`KEY` side by side; how many twins each side had.
+
+    Of twins, those count whose data, weights and settings the other side has too; else the latest.
+    """
+    left, right = _best(before.cells), _best(after.cells)
+    left = _last(left, right)
+    right = _last(right, left)
+    left_twins, right_twins = len(before.cells) - len(left), len(after.cells) - len(right)
+    left, right = left[SHOWN], right[SHOWN]
     both = left.merge(right, how="outer", on=list(KEY), suffixes=("_before", "_after"), indicator=True)
     both["change"] = both["accuracy_after"] - both["accuracy_before"]
     both["_place"] = both["corruption"].map(naming.corruption_key)
@@ -167,18 +202,27 @@ def _recorded(pairs: Iterator[Any]) -> tuple[str, ...]:
     return tuple(word for key, word in RECORDED.items() if key in known)
 
 
-def _matchable(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """One row per key, the latest; and how many others there were.
+def _best(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per key, data, weights and settings: the latest.
 
     A number stands before a later failure with the same settings, weights and data, as at another compute
     ratio; but not before one with others: the candidate has lost that number.
     """
     frame = frames.with_hashes(frame.round(dict.fromkeys(_REAL_KEYS, 4)))  # as older cells.csv have them
-    same = [*KEY, "config", "checkpoint", "fingerprint", "foreign"]
-    best = frames.latest_last(frame).drop_duplicates(same, keep="last")
-    last = best.sort_values("written", kind="stable").drop_duplicates(list(KEY), keep="last")
-    kept = ["accuracy", "status", "reason", "fingerprint", "foreign", "checkpoint", "config", "n_images"]
-    return last[[*KEY, *kept, "cell_id", "pace_ratio"]], len(frame) - len(last)
+    return frames.latest_last(frame).drop_duplicates(TWINS_DIFFER_IN, keep="last")
+
+
+def _last(frame: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """One row per key: the latest whose data, weights and settings the other side has too; else the latest.
+
+    A latest one without a number always counts: it is a loss.
+    """
+    theirs = other[TWINS_DIFFER_IN].drop_duplicates().assign(_shared=True)
+    marked = frame.merge(theirs, how="left", on=TWINS_DIFFER_IN).sort_values("written", kind="stable")
+    lost = marked["accuracy"].isna() & ~marked.duplicated(list(KEY), keep="last")
+    marked["_first"] = marked["_shared"].notna() | lost
+    marked["_lost"] = lost
+    return marked.sort_values(["_first", "_lost"], kind="stable").drop_duplicates(list(KEY), keep="last")
 
 
 def _verdicts(both: pd.DataFrame, bounds: Bounds) -> pd.Series[str]:
@@ -243,7 +287,7 @@ def _twins(word: str, count: int) -> list[str]:
         return []
     return [
         f"the {word} has {counted(count, 'cell')} more than once (other settings, weights, data or "
-        "compute ratio); the latest counts."
+        "compute ratio); those that both sides have count, else the latest."
     ]
 
 

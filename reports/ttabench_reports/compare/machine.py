@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 
 from ttabench_reports import naming
 from ttabench_reports.compare.gate import BAD, MEAN_OF, Comparison
-from ttabench_reports.compare.terminal import counts, describe, describe_mean, named
+from ttabench_reports.compare.terminal import counts, describe, describe_mean, named, smallest_fall
 
 FORMAT = "ttabench-compare"
 VERDICTS = ("same", "moved", "chance", "fell", "lost", "gained", "missing", "new")
@@ -29,6 +30,7 @@ def as_json(comparison: Comparison) -> str:
         "counts": {verdict: comparison.count(verdict) for verdict in VERDICTS},
         "warnings": list(comparison.warnings), "stale": list(comparison.stale),
         "means": _rows(comparison.means), "cells": _rows(cells),
+        "smallest_fall": None if math.isnan(comparison.smallest_fall) else comparison.smallest_fall,
         "causes": [asdict(one) for one in comparison.causes],
     }  # fmt: skip
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
@@ -50,7 +52,8 @@ def github(comparison: Comparison) -> Iterator[str]:
         yield f"::warning title=Accuracy%3A compared with care::{_escaped(warning)}"
     causes = "; ".join(map(str, comparison.causes[:MOST])) or "nothing recorded differs"
     verdict = "failed" if comparison.failed else "ok"
-    text = f"{counts(comparison)}. What differs: {causes}."
+    note = smallest_fall(comparison)
+    text = f"{counts(comparison)}. What differs: {causes}." + (f" {note}" if note else "")
     yield f"::notice title=Accuracy gate {verdict}::{_escaped(text)}"
 
 

@@ -59,6 +59,8 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
         parts += difference_lines(comparison.causes, limit) or [Text(f"  {nothing(comparison.recorded)}")]
     verdict, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
     parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
+    if note := smallest_fall(comparison):
+        parts.append(Text(note))
     if len(cells) and cells["verdict"].isin(["missing", "new"]).all():
         parts.append(
             Text("No cell is in both: run the sweep of the candidate with the options of the baseline's.")
@@ -71,6 +73,17 @@ def nothing(recorded: Sequence[str]) -> str:
     what = f" ({', '.join(recorded)})" if recorded else ""
     return (
         f"Nothing recorded differs between the two{what}: the cause is in what is not recorded, or in chance."
+    )
+
+
+def smallest_fall(comparison: Comparison) -> str:
+    """How small a fall can be and still be told from chance, as a sentence; "" without a test."""
+    points = comparison.smallest_fall
+    if points != points:
+        return ""
+    beyond = max(points, comparison.bounds.max_drop)
+    return (
+        f"In a typical cell, the images at hand could show a fall of {beyond:.2f} points, and no smaller one."
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttabench.errors import UserError
-from ttabench_reports.compare.fall_tests import Bits, cells_fell, mean_fell
+from ttabench_reports.compare.fall_tests import ONES, Bits, cells_fell, mean_fell
 from ttabench_reports.compare.sides import Side
 
 
@@ -54,6 +54,13 @@ class PairedTests:
         for size, (old, new) in self.stacks.items():
             p[self.differs & (self.sizes == size)] = cells_fell(old, new)
         return p
+
+    def changed(self) -> NDArray[np.int64]:
+        """(cells,): images that only one side has right; 0 where there is no test."""
+        changed = np.zeros(len(self.row), np.int64)
+        for size, (old, new) in self.stacks.items():
+            changed[self.differs & (self.sizes == size)] = ONES[old ^ new].sum(axis=1, dtype=np.int64)
+        return changed
 
     def mean(self, positions: NDArray[np.int64]) -> float:
         """p of a fall of the mean over these cells; NaN unless all can be tested, on the same images.

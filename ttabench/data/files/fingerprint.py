@@ -2,7 +2,8 @@
 
 A file counts as unchanged while its size, its inode, and its times of modification and of inode change
 stay the same. Only then is the remembered hash used. Remembered hashes are in the cache, one small file
-per path, so that the data itself may be read-only.
+per path, so that the data itself may be read-only. No hash is remembered of a file that changed less than a
+minute ago: a second change can leave the same times, because clocks of file systems are coarse.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,7 @@ from ttabench.env import cache_dir
 from ttabench.files import replace_file
 
 THREADS = 16
+SETTLED = 60.0  # seconds
 
 
 def combine(parts: dict[str, str]) -> str:
@@ -103,7 +106,28 @@ def _remembered(path: Path, state: str, key: str = "state") -> str:
 
 
 def _remember(path: Path, state: str, sha256: str, quick: str = "") -> str:
+    if not _is_settled(path):
+        return sha256
     note = {"path": str(path.resolve()), "state": state, "quick": quick, "sha256": sha256}
     with contextlib.suppress(OSError):  # without the note, the next call computes the hash again
         replace_file(_note(path), json.dumps(note).encode())
     return sha256
+
+
+def _is_settled(path: Path) -> bool:
+    """Whether a file, or all below a folder, last changed more than `SETTLED` seconds ago."""
+    limit = time.time() - SETTLED
+    try:
+        stats = [path.stat(), *(_stats(path) if path.is_dir() else ())]
+    except OSError:  # gone meanwhile
+        return False
+    return all(max(stat.st_mtime, stat.st_ctime) < limit for stat in stats)
+
+
+def _stats(folder: Path) -> Iterator[os.stat_result]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                yield entry.stat()
+                if entry.is_dir():
+                    yield from _stats(Path(entry.path))

@@ -1,0 +1,393 @@
+"""Folders that somebody else made: nothing in them writes elsewhere, steers a terminal, or ends in a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.conftest import Output
+from tests.unit.data_fakes import clean_images
+from tests.unit.stored_results import CELL
+from ttabench.cell import Result
+from ttabench.claims import FOLDER, Watch, running
+from ttabench.data import catalog
+from ttabench.errors import UserError, printable
+from ttabench.plain_text import UNSAFE, lines, one_line, plain
+from ttabench.records import decode, encode
+from ttabench.store import Store
+
+Run = Callable[..., Output]
+
+# ---- names of datasets
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../../x-local", "/tmp/x-local", "..-local", ".-local", "a/b-local", "a\\b-local", "a\nb-local",
+        "a\x1b[31mb-local", "A-local", "a\u202eb-local", "-local", "", "x", "~x-local", "x" * 300 + "-local",
+        7, None, ["x-local"],
+    ],
+)  # fmt: skip
+def test_a_name_that_generate_gives_to_none_is_refused_where_it_is_read(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: object
+) -> None:
+    """It would become the name of a folder of the cache."""
+    cache = tmp_path / "deep" / "below" / "cache"
+    monkeypatch.setenv("TTABENCH_CACHE", str(cache))
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    np.savez(folder / "test.npz", images=clean_images(8), labels=np.arange(8) % 2)
+    np.save(folder / "fog-5.npy", clean_images(8))
+    (folder / "ttabench.json").write_text(json.dumps({"name": name, "files": {}}))
+    before = {path for path in tmp_path.rglob("*") if cache not in path.parents}
+    with pytest.raises(UserError, match="Generate the folder again"):
+        catalog.dataset(str(folder))
+    for arguments in (
+        (
+            "sweep",
+            "--datasets",
+            folder,
+            "--archs",
+            "resnet18",
+            "--methods",
+            "source",
+            "--out",
+            tmp_path / "o",
+        ),
+        ("train", "--datasets", folder, "--archs", "resnet18"),
+        ("data", "verify", folder),
+    ):
+        output = ttabench(*arguments)
+        assert output.code == 2 or "error" in output.out, output
+        assert "Traceback" not in output.err
+        assert "\x1b" not in output.out + output.err
+    assert {p for p in tmp_path.rglob("*") if cache not in p.parents and p != cache} - before <= {
+        tmp_path / "deep", tmp_path / "deep" / "below", tmp_path / "o"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"name": ' * 50_000, '{"name": 1e999, "files": {}}', "\udcff"]
+)
+def test_a_manifest_of_another_kind_is_one_sentence(tmp_path: Path, text: str) -> None:
+    np.savez(tmp_path / "test.npz", images=clean_images(8), labels=np.arange(8) % 2)
+    np.save(tmp_path / "fog-5.npy", clean_images(8))
+    (tmp_path / "ttabench.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UserError):
+        catalog.dataset(str(tmp_path))
+
+
+# ---- what is printed
+
+EVIL = [
+    "\x1b[2J\x1b]0;owned\x07", "a\n::error file=x::owned", "a\r\n::add-mask::b", "\u202eevil\u202c",
+    "half \ud800 of a pair", "\udc80", "##[error]owned", "a\x9b31mb", "a\u2028::warning::b", "\u200bx",
+]  # fmt: skip
+
+
+def forbidden(text: str) -> list[str]:
+    """What of a printed text a terminal or a log obeys."""
+    bad = [found for found in UNSAFE.findall(text) if found not in "\t\n"]
+    bad += [line for line in text.splitlines() if line.strip().startswith(("::", "##["))]
+    return bad
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    Store.create(tmp_path / "r", {"methods": ["tent"], "archs": ["resnet18"], "datasets": ["digits-c"]})
+    return tmp_path / "r"
+
+
+def put(folder: Path, result: Result, **changes: Any) -> Path:
+    """A shard with one record, written by somebody who knows the format."""
+    writer = Store.at(folder).writer()
+    writer.append(result)
+    writer.close()
+    (shard,) = (folder / "cells").glob("*.jsonl")
+    made = [{key: value for key, value in decode(line).items() if key != "sum"} for line in raw(shard)]
+    made[-1].update(changes)
+    shard.write_bytes(b"".join(map(encode, made)))
+    return shard
+
+
+def raw(shard: Path) -> list[bytes]:
+    return shard.read_bytes().splitlines()
+
+
+ok = Result(
+    cell=CELL, status="ok", accuracy=50.0, n_images=8, correct=np.packbits([1, 0] * 4).tobytes(), seconds=1.0
+)
+
+
+@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize("where", ["reason", "label", "details"])
+def test_no_text_of_a_record_steers_a_terminal_or_a_log(
+    ttabench: Run, folder: Path, tmp_path: Path, evil: str, where: str
+) -> None:
+    failed = Result(cell=CELL, status="failed", reason=evil if where == "reason" else "it broke")
+    result = replace(ok, cell=replace(CELL, label=evil)) if where == "label" else failed
+    details = {"traceback": f"Traceback\n{evil}", "warning": evil, "alarm": evil}
+    put(folder, result, **({"details": details} if where == "details" else {}))
+    commands = [
+        ("status", folder), ("report", folder), ("verify", folder, "--workers", "0"), ("diff", folder, folder),
+        ("compare", folder, folder, "--github"), ("compare", folder, folder, "--json"),
+        ("report", folder, "--format", "csv,markdown", "--out", tmp_path / "report"),
+    ]  # fmt: skip
+    for arguments in commands:
+        output = ttabench(*arguments)
+        text = output.out + output.err
+        assert "Traceback (most recent" not in text, (arguments, text)
+        # the gate's own commands name no cell here: nothing is compared
+        assert not [bad for bad in forbidden(text) if not bad.startswith("::notice")], (arguments, text)
+    for file in (tmp_path / "report").rglob("*"):
+        if file.is_file():
+            assert not UNSAFE.findall(file.read_text().replace("\n", ""))
+
+
+@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize("name", ["arch", "dataset", "corruption", "method"])
+def test_a_name_that_cannot_be_printed_is_no_name(folder: Path, evil: str, name: str) -> None:
+    """These are part of the identity of a cell, which ttabench would not have given to it."""
+    shard = put(folder, replace(ok, cell=replace(CELL, **{name: evil})))
+    with pytest.raises(
+        UserError, match=r"line \d, is not what ttabench wrote: its id is not that of its cell"
+    ):
+        Store.at(folder).latest()
+    assert shard.exists()
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_options_and_plans_are_shown_as_text(ttabench: Run, folder: Path, evil: str) -> None:
+    manifest = json.loads((folder / "sweep.json").read_text())
+    manifest["sweep"] |= {"archs": [evil], evil: evil, "note": evil}
+    (folder / "sweep.json").write_text(json.dumps(manifest))
+    put(folder, ok)
+    for arguments in (
+        ("status", folder),
+        ("report", folder),
+        ("sweep", "--methods", "source", "--out", folder),
+    ):
+        output = ttabench(*arguments)
+        assert "Traceback" not in output.err
+        assert not forbidden(output.out + output.err), output
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_a_table_of_cells_in_csv_is_no_other_door(
+    ttabench: Run, folder: Path, tmp_path: Path, evil: str
+) -> None:
+    put(folder, ok)
+    assert ttabench("report", folder, "--format", "csv", "--out", tmp_path / "report").code == 0
+    path = tmp_path / "report" / "cells.csv"
+    quoted = evil.encode(errors="replace").decode().replace('"', "")
+    path.write_text(path.read_text().replace("digits-c", f'"{quoted}"'))
+    for arguments in (("report", path), ("compare", path, path)):
+        output = ttabench(*arguments)
+        assert not forbidden(output.out + output.err), output
+
+
+def test_ordinary_text_stays_as_it_is() -> None:
+    for text in ("Zürich – 猫", "tent[lr=0.001]", "std::bad_alloc", "a: b", "mynets:build", "α = 5 %", ""):
+        assert one_line(text) == lines(text) == printable(text) == text
+    assert one_line("a\n  b\tc") == "a b c"
+    assert lines("a\n\tb") == "a\n\tb"
+    assert plain({"a": [1, None, {"b\n": "c\x07"}], "traceback": "x\ny"}) == {
+        "a": [1, None, {"b ": "c\\x07"}], "traceback": "x\ny",
+    }  # fmt: skip
+    assert printable("x\n  ::error::y") == "x\n  : :error::y"
+
+
+# ---- files that are none, and values that are none
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "device"])
+@pytest.mark.parametrize("name", ["cells/x.jsonl", "plan.jsonl", "sweep.json", f"{FOLDER}/{'a' * 16}.json"])
+def test_links_and_pipes_are_one_sentence(
+    ttabench: Run, folder: Path, tmp_path: Path, kind: str, name: str
+) -> None:
+    put(folder, ok)
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    (tmp_path / "elsewhere").write_text("secret")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "elsewhere")
+    for verb in ("status", "report", "verify"):
+        if name.startswith(FOLDER) and verb != "status":
+            continue
+        output = ttabench(verb, folder)
+        assert output.code == 2, output
+        assert name in output.err.replace("\n", "")
+        assert "expected a file" in output.err
+        assert "secret" not in output.out + output.err
+
+
+def test_an_endless_line_is_one_sentence(
+    ttabench: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = put(folder, ok)
+    monkeypatch.setattr("ttabench.store.shards.LONGEST", 1 << 20)
+    with shard.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.truncate(file.tell() + (1 << 40))  # a sparse file: it takes no space
+    for verb in ("status", "report", "verify"):
+        start = time.monotonic()
+        output = ttabench(verb, folder)
+        assert time.monotonic() - start < 20
+        assert output.code == 2
+        assert "has more than 1 MB, so it is not a record of ttabench" in output.err
+
+
+DEEP = b'{"a":' * 20_000 + b"1" + b"}" * 20_000
+HUGE = b'{"a":' + b"9" * 10_000 + b"}"
+
+
+@pytest.mark.parametrize("text", [DEEP, HUGE, b"[" * 100_000], ids=["deep", "huge", "open"])
+@pytest.mark.parametrize("name", ["plan.jsonl", "sweep.json", "cells/x.jsonl", "ratios"])
+def test_deep_nesting_and_huge_numbers_are_one_sentence(
+    ttabench: Run, folder: Path, name: str, text: bytes
+) -> None:
+    import hashlib
+
+    put(folder, ok)
+    head = text[:-1]
+    summed = head + b',"sum":"' + hashlib.sha256(head).hexdigest()[:16].encode() + b'"}'
+    path = folder / name
+    if name == "ratios":
+        from ttabench.sweep.compute_ratio import FILE
+
+        path = folder / FILE
+        path.write_bytes(text)
+        return
+    path.write_bytes((text if name == "sweep.json" else summed) + b"\n")
+    for verb in ("status", "report", "verify"):
+        output = ttabench(verb, folder)
+        assert output.code == 2, output
+        assert path.name in output.err
+        assert "Traceback" not in output.err
+
+
+@pytest.mark.parametrize(
+    "text", ["x = " + "[" * 50_000, "limit = " + "9" * 10_000, "x = " + "{a=" * 5_000, "limit = 1e999"]
+)
+def test_a_sweep_file_of_another_kind_is_one_sentence(ttabench: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "sweep.toml").write_text(text)
+    output = ttabench("sweep", "--config", tmp_path / "sweep.toml", "--out", tmp_path / "o")
+    assert output.code == 2, output
+    assert output.err.startswith("ttabench: ")
+    assert output.err.count("\n") == 1
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accuracy": 1e999}, {"accuracy": 101.0}, {"accuracy": -1.0}, {"accuracy": "50"}, {"accuracy": [50.0]},
+        {"n_images": 10**30}, {"n_images": -1}, {"n_images": "8"}, {"seconds": 1e999}, {"seconds": "fast"},
+        {"seconds": -5.0}, {"written": 1e308}, {"reason": ["x"]}, {"details": "x"}, {"status": 7},
+    ],
+)  # fmt: skip
+def test_a_value_that_ttabench_never_writes_is_named_with_its_place(
+    ttabench: Run, folder: Path, changes: dict[str, Any]
+) -> None:
+    shard = put(folder, ok)
+    text = [line for line in raw(shard)]
+    data = {key: value for key, value in decode(text[-1]).items() if key != "sum"} | changes
+    head = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()[:-1]
+    import hashlib
+
+    text[-1] = head + b',"sum":"' + hashlib.sha256(head).hexdigest()[:16].encode() + b'"}'
+    shard.write_bytes(b"\n".join(text) + b"\n")
+    for verb in ("status", "report", "verify"):
+        output = ttabench(verb, folder)
+        assert output.code == 2, (verb, output)
+        assert f"{shard.name}, line {len(text)}" in output.err.replace("\n", "")
+
+
+# ---- leases
+
+LEASE = {"host": "h", "pid": 1, "machine": "m", "started": 1, "since": 1.0, "progress": {"role": "sweep"}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pid": "x"}, {"pid": [1]}, {"pid": 1e999}, {"pid": 10**40}, {"started": None}, {"since": "soon"},
+        {"since": 1e999}, {"host": "h\x1b[2J\n::error::x"}, {"host": {"a": 1}}, {"progress": 7}, {"progress": []},
+        {"progress": {"total": "x", "seen": [], "scored": 3}}, {"progress": {"total": 10**400, "seen": 1}},
+        {"progress": {"total": 5, "seen": 2, "scored": 2}}, {"progress": {"cell": 7, "doing": ["\x1b"]}},
+        {"progress": {"total": -5, "seen": 2, "scored": 1.5, "right": "1"}}, {"progress": {"role": ["sweep"]}},
+        {"progress": {"cell": "x\n::error::y", "doing": "\u202e"}},
+    ],
+)  # fmt: skip
+def test_a_lease_with_other_fields_neither_ends_a_command_nor_steers_it(
+    ttabench: Run, folder: Path, change: dict[str, Any]
+) -> None:
+    put(folder, ok)
+    there = folder / FOLDER
+    there.mkdir(exist_ok=True)
+    (there / f"{'b' * 16}.json").write_text(json.dumps(LEASE | change))
+    (there / f"{'c' * 64}@{'b' * 16}").touch()
+    Watch(folder).leases()
+    running(folder)
+    output = ttabench("status", folder)
+    assert output.code == 0, output
+    assert not forbidden(output.out + output.err)
+
+
+@pytest.mark.parametrize("text", [b"", b"[" * 100_000, b"7", b"null", b"[]", b"\xff"])
+def test_a_lease_that_is_none_is_left_out(folder: Path, text: bytes) -> None:
+    there = folder / FOLDER
+    there.mkdir(exist_ok=True)
+    (there / "b.json").write_bytes(text)
+    assert Watch(folder).leases() == []
+
+
+# ---- long names
+
+LONG = "x" * 20_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sweep", "--methods", LONG), ("sweep", "--archs", LONG), ("sweep", "--datasets", LONG),
+        ("sweep", "--corruptions", LONG), ("sweep", "--set", f"tent.{LONG}=1"), ("sweep", "--order", LONG),
+        ("sweep", "--methods", f"tent[{LONG}=1]"), ("list", "settings", LONG), ("list", LONG), (LONG,),
+        ("sweep", f"--{LONG}"), ("sweep", "--stream", f"ccc({LONG})"), ("sweep", "--contamination", LONG),
+        ("conform", LONG), ("figure", LONG), ("train", "--recipe", LONG), ("report", "x", "--format", LONG),
+        ("sweep", "--archs", f"{LONG}:build"), ("sweep", "--archs", f"timm/{LONG}"), ("sweep", "--log", LONG),
+    ],
+    ids=lambda arguments: " ".join(arguments)[:40],
+)  # fmt: skip
+def test_long_names_end_in_seconds(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
+    output = ttabench(*arguments)
+    assert time.monotonic() - start < 20
+    assert output.code == 2
+    assert "Traceback" not in output.err
+    assert len(output.err) < 2000
+
+
+def test_a_long_label_of_a_record_ends_in_seconds(ttabench: Run, folder: Path) -> None:
+    put(folder, replace(ok, cell=replace(CELL, label=LONG)))
+    for verb in ("status", "report"):
+        start = time.monotonic()
+        ttabench(verb, folder)
+        assert time.monotonic() - start < 20
