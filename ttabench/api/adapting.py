@@ -24,6 +24,7 @@ from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
+from ttabench.models.soundness.private_copy import check_copy
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate as score_cell
 from ttabench.torch_defaults import default_modes
@@ -141,6 +142,7 @@ def adapt(
     if isinstance(model, Classifier):
         if np.any(np.asarray(mean) != 0) or np.any(np.asarray(std) != 1):
             raise UserError("a Classifier contains its normalisation; leave out mean= and std=.")
+        check_copy(model, image_size, type(model.net).__name__)
         classifier = model
     else:
         classifier = as_classifier(model, image_size, mean, std, name=type(model).__name__)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.models.soundness.private_copy import check_copy
 
 __all__ = ["as_classifier"]
 
@@ -24,15 +25,25 @@ def as_classifier(
 ) -> Classifier:
     """`net` as a classifier; one that is a :class:`Classifier` already is tried and returned.
 
-    Raises UserError, with the `name` of the network, where it does not end in a linear layer or does not
-    return logits. An exception of the network is passed on.
+    Raises UserError, with the `name` of the network, where it does not end in a linear layer, does not return
+    logits, or has copies that do not compute the same with weights of their own (see
+    :mod:`ttabench.models.soundness.private_copy`). An exception of the network is passed on.
     """
     if isinstance(net, nn.DataParallel | nn.parallel.DistributedDataParallel):
         net = net.module  # methods see whole batches, and not the part of one GPU
     if isinstance(net, Classifier):
         if wrong := _wrong(net, image_size):
             raise UserError(f"{name} {wrong}.")
+        check_copy(net, image_size, name)
         return net
+    classifier = _wrapped(net, image_size, mean, std, name)
+    check_copy(classifier, image_size, name)
+    return classifier
+
+
+def _wrapped(
+    net: nn.Module, image_size: int, mean: tuple[float, ...], std: tuple[float, ...], name: str
+) -> Classifier:
     try:
         classifier = Classifier.wrap(net, image_size, mean, std)
         classifier.normalize.to(next((p.dtype for p in net.parameters()), torch.float32))

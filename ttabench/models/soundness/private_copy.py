@@ -1,0 +1,144 @@
+"""Methods work on a copy of a network. Here is checked that the copy computes with its own weights.
+
+A forward that is a function, or a hook, may keep the network that it was made for. Python copies functions by
+reference, so a copy of such a network runs the original: nothing that a method does to the copy has an effect,
+and the original changes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ttabench.errors import UserError, counted
+from ttabench.models.soundness.noise import evaluated, noise_for
+
+__all__ = ["check_copy", "private_copy"]
+
+IMAGES, SEED = 3, 1  # other images, and another batch size, than those of `classifier.probe`
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}  # relative difference of logits; others: HALF
+HALF = 5e-2
+
+
+def private_copy(net: nn.Module, name: str) -> nn.Module:
+    """A deep copy of the network called `name`. Raises UserError if it cannot be copied."""
+    try:
+        return copy.deepcopy(net)
+    except Exception as problem:  # a class of the user may raise anything
+        reason = next(iter(str(problem).strip().splitlines()), "") or type(problem).__name__
+        raise UserError(f"{name} cannot be copied ({reason}), and a method works on a copy.") from None
+
+
+@torch.no_grad()
+def check_copy(net: nn.Module, image_size: int, name: str) -> None:
+    """Raise UserError unless a copy of `net` computes the same logits, with its own weights alone.
+
+    `net` maps images (B, 3, H, W) to logits (B, C). It is not changed, nor is the global random generator.
+    """
+    mine = private_copy(net, name).eval()
+    x = noise_for(net, IMAGES, image_size, SEED)
+    with torch.random.fork_rng(devices=_gpus(x)), evaluated(net), _as_written():
+        with _Reads() as reads:
+            first = mine(x)
+        _check_reads(net, mine, reads, name)
+        second, original = mine(x), net(x)
+    if not _same(first, second):
+        raise UserError(
+            f"{name} gives other logits for the same images in eval mode. Something in its forward is random "
+            "or counts its calls, such as F.dropout without training=self.training; make it depend on the "
+            "images alone."
+        )
+    if not _same(first, original):
+        raise UserError(
+            f"a copy of {name} gives other logits than {name} itself, and a method works on a copy: a part of "
+            "the network is not copied, such as a hook or a value that belongs to one object."
+        )
+
+
+def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> None:
+    """Raise UserError if the copy `mine` of `net` read tensors that are not its own in a forward pass."""
+    own, others = _places(mine), _places(net)
+    foreign = [others[place] for place in reads.places if place in others]
+    if foreign:
+        raise UserError(
+            f"a copy of {name} runs layers of {name} itself ({foreign[0]}{_more(foreign)}), and a method works "
+            "on a copy. A function keeps the network: a forward that was replaced (net.forward = …), or a "
+            "hook. Write it as a module around the network, class Wrapped(nn.Module) with self.net = net."
+        )
+    if not own.keys() & reads.places.keys():
+        raise UserError(
+            f"the logits of a copy of {name} do not come from its parameters; expected a network that computes "
+            "with layers of its own."
+        )
+    hidden = [shape for place, shape in reads.places.items() if shape is not None and place not in own]
+    if hidden:
+        raise UserError(
+            f"{name} computes with {counted(len(hidden), 'parameter')} that it does not list, the first of "
+            f"shape {hidden[0]}: a method would not find their layers. Keep layers as attributes, or in an "
+            "nn.ModuleList or nn.ModuleDict, and not in a list, a dict or a function."
+        )
+
+
+class _Reads(TorchDispatchMode):
+    """Notes the memory of all tensors that operations read inside the block.
+
+    places   address → the shape if the tensor is a parameter, else None.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[int, tuple[int, ...] | None] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        for leaf in tree_leaves((args, kwargs)):
+            if isinstance(leaf, Tensor) and (place := _place(leaf)):
+                shape = tuple(leaf.shape) if isinstance(leaf, nn.Parameter) else None
+                self.places[place] = self.places.get(place) or shape
+        return func(*args, **(kwargs or {}))
+
+
+def _places(net: nn.Module) -> dict[int, str]:
+    """Address → name of all parameters and buffers."""
+    named = (*net.named_parameters(), *net.named_buffers())
+    return {place: name for name, tensor in named if (place := _place(tensor))}
+
+
+def _place(tensor: Tensor) -> int:
+    """The address of a tensor's memory; 0 if it has none."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):  # tensors of special layouts
+        return 0
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether logits (B, C) are the same but for rounding. Equal logits that are not finite are the same."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.equal(a.isfinite(), b.isfinite()) and not a.isfinite().all():
+        return True
+    wide, other = a.double(), b.double()
+    return bool((wide - other).norm() <= ROUNDING.get(a.dtype, HALF) * wide.norm())
+
+
+def _as_written() -> AbstractContextManager[Any]:
+    """Compiled parts run as they were written: kernels do not tell which tensors they read."""
+    set_stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    return nullcontext() if set_stance is None else set_stance("force_eager")
+
+
+def _gpus(x: Tensor) -> list[torch.device]:
+    return [x.device] if x.device.type == "cuda" else []
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
