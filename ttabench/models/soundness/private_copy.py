@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ttabench.classifier.norm_layers import norm_modules
 from ttabench.errors import UserError, counted
 from ttabench.models.soundness.noise import evaluated, noise_for
+from ttabench.nn import use_batch_statistics
 
 __all__ = ["check_copy", "private_copy"]
 
@@ -60,6 +62,40 @@ def check_copy(net: nn.Module, image_size: int, name: str) -> None:
             f"a copy of {name} gives other logits than {name} itself, and a method works on a copy: a part of "
             "the network is not copied, such as a hook or a value that belongs to one object."
         )
+    _check_replacing(mine, x, name)
+
+
+def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
+    """Raise UserError if batch-norm layers of `mine` run although others have been put in their places.
+
+    `mine` is changed. Layers that a method does not know how to replace are left to the method.
+    """
+    layers = dict(norm_modules(mine, "batch"))
+    statistics = {_place(layer.running_mean): key for key, layer in layers.items() if _has_statistics(layer)}
+    try:
+        use_batch_statistics(mine)
+    except Exception:  # a layer that is unknown, or a scripted network, which accepts no other layers
+        return
+    with torch.random.fork_rng(devices=_gpus(x)), _as_written(), _Reads() as reads:
+        try:
+            mine(x)
+        except Exception as problem:  # the network may need something of a layer that is no longer there
+            reason = next(iter(str(problem).strip().splitlines()), "") or type(problem).__name__
+            raise UserError(
+                f"{name} cannot run with batch norm that normalises by the statistics of a batch ({reason}); "
+                "let its forward call its batch-norm layers, and not read their tensors."
+            ) from None
+    still = [key for place, key in statistics.items() if place in reads.places]
+    if still:
+        raise UserError(
+            f"{name} reaches its batch norm {still[0]}{_more(still)} in another way than by attributes, such "
+            "as a list, a dict or a function, so a method cannot replace it. Keep layers as attributes, or in "
+            "an nn.ModuleList or nn.ModuleDict."
+        )
+
+
+def _has_statistics(layer: nn.Module) -> bool:
+    return getattr(layer, "running_mean", None) is not None
 
 
 def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> None:
