@@ -19,11 +19,12 @@ from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UserError, unknown, warn_of_network
 from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
+from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
 from ttabench.models.soundness.private_copy import check_copy
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate as score_cell
@@ -150,23 +151,29 @@ def adapt(
     needs = cls.needs_of(config)
     if unmet := needs.unmet(classifier.architecture()):
         raise UserError(f"{method} cannot run on {type(model).__name__}: {unmet}.")
+    if needs.gradient and (problem := gradient_problem(classifier, image_size)):
+        raise UserError(f"{method} cannot run on {type(model).__name__}: {problem}.")
     if needs.source_data and source is None:
         raise UserError(
             f"{method} needs source {needs.source_data}: pass source=…, batches of unlabelled source images."
         )
     try:
         adapted = Adapted(cls(classifier, config), seed)
-    except (TypeError, pickle.PicklingError) as problem:
-        if "pickle" not in str(problem):
+    except (TypeError, pickle.PicklingError) as failure:
+        if "pickle" not in str(failure):
             raise
         raise UserError(
-            f"{type(model).__name__} cannot be copied ({problem}), and a method works on a copy."
+            f"{type(model).__name__} cannot be copied ({failure}), and a method works on a copy."
         ) from None
     with adapted._generator.used():
         images = None
         if source is not None:
             images = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
         adapted.method.prepare(images)
+    if needs.gradient:
+        with _learning():
+            found = check_learning(adapted.method, image_size, type(model).__name__)
+            warn_of_network(method, found.sentence)
     return adapted
 
 
