@@ -25,6 +25,7 @@ from ttabench.method_settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
+from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.private_copy import check_copy
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate as score_cell
@@ -149,6 +150,8 @@ def adapt(
         classifier = as_classifier(model, image_size, mean, std, name=type(model).__name__)
     config = _config(cls, classifier, dataset, settings)
     needs = cls.needs_of(config)
+    if needs.norm_layers:
+        warn_of_network(method, left_out(lookalikes(classifier.net, image_size)))
     if unmet := needs.unmet(classifier.architecture()):
         raise UserError(f"{method} cannot run on {type(model).__name__}: {unmet}.")
     if needs.gradient and (problem := gradient_problem(classifier, image_size)):
