@@ -56,18 +56,26 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        Raises UserError for another shape, type or device, and if the first batch has pixels outside [0, 1]
+        A batch of no images changes nothing. Raises UserError for another shape, type or device, and if the first batch has pixels outside [0, 1]
         or NaN.
         """
         self._check(x)
+        if not len(x):
+            return self._no_logits(x)
         with _learning(), self._generator.used():
             return self.method.adapt(_tracked(x))
 
     def predict(self, x: Tensor) -> Tensor:
         """The logits (B, C) of the network as it is now, without learning. Raises as a call does."""
         self._check(x)
+        if not len(x):
+            return self._no_logits(x)
         with _learning(), self._generator.used():
             return self.method.predict(_tracked(x))
+
+    def _no_logits(self, x: Tensor) -> Tensor:
+        """The logits (0, C) of a batch of no images, which changes nothing."""
+        return x.new_empty(0, self.method.model.num_classes)
 
     def _check(self, x: Tensor) -> None:
         if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
