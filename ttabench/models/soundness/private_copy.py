@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -44,6 +45,7 @@ def check_copy(net: nn.Module, image_size: int, name: str) -> None:
 
     `net` maps images (B, 3, H, W) to logits (B, C). It is not changed, nor is the global random generator.
     """
+    _check_parametrised(net, name)
     mine = private_copy(net, name).eval()
     x = noise_for(net, IMAGES, image_size, SEED)
     with torch.random.fork_rng(devices=_gpus(x)), evaluated(net), _as_written():
@@ -96,6 +98,17 @@ def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
 
 def _has_statistics(layer: nn.Module) -> bool:
     return getattr(layer, "running_mean", None) is not None
+
+
+def _check_parametrised(net: nn.Module, name: str) -> None:
+    """Raise UserError if weight or bias of a norm layer is computed from other parameters."""
+    for layer, module in norm_modules(net):
+        computed = [leaf for leaf in ("weight", "bias") if parametrize.is_parametrized(module, leaf)]
+        if computed:
+            raise UserError(
+                f"the {computed[0]} of the norm layer {layer} of {name} is computed from other parameters, so a "
+                "method cannot adapt it; call torch.nn.utils.parametrize.remove_parametrizations on it."
+            )
 
 
 def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> None:
