@@ -8,6 +8,7 @@ and the original changes.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -182,7 +183,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
 def _as_written() -> AbstractContextManager[Any]:
     """Compiled parts run as they were written: kernels do not tell which tensors they read."""
     set_stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
-    return nullcontext() if set_stance is None else set_stance("force_eager")
+    nothing_compiled = "torch._dynamo" not in sys.modules  # its import takes seconds
+    return nullcontext() if nothing_compiled or set_stance is None else set_stance("force_eager")
 
 
 def _gpus(x: Tensor) -> list[torch.device]:
