@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         list_datasets,
         list_methods,
     )
+    from ttabench.api.norm_layers import name_norm_layers
     from ttabench.api.sweeping import load_results, run_sweep
     from ttabench.classifier import Classifier
     from ttabench.data.dataset import Dataset
@@ -45,6 +46,7 @@ __all__ = [
     "list_datasets",
     "list_methods",
     "load_results",
+    "name_norm_layers",
     "run_sweep",
 ]
 
@@ -66,6 +68,7 @@ HOMES = {
     "list_datasets": "api.names",
     "list_methods": "api.names",
     "load_results": "api.sweeping",
+    "name_norm_layers": "api.norm_layers",
     "run_sweep": "api.sweeping",
 }
 

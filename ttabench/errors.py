@@ -42,6 +42,12 @@ def warn_of_setting(method: str, alarm: str) -> str:
     return alarm
 
 
+def warn_of_network(method: str, sentence: str) -> None:
+    """Warn that a method leaves out a part of the network; nothing for an empty sentence."""
+    if sentence:
+        warnings.warn(f"{method}: {sentence}.", UserWarning, stacklevel=3)
+
+
 def forward_warnings(forward: Callable[[UserWarning], None]) -> None:
     """Pass every UserWarning to `forward`, once; drop all other warnings.
 

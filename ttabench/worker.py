@@ -21,13 +21,14 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.file_states import CLEAN as CLEAN_IMAGES
 from ttabench.data.files.file_states import State, file_states
 from ttabench.env import cache_dir
-from ttabench.errors import UnusableModel, UserError, warn_of_setting
+from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_setting
 from ttabench.events import CellProgress, Emit
 from ttabench.measure.prepare import prepared
 from ttabench.measure.test_set import test_set
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
+from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.provenance import shared_code
 from ttabench.reach import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
@@ -272,7 +273,12 @@ class Worker:
         settings_alarm = ""
         if cls.check is not Method.check:
             settings_alarm = method.check(self._clean_logits(cell))
-        return method, settings_alarm and warn_of_setting(cell.method, settings_alarm)
+        settings_alarm = settings_alarm and warn_of_setting(cell.method, settings_alarm)
+        if needs.gradient and not resolve_model(cell.arch, dataset).trainable:
+            found = check_learning(method, dataset.image_size, cell.arch)
+            warn_of_network(cell.method, found.sentence)
+            settings_alarm = "; ".join(filter(None, (settings_alarm, found.sentence if found.runs else "")))
+        return method, settings_alarm
 
     @torch.no_grad()
     def _clean_logits(self, cell: Cell) -> torch.Tensor:

@@ -11,11 +11,15 @@ from torch.nn.utils import parameters_to_vector
 
 
 def fisher_information(model: nn.Module, parameters: list[nn.Parameter], batches: Iterable[Tensor]) -> Tensor:
-    """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², for all `parameters`, as one vector."""
+    """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², for all `parameters`, as one vector.
+
+    It is 0 for a parameter that the logits do not depend on.
+    """
     totals, count = [torch.zeros_like(p) for p in parameters], 0
     for x in batches:
         logits = model(x)
-        gradients = torch.autograd.grad(cross_entropy(logits, logits.argmax(dim=1)), parameters)
+        loss = cross_entropy(logits, logits.argmax(dim=1))
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
         for total, gradient in zip(totals, gradients, strict=True):
             total += gradient.square()
         count += 1

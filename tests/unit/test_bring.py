@@ -281,8 +281,7 @@ def test_a_module_from_a_python_path_is_wrapped_and_measured() -> None:
 
 
 @pytest.mark.usefixtures("nets")
-def test_the_clean_accuracy_is_measured_again_after_a_change_of_the_network(tmp_path: Path) -> None:
-    """The weights stay the same, so the cache knows them."""
+def test_a_network_with_the_same_weights_that_computes_something_else_is_another_one(tmp_path: Path) -> None:
     file = tmp_path / "mynets.py"
     forget_code()
     before = bring("mynets:build", Squares())
@@ -293,9 +292,13 @@ def test_the_clean_accuracy_is_measured_again_after_a_change_of_the_network(tmp_
     ))  # fmt: skip
     forget_code()
     after = bring("mynets:build", Squares())
-    assert after.sha256 == before.sha256
+    assert after.sha256 != before.sha256
+    assert after.note["weights_sha256"] == before.note["weights_sha256"]
     assert (before.clean_accuracy, after.clean_accuracy) == (100.0, 0.0)
     assert "clean accuracy is 0.00 %" in after.note["warning"]
+    with pytest.raises(UserError, match="mynets:build with the weights .* computes other logits than when"):
+        recall("mynets:build", Squares(), before.sha256)
+    assert recall("mynets:build", Squares(), after.sha256) is not None
 
 
 def forget_code() -> None:

@@ -114,6 +114,8 @@ def test_the_ends_of_every_range_belong_to_it() -> None:
 class Known:
     """A model whose weights are there, or are trained later."""
 
+    trainable = True
+
     def __init__(self, name: str, data: Any, ready: bool, note: dict[str, str] | None = None) -> None:
         self.name, self.dataset, self.ready, self.note = name, data, ready, note or {}
         self.asked: list[tuple[Any, ...]] = []

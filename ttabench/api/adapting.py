@@ -19,11 +19,14 @@ from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UserError, unknown, warn_of_network
 from ttabench.method import Method
 from ttabench.method_settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
+from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
+from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
+from ttabench.models.soundness.private_copy import check_copy
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate as score_cell
 from ttabench.torch_defaults import default_modes
@@ -53,18 +56,26 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        Raises UserError for another shape, type or device, and if the first batch has pixels outside [0, 1]
+        A batch of no images changes nothing. Raises UserError for another shape, type or device, and if the first batch has pixels outside [0, 1]
         or NaN.
         """
         self._check(x)
+        if not len(x):
+            return self._no_logits(x)
         with _learning(), self._generator.used():
             return self.method.adapt(_tracked(x))
 
     def predict(self, x: Tensor) -> Tensor:
         """The logits (B, C) of the network as it is now, without learning. Raises as a call does."""
         self._check(x)
+        if not len(x):
+            return self._no_logits(x)
         with _learning(), self._generator.used():
             return self.method.predict(_tracked(x))
+
+    def _no_logits(self, x: Tensor) -> Tensor:
+        """The logits (0, C) of a batch of no images, which changes nothing."""
+        return x.new_empty(0, self.method.model.num_classes)
 
     def _check(self, x: Tensor) -> None:
         if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
@@ -141,30 +152,39 @@ def adapt(
     if isinstance(model, Classifier):
         if np.any(np.asarray(mean) != 0) or np.any(np.asarray(std) != 1):
             raise UserError("a Classifier contains its normalisation; leave out mean= and std=.")
+        check_copy(model, image_size, type(model.net).__name__)
         classifier = model
     else:
         classifier = as_classifier(model, image_size, mean, std, name=type(model).__name__)
     config = _config(cls, classifier, dataset, settings)
     needs = cls.needs_of(config)
+    if needs.norm_layers:
+        warn_of_network(method, left_out(lookalikes(classifier.net, image_size)))
     if unmet := needs.unmet(classifier.architecture()):
         raise UserError(f"{method} cannot run on {type(model).__name__}: {unmet}.")
+    if needs.gradient and (problem := gradient_problem(classifier, image_size)):
+        raise UserError(f"{method} cannot run on {type(model).__name__}: {problem}.")
     if needs.source_data and source is None:
         raise UserError(
             f"{method} needs source {needs.source_data}: pass source=…, batches of unlabelled source images."
         )
     try:
         adapted = Adapted(cls(classifier, config), seed)
-    except (TypeError, pickle.PicklingError) as problem:
-        if "pickle" not in str(problem):
+    except (TypeError, pickle.PicklingError) as failure:
+        if "pickle" not in str(failure):
             raise
         raise UserError(
-            f"{type(model).__name__} cannot be copied ({problem}), and a method works on a copy."
+            f"{type(model).__name__} cannot be copied ({failure}), and a method works on a copy."
         ) from None
     with adapted._generator.used():
         images = None
         if source is not None:
             images = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
         adapted.method.prepare(images)
+    if needs.gradient:
+        with _learning():
+            found = check_learning(adapted.method, image_size, type(model).__name__)
+            warn_of_network(method, found.sentence)
     return adapted
 
 

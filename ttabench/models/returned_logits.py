@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.models.soundness.noise import evaluated
+from ttabench.models.soundness.private_copy import check_copy
 
 __all__ = ["as_classifier"]
 
@@ -24,15 +28,30 @@ def as_classifier(
 ) -> Classifier:
     """`net` as a classifier; one that is a :class:`Classifier` already is tried and returned.
 
-    Raises UserError, with the `name` of the network, where it does not end in a linear layer or does not
-    return logits. An exception of the network is passed on.
+    Raises UserError, with the `name` of the network, where it does not end in a linear layer, does not return
+    logits, or has copies that do not compute the same with weights of their own (see
+    :mod:`ttabench.models.soundness.private_copy`). An exception of the network is passed on.
     """
     if isinstance(net, nn.DataParallel | nn.parallel.DistributedDataParallel):
         net = net.module  # methods see whole batches, and not the part of one GPU
+    if isinstance(net, torch.jit.ScriptModule):
+        raise UserError(
+            f"{name} is a scripted or traced network, in which a method finds no layers; expected the network as "
+            "it was before torch.jit."
+        )
     if isinstance(net, Classifier):
         if wrong := _wrong(net, image_size):
             raise UserError(f"{name} {wrong}.")
+        check_copy(net, image_size, name)
         return net
+    classifier = _wrapped(net, image_size, mean, std, name)
+    check_copy(classifier, image_size, name)
+    return classifier
+
+
+def _wrapped(
+    net: nn.Module, image_size: int, mean: tuple[float, ...], std: tuple[float, ...], name: str
+) -> Classifier:
     try:
         classifier = Classifier.wrap(net, image_size, mean, std)
         classifier.normalize.to(next((p.dtype for p in net.parameters()), torch.float32))
@@ -61,6 +80,30 @@ def _wrong(net: nn.Module, image_size: int) -> str:
         )
     if out.ndim != 2 or len(out) != IMAGES:
         return f"returns a tensor of shape {tuple(out.shape)} for {IMAGES} images; expected logits (B, C)"
+    if not out.isfinite().all():
+        return (
+            "returns logits that are NaN or infinite on images of noise"
+            f"{_first_not_finite(net, noise.to(next(net.parameters(), noise)))}; check its weights, its running "
+            "statistics and its normalisation"
+        )
     if (out >= 0).all() and ((out.float().sum(dim=1) - 1).abs() <= ROUNDING).all():
         return "returns probabilities; expected logits: leave out the softmax at its end"
     return ""
+
+
+def _first_not_finite(net: nn.Module, x: Tensor) -> str:
+    """``, first after bn1``: the first layer with such an output for images `x` in eval mode; or ""."""
+    found: list[str] = []
+
+    def note(name: str, _layer: nn.Module, _inputs: object, out: object) -> None:
+        if name and isinstance(out, Tensor) and not out.isfinite().all():
+            found.append(name)
+
+    hooks = [layer.register_forward_hook(partial(note, name)) for name, layer in net.named_modules()]
+    try:
+        with evaluated(net):
+            net(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return f", first after {found[0]}" if found else ""

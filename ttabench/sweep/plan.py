@@ -16,6 +16,8 @@ from ttabench.gpu import free_gpu_memory
 from ttabench.method import Method
 from ttabench.method_settings import configured, label
 from ttabench.models.model import Model
+from ttabench.models.soundness.gradient_flow import gradient_problem
+from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
 from ttabench.sweep.grid import Grid
@@ -39,6 +41,7 @@ class Source:
     fingerprint  SHA-256 of what the dataset is made from.
     checkpoint   SHA-256 of the weights, "" before training.
     trains       whether the dataset has training images, which are the source images of methods too.
+    no_gradient  why methods that need gradients cannot run on it, "" if they can.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Source:
     architecture: Architecture
     checkpoint: str
     trains: bool = True
+    no_gradient: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
                 name=model.name, dataset=data.name, num_classes=data.num_classes,
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
                 checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
+                no_gradient="" if model.trainable else gradient_problem(classifier, data.image_size),
             )
         )  # fmt: skip
     free_gpu_memory(device)  # for the workers
@@ -202,6 +207,7 @@ def _configured(source: Source, choice: MethodChoice) -> tuple[Any, str, str]:
         name = label(cls.name, config, configured(cls, {}, of_dataset))
         needs = cls.needs_of(config)
         without = "no training images" if needs.source_data and not source.trains else ""
+        without = without or (source.no_gradient if needs.gradient else "")
         return config, name, needs.unmet(source.architecture) or without
     except UserError:
         raise

@@ -37,7 +37,12 @@ from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.files.fingerprint import file_sha256
-from ttabench.data.own.class_checks import check_class_folders, check_test_classes, class_warnings
+from ttabench.data.own.class_checks import (
+    check_class_folders,
+    check_test_classes,
+    class_warnings,
+    order_of_numbers,
+)
 from ttabench.data.own.clean_images import other_files, read_clean
 from ttabench.data.own.manifest import MANIFEST, SUFFIX, read_manifest
 from ttabench.data.published.facts import PUBLISHED
@@ -153,7 +158,7 @@ def _read(source: Path, train: Path | None, size: int) -> dict[str, Labelled]:
     clean_sets = {"test.npz": test}
     if train is not None:
         clean_sets["train.npz"] = _read_train(train, size, source, test)
-    for text in class_warnings(test, clean_sets.get("train.npz")):
+    for text in (*class_warnings(test, clean_sets.get("train.npz")), *order_of_numbers(source)):
         warnings.warn(printable(f"{source}: {text}"), UserWarning, stacklevel=3)
     for place in (source, train):
         if place is not None and (others := other_files(place)):

@@ -43,6 +43,7 @@ __all__ = [
     "save_trained",
     "with_hash",
     "with_package",
+    "with_weights",
     "write_atomically",
 ]
 
@@ -51,7 +52,8 @@ __all__ = [
 class Loaded:
     """A source classifier ready for use, in eval mode on the CPU.
 
-    sha256           identity of weights and normalisation, see `weights.content_hash`.
+    sha256           identity of weights and normalisation, see `weights.content_hash`; for a network from
+                     elsewhere also of its logits, see `soundness.noise_logits`.
     clean_accuracy   percent on the clean test set, as measured after training.
     recipe           the recipe's fields.
     note             the content of the JSON file.
@@ -122,6 +124,21 @@ def with_hash(dataset: str, names: Collection[str], sha256: str) -> Described | 
     return min(matching, key=lambda described: described.note["recipe"]["name"] == "brought", default=None)
 
 
+def with_weights(dataset: str, names: Collection[str], weights: str) -> list[Described]:
+    """The brought classifiers under one of `names` whose weights have this hash, whatever they compute."""
+    return [
+        described
+        for path in sorted(folder(dataset).glob("*-brought-*.json"))
+        if (described := read(path)) and described.note["arch"] in names
+        if of_weights(described.note) == weights
+    ]
+
+
+def of_weights(note: Mapping[str, Any]) -> str:
+    """The hash of the weights alone, from a JSON file; see `soundness.noise_logits` for what else counts."""
+    return str(note.get("weights_sha256", note["sha256"]))
+
+
 def open_described(described: Described, build: Callable[[], Classifier]) -> Loaded:
     """The classifier that `build` makes, with the weights of the checkpoint, its hash verified.
 
@@ -139,13 +156,13 @@ def open_described(described: Described, build: Callable[[], Classifier]) -> Loa
     classifier.normalize = Normalize(tuple(note["mean"]), tuple(note["std"]))
     tensors = rewrapped(read_weights(weights), classifier.net.state_dict())
     load_weights(classifier.net, tensors, str(weights))
-    if (actual := content_hash(classifier)) != note["sha256"]:
+    if (actual := content_hash(classifier)) != of_weights(note):
         raise UserError(
             f"{weights} holds other weights than {described.path.name} says ({actual[:12]}… instead of "
-            f"{note['sha256'][:12]}…); delete both and train again."
+            f"{of_weights(note)[:12]}…); delete both and train again."
         )
     return Loaded(
-        classifier=classifier, sha256=actual, clean_accuracy=note["clean_accuracy"],
+        classifier=classifier, sha256=note["sha256"], clean_accuracy=note["clean_accuracy"],
         recipe=note["recipe"], note=note, path=weights,
     )  # fmt: skip
 
@@ -167,10 +184,14 @@ def save_trained(plan: TrainingPlan, classifier: Classifier, described: Mapping[
 
 
 def save_external(name: str, dataset: str, classifier: Classifier, described: Mapping[str, Any]) -> Described:
-    """Write the weights and the JSON file of a classifier that was trained elsewhere."""
+    """Write the weights and the JSON file of a classifier that was trained elsewhere.
+
+    `described` may have its identity, ``sha256``, if that is not the hash of its weights.
+    """
     from ttabench.models.checkpoints.weights import content_hash
 
-    path = folder(dataset) / f"{_file_name(name)}-brought-{content_hash(classifier)[:12]}.json"
+    sha256 = described.get("sha256") or content_hash(classifier)
+    path = folder(dataset) / f"{_file_name(name)}-brought-{sha256[:12]}.json"
     full = _write(path, name, dataset, classifier, {"recipe": {"name": "brought"}, **described})
     return Described(full, path)
 

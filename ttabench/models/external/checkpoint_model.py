@@ -35,6 +35,10 @@ class CheckpointModel(ExternalModel):
         return self.model.aliases
 
     @property
+    def known_code(self) -> bool:
+        return self.model.trainable
+
+    @property
     def claimed_accuracy(self) -> float | None:
         if self.claimed is not None:
             return self.claimed

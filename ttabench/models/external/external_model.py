@@ -25,6 +25,7 @@ from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy, nor
 from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.model import Model
 from ttabench.models.returned_logits import as_classifier
+from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
 from ttabench.models.training.plans import data_hash
 from ttabench.progress import OnProgress, silent
 from ttabench.provenance import network_code
@@ -92,7 +93,8 @@ class ExternalModel(Model):
         if normalize is not None:
             classifier.normalize = normalize
         test = self.dataset.test()
-        sha256, test_hash, claimed = content_hash(classifier), data_hash(test), self.claimed_accuracy
+        sha256, identity = self._identity(classifier)
+        test_hash, claimed = data_hash(test), self.claimed_accuracy
         # The accuracy of the same weights is another one after a change of the network's code.
         measured = {"test_data": test_hash, "claimed": claimed, "code": network_code(self.name)}
         kept = self.recall(sha256)
@@ -105,11 +107,50 @@ class ExternalModel(Model):
         note: dict[str, Any] = {
             "clean_accuracy": accuracy, "warning": warning, "test_images": len(test), **measured,
             **self.origin(),
-            "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(),
+            "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(), **identity,
         }  # fmt: skip
         self._check_rebuilt(classifier.cpu(), test.images[:REBUILT])
         described = cache.save_external(self.name, self.dataset.name, classifier, note)
         return cache.open_described(described, self.build)
+
+    def recall(self, sha256: str) -> Loaded | None:
+        return self.as_noted(super().recall(sha256))
+
+    def as_noted(self, loaded: Loaded | None) -> Loaded | None:
+        """`loaded`. Raises UserError if the network computes something else than when it was stored."""
+        noted = loaded and loaded.note.get("noise_logits")
+        if not loaded or not noted:
+            return loaded
+        if not same_logits(noted, noise_logits(loaded.classifier, self.dataset.image_size)):
+            raise UserError(
+                f"{self.name} with the weights {loaded.sha256[:12]} computes other logits than when it was "
+                "measured: its code, or a value outside its weights, has changed; run the sweep again."
+            )
+        return loaded
+
+    @property
+    def known_code(self) -> bool:
+        """Whether the network is one of ttabench's, which its weights alone identify."""
+        return False
+
+    def _identity(self, classifier: Classifier) -> tuple[str, dict[str, Any]]:
+        """The identity of a classifier on the CPU, and what the JSON file says about it.
+
+        It covers the weights, and the logits on images of noise. A stored classifier with the same weights
+        and the same logits, but for rounding, is the same one.
+        """
+        weights = content_hash(classifier)
+        if self.known_code:
+            return weights, {}
+        logits = noise_logits(classifier, self.dataset.image_size)
+        kept = [each.note for each in cache.with_weights(self.dataset.name, self.aliases, weights)]
+        same = [note for note in kept if same_logits(note.get("noise_logits", ()), logits)]
+        sha256 = with_logits(weights, logits)
+        if same:
+            sha256 = str(same[0]["sha256"])
+        elif any(note["sha256"] == sha256 for note in kept):
+            sha256 = with_logits(weights, logits, exact=True)
+        return sha256, {"sha256": sha256, "weights_sha256": weights, "noise_logits": logits}
 
     @torch.no_grad()
     def _check_rebuilt(self, classifier: Classifier, images: NDArray[np.uint8]) -> None:

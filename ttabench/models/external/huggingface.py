@@ -49,7 +49,9 @@ class HuggingFaceModel(ExternalModel):
         # The cache has the normalisation. The image processor is not asked: it may have been replaced by
         # `normalize`, which the process that recalls does not know.
         described = cache.with_hash(self.dataset.name, self.aliases, sha256)
-        return None if described is None else cache.open_described(described, self._unnormalised)
+        return self.as_noted(
+            None if described is None else cache.open_described(described, self._unnormalised)
+        )
 
     def _unnormalised(self) -> Classifier:
         return self.wrap(self._untrained())

@@ -7,7 +7,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -126,6 +126,7 @@ def _find(arch: str) -> Callable[..., Any]:
         ) from None
     except (Exception, SystemExit) as problem:  # of the user's code
         raise UserError(f"{module_name} of '{arch}' cannot be imported: {_brief(problem)}.") from None
+    _check_not_shadowed(module_name, module)
     function = getattr(module, name, None)
     if function is None:
         raise unknown(f"callable in {module_name}", name, _callables(module))
@@ -134,3 +135,15 @@ def _find(arch: str) -> Callable[..., Any]:
             f"{arch} is a {type(function).__name__}; expected a function or class that makes a network."
         )
     return function  # type: ignore[no-any-return]
+
+
+def _check_not_shadowed(name: str, module: ModuleType) -> None:
+    """Raises UserError if the current folder has a module of this name, and Python imported another one."""
+    parts = Path(*name.split("."))
+    here = [file for file in (parts.with_suffix(".py"), parts / "__init__.py") if file.is_file()]
+    used = getattr(module, "__file__", None)
+    if here and (used is None or not any(file.samefile(used) for file in here)):
+        other = used or "a module that is built into Python"
+        raise UserError(
+            f"'{name}' is not {here[0]} of this folder: Python finds {other} first. Give your file another name."
+        )

@@ -1,0 +1,29 @@
+"""Images of noise that networks are tried on, and eval mode for the time of a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["evaluated", "noise_for"]
+
+
+def noise_for(net: nn.Module, count: int, image_size: int, seed: int) -> Tensor:
+    """`count` images (count, 3, H, W) in [0, 1], with device and type of the weights of `net`."""
+    noise = torch.rand(count, 3, image_size, image_size, generator=torch.Generator().manual_seed(seed))
+    return noise.to(next(net.parameters(), noise))
+
+
+@contextmanager
+def evaluated(net: nn.Module) -> Iterator[None]:
+    """Eval mode in the block; afterwards every module has its own mode again."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
