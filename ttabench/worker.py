@@ -29,6 +29,7 @@ from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
+from ttabench.models.soundness.torch_errors import explained
 from ttabench.provenance import shared_code
 from ttabench.reach import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
@@ -74,12 +75,13 @@ class Worker:
                         f"{first_failed.corruption}-{first_failed.severity}, "
                         "earlier in this continual run, failed"
                     )
-                if method is None:
-                    self.tell(cell, "preparing the method")
-                    method, settings_alarm = self.prepared(cell)
-                    method.reset()
-                with matrix_products(cell.protocol.precision, self.device):
-                    result = self.run_cell(cell, method, settings_alarm)
+                with explained():
+                    if method is None:
+                        self.tell(cell, "preparing the method")
+                        method, settings_alarm = self.prepared(cell)
+                        method.reset()
+                    with matrix_products(cell.protocol.precision, self.device):
+                        result = self.run_cell(cell, method, settings_alarm)
             except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
                 result = failed(cell, problem)
                 first_failed = first_failed or cell

@@ -11,15 +11,11 @@ from torch.nn.utils import parameters_to_vector
 
 
 def fisher_information(model: nn.Module, parameters: list[nn.Parameter], batches: Iterable[Tensor]) -> Tensor:
-    """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², for all `parameters`, as one vector.
-
-    It is 0 for a parameter that the logits do not depend on.
-    """
+    """ω (P,): mean over batches of (∂ CE(f(x), argmax f(x)) / ∂θ)², for all `parameters`, as one vector."""
     totals, count = [torch.zeros_like(p) for p in parameters], 0
     for x in batches:
         logits = model(x)
-        loss = cross_entropy(logits, logits.argmax(dim=1))
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        gradients = torch.autograd.grad(cross_entropy(logits, logits.argmax(dim=1)), parameters)
         for total, gradient in zip(totals, gradients, strict=True):
             total += gradient.square()
         count += 1

@@ -123,7 +123,7 @@ class SHOT(Method[SHOTConfig]):
     @torch.enable_grad()
     def fit(self, batches: Batches, epochs: int = 0) -> None:
         for name, layer in self.batch_norms.items():
-            tta.replace_module(self.model, self.model.get_submodule(name), layer)
+            self.model.set_submodule(name, layer)
         epochs = epochs or self.config.epochs
         total_updates, updates = epochs * len(batches), 0
         every = max(1, total_updates // (self.config.labellings or epochs))

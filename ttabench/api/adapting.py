@@ -27,6 +27,7 @@ from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.private_copy import check_copy
+from ttabench.models.soundness.torch_errors import explained
 from ttabench.protocol import Protocol
 from ttabench.scoring import evaluate as score_cell
 from ttabench.torch_defaults import default_modes
@@ -56,13 +57,13 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        A batch of no images changes nothing. Raises UserError for another shape, type or device, and if the first batch has pixels outside [0, 1]
-        or NaN.
+        A batch of no images changes nothing. Raises UserError for another shape, type or device, and if the
+        first batch has pixels outside [0, 1] or NaN.
         """
         self._check(x)
         if not len(x):
             return self._no_logits(x)
-        with _learning(), self._generator.used():
+        with _learning(), self._generator.used(), explained():
             return self.method.adapt(_tracked(x))
 
     def predict(self, x: Tensor) -> Tensor:
@@ -176,7 +177,7 @@ def adapt(
         raise UserError(
             f"{type(model).__name__} cannot be copied ({failure}), and a method works on a copy."
         ) from None
-    with adapted._generator.used():
+    with adapted._generator.used(), explained():
         images = None
         if source is not None:
             images = SourceBatches(source, needs, _device(classifier), _dtype(classifier))

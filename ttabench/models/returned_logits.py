@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.models.soundness.linked_names import with_linked_names
 from ttabench.models.soundness.noise import evaluated
 from ttabench.models.soundness.private_copy import check_copy
 
@@ -53,7 +54,7 @@ def _wrapped(
     net: nn.Module, image_size: int, mean: tuple[float, ...], std: tuple[float, ...], name: str
 ) -> Classifier:
     try:
-        classifier = Classifier.wrap(net, image_size, mean, std)
+        classifier = with_linked_names(Classifier.wrap(net, image_size, mean, std))
         classifier.normalize.to(next((p.dtype for p in net.parameters()), torch.float32))
         return classifier
     except UserError as problem:

@@ -13,7 +13,6 @@ from ttabench.nn.batch_norm import (
     buffers_kept,
     channel_moments,
     estimate_batch_norm,
-    replace_module,
     use_batch_statistics,
     use_running_statistics,
 )
@@ -59,7 +58,6 @@ __all__ = [
     "norm_needs",
     "on_output",
     "pull",
-    "replace_module",
     "set_norm_mode",
     "sharpness",
     "snapshot",

@@ -137,15 +137,9 @@ def adapt_batch_norm(
                     "use nn.BatchNorm2d, or a method that does not change batch norm."
                 )
             after = nn.Sequential(*cast(list[nn.Module], rest))
+        parent, _, leaf = name.rpartition(".")
         new = AdaptiveBatchNorm(cast(_BatchNorm, layer), statistics, weight, prior, track, after, gradient)
-        replace_module(model, layer, new)
-
-
-def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put `new` in the place of `old` in `model`, under each of its names: a layer may have several."""
-    for parent in list(model.modules()):
-        for name in [name for name, child in parent._modules.items() if child is old]:
-            setattr(parent, name, new)
+        setattr(model.get_submodule(parent), leaf, new)
 
 
 def use_batch_statistics(model: nn.Module, statistics: str = "batch") -> None:

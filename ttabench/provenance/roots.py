@@ -83,6 +83,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.data.catalog": "opens data by name; data have a fingerprint",
     "ttabench.data.data_root": "is a folder",
     "ttabench.data.files.fingerprint": "is in the identity of a result",
+    "ttabench.data.own.manifest": "describes a folder; its file is in the fingerprint",
     "ttabench.data.files.decoded_cache": "keeps images; its files are named by what makes them",
     "ttabench.data.files.generated_cache": "keeps images; its files are named by what makes them",
     "ttabench.data.fetch": "downloads; data have a fingerprint",

@@ -59,7 +59,11 @@ def order_of_numbers(source: Path) -> list[str]:
     if not all(name.isdecimal() and name.isascii() for name in names):
         return []
     by_number = sorted(names, key=int)
-    wrong = [(index, name) for index, (name, other) in enumerate(zip(names, by_number, strict=True)) if name != other]
+    wrong = [
+        (index, name)
+        for index, (name, other) in enumerate(zip(names, by_number, strict=True))
+        if name != other
+    ]
     if not wrong:
         return []
     index, name = wrong[0]
