@@ -45,9 +45,7 @@ def blurred(x: Plane, sigma: float) -> Plane:
 
 
 def gaussian_noise(image: Picture, severity: int, rng: RandomState) -> Picture:
-    return levels(
-        image / 255 + rng.normal(0, at("GAUSSIAN_NOISE", len(image), severity), image.shape)
-    )
+    return levels(image / 255 + rng.normal(0, at("GAUSSIAN_NOISE", len(image), severity), image.shape))
 
 
 def shot_noise(image: Picture, severity: int, rng: RandomState) -> Picture:

@@ -94,7 +94,7 @@ def compare_hashes(
             continue
         for severity in severities(hashes, name):
             equal, count = hashes.equal(name, severity, textures)
-            least = count if (title, name) not in UNEQUAL else UNEQUAL[title, name]
+            least = UNEQUAL.get((title, name), count)
             tally.line(
                 equal >= least, f"{equal} of {count} equal (>= {least})", f"hashes {title} {name} {severity}"
             )

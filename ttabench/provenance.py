@@ -77,6 +77,7 @@ READERS = {  # by the first words of a name; the first that fits counts
     "cifar10.1": ("ttabench.data.published.natural_shifts",),
     "cifar": ("ttabench.data.published.cifar",),
     "own": ("ttabench.data.own.own_arrays", "ttabench.data.own.own_image_folders"),
+    "imagenet-c[": ("ttabench.data.published.imagenet_subset",),
     "imagenet-c": ("ttabench.data.published.imagenet",),
     "imagenet-": ("ttabench.data.published.natural_shifts",),
     "folders": ("ttabench.data.published.imagenet",),

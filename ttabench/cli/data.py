@@ -100,7 +100,10 @@ def generate(
         Path | None, Option(metavar="SOURCE", help="The training set, in one of the same forms.")
     ] = None,
     size: Annotated[
-        int, Option(metavar="PIXELS", help="Resize to 32, 64 or 224 pixels; 0 = to the nearest, if need be.", min=0)
+        int,
+        Option(
+            metavar="PIXELS", help="Resize to 32, 64 or 224 pixels; 0 = to the nearest, if need be.", min=0
+        ),
     ] = 0,
     corruptions: Annotated[
         str, Option(metavar="NAMES", help="all (the 15), extra (the 4), every (the 19), or names.")

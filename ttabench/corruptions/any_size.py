@@ -76,9 +76,7 @@ def _corrupt(
             images, name, severity, seed, frost_textures=textures, start=start, workers=workers
         )
     else:
-        result = corrupt(
-            images, name, severity, seed, frost_textures=textures, start=start, workers=workers
-        )
+        result = corrupt(images, name, severity, seed, frost_textures=textures, start=start, workers=workers)
     return saved_as_jpeg(result, jpeg) if jpeg else result
 
 
@@ -101,5 +99,5 @@ def resized(images: Images, size: int) -> Images:
 
     out = np.empty((len(images), size, size, 3), np.uint8)
     for index, image in enumerate(images):
-        out[index] = Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC)
+        out[index] = np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC))
     return out

@@ -57,7 +57,8 @@ def zoomed(x: Float, factor: float) -> Float:
     along = _zoom(x.shape[0], factor)
     rows = (along @ x.reshape(len(x), -1)).reshape(x.shape)
     columns = along @ np.ascontiguousarray(rows.transpose(1, 0, 2)).reshape(len(x), -1)
-    return columns.reshape(x.shape).transpose(1, 0, 2)
+    back: Float = columns.reshape(x.shape).transpose(1, 0, 2)
+    return back
 
 
 @lru_cache(maxsize=256)
@@ -82,7 +83,9 @@ def motion_blur(image: Images, angle: float, severity: int) -> Images:
     weights /= weights.sum()
     down = np.ceil(taps * np.sin(np.deg2rad(angle)) - 0.5).astype(int)
     right = np.ceil(taps * np.cos(np.deg2rad(angle)) - 0.5).astype(int)
-    rows, columns = (np.clip(np.arange(min(s.min(), 0), SIZE + max(s.max(), 0)), 0, SIZE - 1) for s in (down, right))
+    rows, columns = (
+        np.clip(np.arange(min(s.min(), 0), SIZE + max(s.max(), 0)), 0, SIZE - 1) for s in (down, right)
+    )
     padded = image[rows][:, columns] * np.float64(257)
     down, right = down - min(down.min(), 0), right - min(right.min(), 0)
     total = np.zeros(image.shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.random import Generator
 
 from ttabench.corruptions.elastic import Bends, bend
@@ -20,4 +19,5 @@ def draw_bends(rng: Generator, severity: int) -> Bends:
 
 def elastic_transform(image: Images, bends: Bends, severity: int) -> Images:
     """Affine map, then displacement by smoothed fields, both bilinear; beyond the border as SciPy ≥ 1.6."""
-    return bend(image[None], bends, at(constants.ELASTIC, severity), "scipy1.6")[0]
+    bent: Images = bend(image[None], bends, at(constants.ELASTIC, severity), "scipy1.6")[0]
+    return bent

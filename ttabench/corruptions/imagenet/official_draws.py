@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.random import RandomState
 
 from ttabench.corruptions.elastic import Bends

@@ -30,8 +30,8 @@ def spatter(image: Images, field: Float, severity: int) -> Images:
         return to_grey_levels(x * (1 - mask)[..., None] + mask[..., None] * MUD)
     # The cast to uint8 overflows as in C: 256 becomes 0.
     level = (liquid * 255).astype(np.int32).astype(np.uint8)
-    mask = level * highlights(level)
-    if peak := mask.max():
-        mask /= peak
-        mask *= np.float32(c.strength)
-    return to_grey_levels(x + mask[..., None] * WATER)
+    drops = (level * highlights(level)).astype(np.float32)
+    if peak := drops.max():
+        drops /= peak
+        drops *= np.float32(c.strength)
+    return to_grey_levels(x + drops[..., None] * WATER)

@@ -12,7 +12,7 @@ from ttabench.corruptions.sizes import IMAGENET_SIZE, SIZES, nearest_size
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
-from ttabench.data.files.read_image import Fit, decode, image_size
+from ttabench.data.files.read_image import Fit, already_cropped, decode, image_size
 from ttabench.errors import UserError
 
 
@@ -70,12 +70,6 @@ def automatic_size(source: Path) -> int:
     else:
         return 0
     return 0 if width == height and width in SIZES else nearest_size(min(width, height))
-
-
-def already_cropped(files: Sequence[Path], size: int) -> bool:
-    """Whether files, of which up to 50 evenly spaced ones are looked at, have `size` × `size` pixels."""
-    some = files[:: max(1, len(files) // 50)]
-    return all(image_size(file) == (size, size) for file in some)
 
 
 def _fit(files: Sequence[Path], size: int) -> Fit:
