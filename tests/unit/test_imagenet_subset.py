@@ -1,4 +1,4 @@
-"""Subsets of imagenet-c: which images, their identity, partial downloads, and a sweep's --limit and --subset."""
+"""Subsets of imagenet-c: which images, their identity, partial downloads, --limit and --subset."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_list_of_names(root: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was changed; delete it"):
         catalog.dataset(f"imagenet-c[{subset}]", root)
     kept.unlink()
-    with pytest.raises(UserError, match="is not in the cache .*; give its file again with --subset FILE"):
+    with pytest.raises(UserError, match=r"is not in the cache .*; give its file again with --subset FILE"):
         catalog.dataset(f"imagenet-c[{subset}]", root)
     with pytest.raises(
         UserError, match=r"imagenet-c\[5k\]: unknown subset; expected imagenet-c\[5000\] with"

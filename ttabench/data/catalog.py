@@ -37,8 +37,8 @@ def local_names(root: Path | str | None = None) -> list[str]:
 def dataset(name: str, root: Path | str | None = None) -> Dataset:
     """Open a dataset by its name or by its path.
 
-    name   of a published dataset, perhaps with a subset (``imagenet-c[5000]``), of a generated dataset below the data root, or of an own dataset that
-           was opened by its path before.
+    name   of a published dataset, perhaps with a subset (``imagenet-c[5000]``), of a generated dataset below
+           the data root, or of an own dataset that was opened by its path before.
     path   of a folder made by `ttabench data generate`, or of an existing -C folder (its layouts are
            described in ``docs/bring-your-own.md``).
 

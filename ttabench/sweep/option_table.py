@@ -109,7 +109,7 @@ _TABLE = (
     Option("limit", 0, "COUNT", "Only the first test images; 0 = all.", Count(), "data"),
     Option(
         "subset", "", "NAME",
-        "The images of imagenet-c: a number (drawn evenly over the classes), robustbench-5k, or a file of names.",
+        "Images of imagenet-c: their number (drawn evenly over classes), robustbench-5k, or a file of names.",
         Text("a number, robustbench-5k or a file"), "run",
     ),
     Option("precision", "float32", "TYPE", "float32, bfloat16 or tf32 (GPU).", Choice(PRECISIONS), "data"),

@@ -141,8 +141,8 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
             and NATURAL not in data.corruptions
         ):
             raise UserError(
-                f"{data.name} has no {corruption} here; {there(data)}. Name these with --corruptions, or fetch "
-                "the others."
+                f"{data.name} has no {corruption} here; {there(data)}. Name these with --corruptions, or "
+                "fetch the others."
             )
         if corruption in KNOWN_CORRUPTIONS and data.name.endswith(SUFFIX):
             has = ",".join(data.corruptions)
