@@ -76,7 +76,7 @@ def test_its_weights_and_pixels(packages: Path) -> None:
 
 
 def test_what_is_refused(packages: Path) -> None:
-    with pytest.raises(UserError, match="unknown EfficientNet-Lite 'lite7'.*lite0"):
+    with pytest.raises(UserError, match=r"unknown EfficientNet-Lite 'lite7'.*lite0"):
         bring("efficientnet_lite/lite7", Photos())
     with pytest.raises(UserError, match=r"has 1,000 classes, those of ImageNet, and squares-c has 4"):
         bring("efficientnet_lite/lite0", Squares())
