@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from reference_corruptions import reference
 
-from ttabench.corruptions import ALL_CORRUPTIONS, SEVERITIES, corrupt, procedural_frost_textures
+from ttabench.corruptions import ALL_CORRUPTIONS, SEVERITIES, procedural_frost_textures
+from ttabench.corruptions.any_size import corrupt_any_size as corrupt
+from ttabench.corruptions.sizes import IMAGENET_SIZE
 from ttabench.errors import UserError
 
-SETS = {32: "cifar10_32px", 64: "tinyimagenet_64px"}
+SETS = {32: "cifar10_32px", 64: "tinyimagenet_64px", IMAGENET_SIZE: "imagenet_224px"}
 
 
 def synthetic_images(count: int, size: int) -> NDArray[np.uint8]:
@@ -67,9 +69,14 @@ def loop(name: str, images: NDArray[np.uint8], budget: float) -> float:
 
 
 def official_times(path: Path, environment: str, size: int) -> dict[str, float]:
-    """Milliseconds per image by corruption, from a timings.json."""
+    """Milliseconds per image by corruption, from a timings.json, or from a meta.json with "six_images"."""
     try:
-        times = json.loads(path.read_text())[environment][SETS[size]]
+        document = json.loads(path.read_text())
+        if size == IMAGENET_SIZE and "six_images" in document:
+            times = document["six_images"]["corruptions"]
+            each = {name: [times[name][str(s)]["ms_per_image"] for s in SEVERITIES] for name in times}
+            return {name: sum(each[name]) / len(SEVERITIES) for name in ALL_CORRUPTIONS}
+        times = document[environment][SETS[size]]
         return {name: float(times[name]["mean_ms"]) for name in ALL_CORRUPTIONS}
     except FileNotFoundError:
         raise UserError(f"no file {path}; leave --official out to compare with the loop only.") from None
@@ -86,7 +93,8 @@ def speedups(ours: dict[str, float], theirs: dict[str, float]) -> tuple[float, f
 def run(options: argparse.Namespace) -> int:
     theirs = official_times(options.official, options.environment, options.size) if options.official else None
     warn_if_busy()
-    images = synthetic_images(options.images, options.size)
+    count = options.images or (64 if options.size == IMAGENET_SIZE else 1024)
+    images = synthetic_images(count, options.size)
     mine, looped = {}, {}
     official_columns = f"{'official':>10}{'ratio':>8}" if theirs else ""
     print(f"{'ms per image':<20}{'ours':>9}{'loop':>10}{'ratio':>8}{official_columns}")
@@ -121,14 +129,14 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--official", type=Path, metavar="FILE", help="timings.json of the published generator")
+    add("--official", type=Path, metavar="FILE", help="timings.json of the published generator, or meta.json")
     add(
         "--environment",
         default="official_new_environment",
         help="which of its environments (default: the newer, which is the faster)",
     )
     add("--size", type=int, choices=sorted(SETS), default=32, help="pixels (default 32)")
-    add("--images", type=int, default=1024, help="in the batch (default 1024)")
+    add("--images", type=int, default=0, help="in the batch (default 1024; at 224 pixels 64)")
     add("--runs", type=int, default=3, help="of which the best counts (default 3)")
     add("--workers", type=int, help="threads (default: one per core)")
     add("--budget", type=float, default=0.5, help="seconds per corruption for the loop (default 0.5)")

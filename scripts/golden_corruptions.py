@@ -20,7 +20,11 @@ from PIL import Image
 
 from ttabench.corruptions import FrostTextures, check_request, elastic, noise
 from ttabench.corruptions import by_name as registry
+from ttabench.corruptions.imagenet import by_name as imagenet
+from ttabench.corruptions.imagenet import noise as imagenet_noise
+from ttabench.corruptions.imagenet.official_draws import official_draw
 from ttabench.corruptions.official_draws import official_draws
+from ttabench.corruptions.sizes import IMAGENET_SIZE
 from ttabench.errors import UserError
 
 Images = NDArray[np.uint8]
@@ -126,12 +130,28 @@ def replay(
     mirror: elastic.Mirror = "scipy1.5",
 ) -> Images:
     """Our functions on the draws that the generator makes for these images after numpy.random.seed(seed)."""
+    if images.shape[1] == IMAGENET_SIZE:
+        return _replay_imagenet(images, name, severity, seed, textures)
     draws = official_draws(name, images, severity, np.random.RandomState(seed), textures)
     if name == "shot_noise":
         return noise.shot_noise_of_counts(draws, images.shape[1], severity)
     if name == "elastic_transform":
         return elastic.elastic_transform(images, draws, severity, mirror)
     result: Images = registry.get(name, textures).apply(images, draws, severity)
+    return result
+
+
+def _replay_imagenet(
+    images: Images, name: str, severity: int, seed: int, textures: FrostTextures | None
+) -> Images:
+    state = np.random.RandomState(seed)
+    result = np.empty_like(images)
+    for image, out in zip(images, result, strict=True):
+        draws = official_draw(name, image, severity, state, textures)
+        if name == "shot_noise":
+            out[:] = imagenet_noise.shot_noise_of_counts(draws, severity)
+        else:
+            out[:] = imagenet.get(name, textures).apply(image, draws, severity)
     return result
 
 

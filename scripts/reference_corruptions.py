@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import cv2
 import numpy as np
@@ -20,10 +21,19 @@ from PIL import Image
 from scipy import ndimage
 
 from ttabench.corruptions import FrostTextures, constants
-from ttabench.corruptions.constants import Motion, at
+from ttabench.corruptions.constants import Motion
+from ttabench.corruptions.imagenet import constants as at_224
+from ttabench.corruptions.sizes import IMAGENET_SIZE
 
 Picture = NDArray[np.uint8]
 Plane = NDArray[np.floating]
+
+
+def at(table: str, size: int, severity: int) -> Any:
+    """The entry of a table of constants, for a `size` × `size` image."""
+    if size == IMAGENET_SIZE:
+        return getattr(at_224, table)[severity - 1]
+    return constants.at(getattr(constants, table), size, severity)
 
 
 def levels(x: Plane) -> Picture:
@@ -35,40 +45,40 @@ def blurred(x: Plane, sigma: float) -> Plane:
 
 
 def gaussian_noise(image: Picture, severity: int, rng: RandomState) -> Picture:
-    return levels(
-        image / 255 + rng.normal(0, at(constants.GAUSSIAN_NOISE, len(image), severity), image.shape)
-    )
+    return levels(image / 255 + rng.normal(0, at("GAUSSIAN_NOISE", len(image), severity), image.shape))
 
 
 def shot_noise(image: Picture, severity: int, rng: RandomState) -> Picture:
-    rate = at(constants.SHOT_NOISE, len(image), severity)
+    rate = at("SHOT_NOISE", len(image), severity)
     return levels(rng.poisson(image / 255 * rate) / rate)
 
 
 def impulse_noise(image: Picture, severity: int, rng: RandomState) -> Picture:
-    hit = rng.random_sample(image.shape) < at(constants.IMPULSE_NOISE, len(image), severity)
+    hit = rng.random_sample(image.shape) < at("IMPULSE_NOISE", len(image), severity)
     return np.where(hit, np.where(rng.random_sample(image.shape) < 0.5, 255, 0), image).astype(np.uint8)
 
 
 def speckle_noise(image: Picture, severity: int, rng: RandomState) -> Picture:
-    sigma = at(constants.SPECKLE_NOISE, len(image), severity)
+    sigma = at("SPECKLE_NOISE", len(image), severity)
     return levels(image / 255 * (1 + rng.normal(0, sigma, image.shape)))
 
 
 def gaussian_blur(image: Picture, severity: int, rng: RandomState) -> Picture:
-    return levels(blurred(image / 255, at(constants.GAUSSIAN_BLUR, len(image), severity)))
+    return levels(blurred(image / 255, at("GAUSSIAN_BLUR", len(image), severity)))
 
 
 def defocus_blur(image: Picture, severity: int, rng: RandomState) -> Picture:
-    radius, edge = at(constants.DEFOCUS_BLUR, len(image), severity)
-    y, x = np.mgrid[-8:9, -8:9]
+    radius, edge = at("DEFOCUS_BLUR", len(image), severity)
+    reach, smoothed = (8, 3) if radius <= 8 else (int(radius), 5)
+    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     disc = (x**2 + y**2 <= radius**2).astype(np.float32)
-    return levels(cv2.filter2D(image / 255, -1, cv2.GaussianBlur(disc / disc.sum(), (3, 3), edge)))
+    kernel = cv2.GaussianBlur(disc / disc.sum(), (smoothed, smoothed), edge)
+    return levels(cv2.filter2D(image / 255, -1, kernel))
 
 
 def glass_blur(image: Picture, severity: int, rng: RandomState) -> Picture:
     n = len(image)
-    sigma, d, passes = at(constants.GLASS_BLUR, n, severity)
+    sigma, d, passes = at("GLASS_BLUR", n, severity)
     x = levels(blurred(image / 255, sigma))
     for _ in range(passes):
         for row in range(n - d, d, -1):
@@ -91,7 +101,7 @@ def streak(image: Picture, angle: float, motion: Motion) -> Picture:
 
 
 def motion_blur(image: Picture, severity: int, rng: RandomState) -> Picture:
-    return streak(image, rng.uniform(-45, 45), at(constants.MOTION_BLUR, len(image), severity))
+    return streak(image, rng.uniform(-45, 45), at("MOTION_BLUR", len(image), severity))
 
 
 def zoomed(x: Plane, factor: float) -> Plane:
@@ -106,7 +116,10 @@ def zoomed(x: Plane, factor: float) -> Plane:
 
 def zoom_blur(image: Picture, severity: int, rng: RandomState) -> Picture:
     x = (image / 255).astype(np.float32)
-    factors = np.arange(1, constants.ZOOM_BLUR_STOP[severity - 1], 0.01)
+    stop, step = constants.ZOOM_BLUR_STOP[severity - 1], 0.01
+    if len(image) == IMAGENET_SIZE:
+        stop, step = at_224.ZOOM_BLUR[severity - 1]
+    factors = np.arange(1, stop, step)
     total = np.zeros_like(x)
     for factor in factors:
         total += zoomed(x, factor)
@@ -115,7 +128,7 @@ def zoom_blur(image: Picture, severity: int, rng: RandomState) -> Picture:
 
 def snow(image: Picture, severity: int, rng: RandomState) -> Picture:
     n = len(image)
-    c = at(constants.SNOW, n, severity)
+    c = at("SNOW", n, severity)
     field = zoomed(rng.normal(c.loc, c.scale, (n, n)), c.zoom)
     field[field < c.threshold] = 0
     flakes = streak(levels(field), rng.uniform(-135, -45), c.motion)[..., None] / 255
@@ -127,8 +140,10 @@ def snow(image: Picture, severity: int, rng: RandomState) -> Picture:
 
 def frost(image: Picture, severity: int, rng: RandomState, textures: FrostTextures) -> Picture:
     n = len(image)
-    weight, scale = at(constants.FROST, n, severity), constants.FROST_SCALE[n]
-    picture = cv2.resize(textures.pictures[rng.randint(len(textures.pictures))], None, fx=scale, fy=scale)
+    weight = at("FROST", n, severity)
+    picture = textures.pictures[rng.randint(len(textures.pictures))]
+    if scale := constants.FROST_SCALE.get(n):
+        picture = cv2.resize(picture, None, fx=scale, fy=scale)
     row = rng.randint(picture.shape[0] - n)
     column = rng.randint(picture.shape[1] - n)
     mix = weight.image * image + weight.frost * picture[row : row + n, column : column + n]
@@ -136,8 +151,8 @@ def frost(image: Picture, severity: int, rng: RandomState, textures: FrostTextur
 
 
 def fog(image: Picture, severity: int, rng: RandomState) -> Picture:
-    n = len(image)
-    c = at(constants.FOG, n, severity)
+    c = at("FOG", len(image), severity)
+    n = at_224.FOG_SIDE if len(image) == IMAGENET_SIZE else len(image)
     field, width = np.zeros((n, n)), 100.0
     for step in (n >> level for level in range(n.bit_length() - 1)):
         half, k = step // 2, n // step
@@ -149,19 +164,19 @@ def fog(image: Picture, severity: int, rng: RandomState) -> Picture:
         field[::step, half::step] = sum(straight)[::step, half::step] / 4 + shifts[1]
         field[half::step, ::step] = sum(straight)[half::step, ::step] / 4 + shifts[2]
         width /= c.decay
-    field = (field - field.min()) / np.ptp(field)
+    field = ((field - field.min()) / np.ptp(field))[: len(image), : len(image)]
     x = image / 255
     return levels((x + c.strength * field[..., None]) * x.max() / (x.max() + c.strength))
 
 
 def brightness(image: Picture, severity: int, rng: RandomState) -> Picture:
     hsv = rgb_to_hsv(image / 255)
-    hsv[..., 2] = np.minimum(hsv[..., 2] + at(constants.BRIGHTNESS, len(image), severity), 1)
+    hsv[..., 2] = np.minimum(hsv[..., 2] + at("BRIGHTNESS", len(image), severity), 1)
     return levels(hsv_to_rgb(hsv))
 
 
 def saturate(image: Picture, severity: int, rng: RandomState) -> Picture:
-    factor, offset = at(constants.SATURATE, len(image), severity)
+    factor, offset = at("SATURATE", len(image), severity)
     hsv = rgb_to_hsv(image / 255)
     hsv[..., 1] = np.clip(hsv[..., 1] * factor + offset, 0, 1)
     return levels(hsv_to_rgb(hsv))
@@ -170,13 +185,13 @@ def saturate(image: Picture, severity: int, rng: RandomState) -> Picture:
 def contrast(image: Picture, severity: int, rng: RandomState) -> Picture:
     x = image / 255
     mean = x.mean(axis=(0, 1))
-    return levels((x - mean) * at(constants.CONTRAST, len(image), severity) + mean)
+    return levels((x - mean) * at("CONTRAST", len(image), severity) + mean)
 
 
 def elastic_transform(image: Picture, severity: int, rng: RandomState) -> Picture:
     """With SciPy's present border, ``mirror="scipy1.6"``."""
     n = len(image)
-    c = at(constants.ELASTIC, n, severity)
+    c = at("ELASTIC", n, severity)
     a, b = n // 2 + n // 3, n // 2 - n // 3
     old = np.array([[a, a], [a, b], [b, b]], dtype=np.float32)
     new = old + rng.uniform(-c.jitter, c.jitter, (3, 2)).astype(np.float32)
@@ -200,19 +215,19 @@ def sampled(x: Plane, rows: Plane, columns: Plane, mode: str) -> Plane:
 
 
 def pixelate(image: Picture, severity: int, rng: RandomState) -> Picture:
-    k, n = at(constants.PIXELATE, len(image), severity), len(image)
+    k, n = at("PIXELATE", len(image), severity), len(image)
     small = Image.fromarray(image).resize((k, k), Image.Resampling.BOX)
     return np.asarray(small.resize((n, n), Image.Resampling.BOX))
 
 
 def jpeg_compression(image: Picture, severity: int, rng: RandomState) -> Picture:
     code = io.BytesIO()
-    Image.fromarray(image).save(code, "JPEG", quality=at(constants.JPEG_QUALITY, len(image), severity))
+    Image.fromarray(image).save(code, "JPEG", quality=at("JPEG_QUALITY", len(image), severity))
     return np.asarray(Image.open(code))
 
 
 def spatter(image: Picture, severity: int, rng: RandomState) -> Picture:
-    c = at(constants.SPATTER, len(image), severity)
+    c = at("SPATTER", len(image), severity)
     liquid = blurred(rng.normal(c.loc, c.scale, image.shape[:2]), c.sigma)
     liquid[liquid < c.threshold] = 0
     x = image.astype(np.float32) / 255

@@ -165,8 +165,19 @@ def dataset(name: str) -> str:
     if name.endswith(OWN):
         plain = name.removesuffix(OWN)
         return f"{plain.removesuffix('-c')}-C (own)" if plain.endswith("-c") else f"{plain} (own)"
+    if "[" in name:
+        plain, _, subset = name.partition("[")
+        return f"{dataset(plain)} [{_subset(subset.removesuffix(']'))}]"
     base, shift = _parts(name)
     return _DATASETS[base] + _SHIFTS[shift] if base in _DATASETS and shift in _SHIFTS else name
+
+
+def _subset(text: str) -> str:
+    """``5000`` → ``5000 images, balanced``; ``here-4000`` → ``4000 images, incomplete``; lists by name."""
+    count, _, seed = text.partition("@")
+    if count.isdecimal():
+        return f"{count} images, balanced" + (f", seed {seed}" if seed else "")
+    return f"{text.removeprefix('here-')} images, incomplete" if text.startswith("here-") else text
 
 
 def clean(name: str) -> str:
@@ -175,6 +186,9 @@ def clean(name: str) -> str:
         return f"{chosen}, clean"
     if name.endswith(OWN):
         return f"{name.removesuffix(OWN).removesuffix('-c')} (own), clean"
+    if "[" in name:
+        plain, _, subset = name.partition("[")
+        return f"{clean(plain)} [{_subset(subset.removesuffix(']'))}]"
     base, shift = _parts(name)
     if base == "cifar10.1":
         return dataset("cifar10")

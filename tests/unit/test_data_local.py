@@ -180,7 +180,7 @@ def test_a_disk_that_fills_up_is_one_sentence(
         )  # files get no larger than a chunk
         return images
 
-    monkeypatch.setattr(generating, "corrupt", fills_up)
+    monkeypatch.setattr(generating, "corrupt_any_size", fills_up)
     try:
         with pytest.raises(UserError, match=r"brightness-5\.npy cannot be written \(File too large\)"):
             generate(clean, root=tmp_path, **{**SMALL, "corruptions": ["brightness"]})
@@ -302,14 +302,18 @@ def test_without_a_training_set_it_says_how_to_add_one(clean: Path, tmp_path: Pa
     assert len(catalog.dataset(data.name, tmp_path).train()) == 40
 
 
-@pytest.mark.parametrize("side", [28, 96, 224])
-def test_other_sizes_are_refused_or_resized_on_request(tmp_path: Path, side: int) -> None:
+@pytest.mark.parametrize(("side", "nearest"), [(28, 32), (96, 64)])
+def test_other_sizes_are_resized_to_the_nearest_or_on_request(
+    tmp_path: Path, side: int, nearest: int
+) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, images=fakes.clean_images(4, side), labels=[0, 1, 0, 1])
-    with pytest.raises(UserError, match=rf"{side}×{side} pixels; .*--size 32 or --size 64"):
-        generate(path, root=tmp_path, **SMALL)
-    assert not (tmp_path / "x-c-local").exists()
-    data = catalog.dataset(str(generate(path, root=tmp_path, size=64, **SMALL)))
+    with pytest.raises(UserError, match=rf"{side}×{side} pixels; .*--size 32, --size 64 or --size 224"):
+        read_clean(path)
+    with pytest.warns(UserWarning, match=f"all are resized to {nearest}×{nearest} pixels"):
+        data = catalog.dataset(str(generate(path, root=tmp_path, **SMALL)))
+    assert data.test().images.shape == (4, nearest, nearest, 3)
+    data = catalog.dataset(str(generate(path, root=tmp_path, name="y", size=64, **SMALL)))
     assert data.test().images.shape == (4, 64, 64, 3)
 
 

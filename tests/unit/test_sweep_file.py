@@ -91,6 +91,7 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
         ("epochs = -1", "epochs = -1: expected a whole number"),
         ('precision = "float16"', "did you mean 'bfloat16'?"),
         ("checkpoint = 5", "checkpoint = 5: expected a file, in quotes"),
+        ("subset = 5000", "subset = 5000: expected a number, robustbench-5k or a file, in quotes"),
         ("normalize = [1]", "normalize = [1]: expected a name, in quotes"),
         ("out = 1", "out = 1: expected a folder, in quotes"),
         ('workers = "many"', 'workers = "many": expected auto or a whole number'),

@@ -55,15 +55,23 @@ def list_corruptions() -> list[str]:
     return list(KNOWN_CORRUPTIONS)
 
 
-def corrupt(images: NDArray[np.uint8], corruption: str, severity: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Images (N, n, n, 3) uint8, n = 32 or 64, under a corruption at severity 1 … 5; a new array.
+def corrupt(
+    images: NDArray[np.uint8], corruption: str, severity: int, seed: int = 0, *, jpeg: int = 0
+) -> NDArray[np.uint8]:
+    """Images (N, n, n, 3) uint8 under a corruption at severity 1 … 5; a new array of the same shape.
 
-    The constants are those of CIFAR-10-C (32 pixels) and Tiny ImageNet-C (64 pixels); the ten corruptions
-    of CIFAR-10-C-bar exist at 32 pixels only. Raises UserError.
+    The constants are those of CIFAR-10-C (32 pixels), Tiny ImageNet-C (64) and ImageNet-C (224); the ten
+    corruptions of CIFAR-10-C-bar exist at 32 pixels only. Images of another size are resized to the nearest
+    of these, corrupted there and resized back, and a warning says so.
+
+    jpeg   0, or the quality 1 … 100 that each corrupted image is saved as JPEG with. The published files of
+           ImageNet-C and Tiny ImageNet-C have 85, on top of the corruption.
+
+    Raises UserError.
     """
     import numpy as np
 
-    from ttabench.corruptions import corrupt as run
+    from ttabench.corruptions.any_size import corrupt_any_size as run
 
     if not isinstance(images, np.ndarray):
         raise UserError(
@@ -74,7 +82,9 @@ def corrupt(images: NDArray[np.uint8], corruption: str, severity: int, seed: int
             f"corruption is of type {type(corruption).__name__}; expected a name, see list_corruptions()."
         )
     check_seed(seed)
-    return run(images, corruption, severity, seed)
+    if isinstance(jpeg, bool) or not isinstance(jpeg, Integral):
+        raise UserError(f"jpeg={jpeg!r}: expected a whole number, 1 to 100, or 0 = not saved as JPEG.")
+    return run(images, corruption, severity, seed, jpeg=int(jpeg))
 
 
 def check_seed(seed: object) -> None:

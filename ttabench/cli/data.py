@@ -100,7 +100,10 @@ def generate(
         Path | None, Option(metavar="SOURCE", help="The training set, in one of the same forms.")
     ] = None,
     size: Annotated[
-        int, Option(metavar="PIXELS", help="Resize to 32 or 64 pixels; 0 = do not resize.", min=0)
+        int,
+        Option(
+            metavar="PIXELS", help="Resize to 32, 64 or 224 pixels; 0 = to the nearest, if need be.", min=0
+        ),
     ] = 0,
     corruptions: Annotated[
         str, Option(metavar="NAMES", help="all (the 15), extra (the 4), every (the 19), or names.")
@@ -115,6 +118,15 @@ def generate(
             show_default="built-in pictures",
         ),
     ] = None,
+    jpeg: Annotated[
+        int,
+        Option(
+            metavar="QUALITY",
+            help="Save corrupted images as JPEG first; ImageNet-C has 85. 0 = no JPEG.",
+            min=0,
+            max=100,
+        ),
+    ] = 0,
     workers: Annotated[
         int | None,
         Option(metavar="COUNT", help="Processes; 0 = this one.", show_default="one per core", min=0),
@@ -138,6 +150,7 @@ def generate(
             severities=numbers,
             seed=seed,
             frost=frost,
+            jpeg=jpeg,
             workers=workers,
             on_progress=meter,
         )

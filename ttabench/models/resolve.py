@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnknownName, UserError
-from ttabench.models.external import huggingface, official, robustbench, timm, torchvision
+from ttabench.models.external import efficientnet_lite, huggingface, official, robustbench, timm, torchvision
 from ttabench.models.external.checkpoint_model import CheckpointModel
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.external.python_path import PythonModel
@@ -22,6 +22,7 @@ ORIGINS: dict[str, type[ExternalModel]] = {
     huggingface.PREFIX: huggingface.HuggingFaceModel,
     robustbench.PREFIX: robustbench.RobustBenchModel,
     official.PREFIX: official.OfficialModel,
+    efficientnet_lite.PREFIX: efficientnet_lite.EfficientNetLiteModel,
 }
 
 
@@ -40,8 +41,8 @@ def resolve_model(
 
     ``resnet18``, ``cct_7_3x1`` …    trained here, see `architectures.names`.
     ``package.module:callable``       built by a function of the user.
-    ``timm/NAME``, ``torchvision/NAME[:WEIGHTS]``, ``hf/NAME``, ``robustbench/NAME``, ``official/NAME``
-                                      from elsewhere.
+    ``timm/NAME``, ``torchvision/NAME[:WEIGHTS]``, ``hf/NAME``, ``robustbench/NAME``, ``official/NAME``,
+    ``efficientnet_lite/lite0``       from elsewhere.
 
     checkpoint   a weights file for that network, instead of training or the published weights.
     normalize    see `clean_accuracy.NORMALISATIONS`; for models that are not trained here.

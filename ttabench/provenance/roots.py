@@ -65,6 +65,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "cifar10.1": _nodes("data.published.natural_shifts:Cifar101"),
     "cifar": _nodes("data.published.cifar:CifarC"),
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
+    "imagenet-c[": _nodes("data.published.imagenet_subset:ImageNetSubset"),
     "imagenet-c": _nodes("data.published.imagenet:ImageNetC"),
     "imagenet-": _nodes("data.published.natural_shifts:NaturalImageNet"),
     "folders": _nodes("data.published.imagenet:TinyImageNetC"),

@@ -107,6 +107,11 @@ _TABLE = (
         "epochs", 0, "COUNT", "Offline: passes over the images; 0 = each method's own.", Count(), "method",
     ),
     Option("limit", 0, "COUNT", "Only the first test images; 0 = all.", Count(), "data"),
+    Option(
+        "subset", "", "NAME",
+        "Images of imagenet-c: their number (drawn evenly over classes), robustbench-5k, or a file of names.",
+        Text("a number, robustbench-5k or a file"), "run",
+    ),
     Option("precision", "float32", "TYPE", "float32, bfloat16 or tf32 (GPU).", Choice(PRECISIONS), "data"),
     Option(
         "stream", "", "KIND",

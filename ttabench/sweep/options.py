@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -231,13 +232,32 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def _with_subset(datasets: tuple[str, ...], subset: str) -> tuple[str, ...]:
+    """The datasets, with the subset at those that can have one. Raises UserError."""
+    from ttabench.data.catalog import SUBSETS
+
+    if not any(name in SUBSETS for name in datasets):
+        raise UserError(
+            f"--subset {subset} is of {', '.join(SUBSETS)}, and --datasets names {', '.join(datasets)}; name "
+            "it there, or leave --subset out."
+        )
+    if os.sep in subset or subset.endswith(".txt") or user_path(subset).is_file():
+        from ttabench.data.published.imagenet_subset import remember_list
+
+        subset = remember_list(SUBSETS[0], user_path(subset))
+    return tuple(f"{name}[{subset}]" if name in SUBSETS else name for name in datasets)
+
+
 def make_grid(options: Mapping[str, Any]) -> Grid:
     """A :class:`Grid` from options as :data:`DEFAULTS` has them, and rules as sweep files have them.
 
     Raises UserError.
     """
+    fields = grid_fields(options)
+    if subset := str(options.get("subset", "")):
+        fields["datasets"] = _with_subset(fields["datasets"], subset)
     return Grid(
-        **grid_fields(options),
+        **fields,
         include=tuple(grid_fields(rule) for rule in options.get("include", ())),
         exclude=tuple(grid_fields(rule) for rule in options.get("exclude", ())),
         per_method={name: grid_fields(rule) for name, rule in options.get("per_method", {}).items()},

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttabench.cell import Scalar
-from ttabench.data.catalog import check_names
+from ttabench.data.catalog import SUBSETS, check_names, split_subset
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, counted, unknown
@@ -72,26 +72,57 @@ def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
     """A plain grid with its names resolved; `known` models are used again, and new ones are added."""
     methods = tuple(choose_methods(grid))
     _check_methods(grid, methods)
-    parts = []
-    for name in grid.datasets:
-        data = open_dataset(name)
-        shifts = find_shifts(data, grid)
-        for choice in methods:
-            _check_held_out(data, choice.grid)
-        wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}
-        if shifts.baseline:
-            wanted.setdefault(shifts.baseline, (name, shifts.baseline, "", ""))
-        for key in wanted.values():
-            if key not in known:
-                _, arch, checkpoint, normalize = key
-                file = user_path(checkpoint) if checkpoint else None
-                known[key] = resolve_model(arch, data, checkpoint=file, normalize=normalize)
-        models = {arch: known[key] for arch, key in wanted.items()}
-        exclude = tuple(exclusion(rule) for rule in grid.exclude if name in rule.get("datasets", (name,)))
-        ours = tuple(models[arch] for arch in grid.archs)
-        _check_distinct(ours)
-        parts.append(Part(methods, ours, shifts, exclude, models.get(shifts.baseline)))
-    return parts
+    return [_part(name, grid, methods, known) for name in grid.datasets]
+
+
+def _part(
+    name: str, grid: Grid, methods: tuple[MethodChoice, ...], known: dict[tuple[str, ...], Model]
+) -> Part:
+    """The part of a plain grid that is on one dataset."""
+    named = {name, split_subset(name)[0]}
+    if draw := _draw_of(name, grid.limit):
+        name, grid = draw, replace(grid, limit=0)
+        methods = tuple(replace(choice, grid=replace(choice.grid, limit=0)) for choice in methods)
+    data = open_dataset(name)
+    _say_if_not_whole(data)
+    shifts = find_shifts(data, grid)
+    for choice in methods:
+        _check_held_out(data, choice.grid)
+    wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}
+    if shifts.baseline:
+        wanted.setdefault(shifts.baseline, (name, shifts.baseline, "", ""))
+    for key in wanted.values():
+        if key not in known:
+            _, arch, checkpoint, normalize = key
+            file = user_path(checkpoint) if checkpoint else None
+            known[key] = resolve_model(arch, data, checkpoint=file, normalize=normalize)
+    models = {arch: known[key] for arch, key in wanted.items()}
+    exclude = tuple(exclusion(rule) for rule in grid.exclude if named & set(rule.get("datasets", named)))
+    ours = tuple(models[arch] for arch in grid.archs)
+    _check_distinct(ours)
+    return Part(methods, ours, shifts, exclude, models.get(shifts.baseline))
+
+
+def _draw_of(name: str, limit: int) -> str:
+    """The balanced draw that a limit means for images that come class by class: ``imagenet-c[5000]``.
+
+    "" where there is no limit, and for other datasets, whose first images are taken. Raises UserError.
+    """
+    plain, subset = split_subset(name)
+    if not limit or plain not in SUBSETS:
+        return ""
+    if subset:
+        raise UserError(f"--limit {limit}: {name} is a subset already; leave one of the two out.")
+    return f"{plain}[{limit}]"
+
+
+def _say_if_not_whole(data: Dataset) -> None:
+    plain, subset = split_subset(data.name)
+    if subset.startswith("here-"):
+        warnings.warn(
+            f"{plain}: the folder of corrupted images is not whole; measured on the {data.shifted_count():,} "
+            f"images of each corruption that are in it, as {data.name}.", stacklevel=2,
+        )  # fmt: skip
 
 
 def _check_distinct(models: Sequence[Model]) -> None:

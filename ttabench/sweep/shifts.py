@@ -15,6 +15,8 @@ from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.published.imagenet import ImageNetC
+from ttabench.data.published.imagenet_subset import severities_here, there
 from ttabench.errors import UserError, unknown
 from ttabench.protocol import RAMP, StreamSpec
 from ttabench.sweep.grid import Grid
@@ -73,6 +75,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
         shifts = replace(shifts, corruptions=_of_own(data, shifts.corruptions))
         _check_corruptions(data, shifts.corruptions)
     _check_severities(data, shifts)
+    _check_download(data, shifts)
     if grid.limit and grid.limit > (count := data.shifted_count()):
         raise UserError(
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
@@ -132,6 +135,15 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
             )
         if corruption in (*data.corruptions, MIXED):
             continue
+        if (
+            corruption in KNOWN_CORRUPTIONS
+            and isinstance(data, ImageNetC)
+            and NATURAL not in data.corruptions
+        ):
+            raise UserError(
+                f"{data.name} has no {corruption} here; {there(data)}. Name these with --corruptions, or "
+                "fetch the others."
+            )
         if corruption in KNOWN_CORRUPTIONS and data.name.endswith(SUFFIX):
             has = ",".join(data.corruptions)
             raise UserError(f"{data.name} has no {corruption}; for what it has: --corruptions {has}")
@@ -156,6 +168,21 @@ def _check_severities(data: Dataset, shifts: Shifts) -> None:
                 there = ",".join(map(str, has)) or "none"
                 raise UserError(
                     f"{data.name} has no {corruption} at severity {severity}; it has {there}: {hint}."
+                )
+
+
+def _check_download(data: Dataset, shifts: Shifts) -> None:
+    """Raises UserError, with what is there, if a download of imagenet-c lacks what a sweep measures."""
+    if not isinstance(data, ImageNetC) or shifts.corruptions == (NATURAL,):
+        return
+    kind = shifts.stream.kind if shifts.stream else ""
+    severities = sorted(set(RAMP)) if kind == "gradual" else shifts.severities
+    for corruption in shifts.corruptions:
+        for severity in severities:
+            if corruption in data.corruptions and severity not in severities_here(data, corruption):
+                raise UserError(
+                    f"{data.name} has no {corruption} at severity {severity} here; {there(data)}. Name these "
+                    "with --corruptions and --severities, or fetch the others."
                 )
 
 

@@ -8,22 +8,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.corruptions.names import IMAGE_SIZES
+from ttabench.corruptions.sizes import IMAGENET_SIZE, SIZES, nearest_size
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
-from ttabench.data.files.read_image import decode, image_size
+from ttabench.data.files.read_image import Fit, already_cropped, decode, image_size
 from ttabench.errors import UserError
 
 
 def read_clean(source: Path, size: int = 0) -> Labelled:
-    """Square images of 32 or 64 pixels, the sizes that have published constants, and their labels.
+    """Square images of 32, 64 or 224 pixels, the sizes that have published constants, and their labels.
 
-    `size` (32 or 64) resizes: the largest centred square, bicubic. Raises UserError, also where images have
+    `size` resizes to one of these: the largest centred square, bicubic; files to 224 pixels as usual for
+    ImageNet, the shorter side to 256, bilinear, and the centre of 224. Where the files have 224×224 pixels
+    already, they are taken as they are, and not cropped once more. Raises UserError, also where images have
     another size and `size` is 0.
     """
-    if size and size not in IMAGE_SIZES:
-        raise UserError(f"size {size}; the corruptions have constants for 32 and 64 pixels.")
+    if size and size not in SIZES:
+        raise UserError(f"size {size}; the corruptions have constants for 32, 64 and 224 pixels.")
     if source.is_dir():
         return _read_folders(source, size)
     if not source.is_file():
@@ -48,8 +50,34 @@ def _read_folders(source: Path, size: int) -> Labelled:
         _check_size(source, width, height)
     side = size or width
     images = np.empty((len(files), side, side, 3), np.uint8)
-    decode(files, images, side, "cover" if size else "exact")
+    decode(files, images, side, _fit(files, size))
     return Labelled(images, np.asarray(labels, np.int64))
+
+
+def automatic_size(source: Path) -> int:
+    """The size that images of another size than 32, 64 or 224 pixels are resized to; 0 where none need be.
+
+    It is the nearest by the shorter side of the first image. Raises UserError for a folder without images.
+    """
+    if source.is_dir():
+        classes = class_folders(source)
+        files = [file for name in classes[:1] for file in image_files(source / name)[:1]]
+        if not files:
+            return 0
+        width, height = image_size(files[0])
+    elif source.is_file():
+        height, width = open_npz(source).images.shape[1:3]
+    else:
+        return 0
+    return 0 if width == height and width in SIZES else nearest_size(min(width, height))
+
+
+def _fit(files: Sequence[Path], size: int) -> Fit:
+    if not size:
+        return "exact"
+    if size != IMAGENET_SIZE:
+        return "cover"
+    return "exact" if already_cropped(files, size) else "imagenet"
 
 
 def check_level(source: Path, classes: Sequence[str]) -> None:
@@ -85,8 +113,8 @@ def _resized(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def _check_size(source: Path, width: int, height: int) -> None:
-    if height != width or height not in IMAGE_SIZES:
+    if height != width or height not in SIZES:
         raise UserError(
-            f"{source} has images of {width}×{height} pixels; the corruptions have constants for 32×32 and "
-            "64×64: resize with --size 32 or --size 64."
+            f"{source} has images of {width}×{height} pixels; the corruptions have constants for 32×32, "
+            "64×64 and 224×224: resize with --size 32, --size 64 or --size 224."
         )

@@ -29,10 +29,11 @@ from ttabench.corruptions import (
     SEVERITIES,
     VERSION,
     check_request,
-    corrupt,
     load_frost_textures,
     procedural_frost_textures,
 )
+from ttabench.corruptions.any_size import check_quality, corrupt_any_size
+from ttabench.corruptions.sizes import CONSTANTS
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
@@ -43,7 +44,7 @@ from ttabench.data.own.class_checks import (
     class_warnings,
     order_of_numbers,
 )
-from ttabench.data.own.clean_images import other_files, read_clean
+from ttabench.data.own.clean_images import automatic_size, other_files, read_clean
 from ttabench.data.own.manifest import MANIFEST, SUFFIX, read_manifest
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError, printable
@@ -69,6 +70,7 @@ class Task:
     severity: int
     seed: int
     frost: Path | None
+    jpeg: int = 0
 
     @property
     def file(self) -> str:
@@ -86,6 +88,7 @@ def generate(
     severities: Sequence[int] = SEVERITIES,
     seed: int = 0,
     frost: Path | str | None = None,
+    jpeg: int = 0,
     workers: int | None = None,
     on_progress: OnProgress = silent,
 ) -> Path:
@@ -96,9 +99,12 @@ def generate(
     name     of the dataset; "" = the name of the file or folder, of birds/test that of birds.
     train    the training set, in one of the same forms. Training and methods that need source images
              read it.
-    size     32 or 64: resize to it. 0 = the images must have one of these sizes. 32 pixels get the constants
-             of CIFAR-10-C, 64 pixels those of Tiny ImageNet-C.
+    size     32, 64 or 224: resize to it. 0 = images of another size are resized to the nearest of these, and
+             a warning says so. 32 pixels get the constants of CIFAR-10-C, 64 pixels those of Tiny
+             ImageNet-C, 224 pixels those of ImageNet-C.
     frost    folder with the published frost pictures; None = the built-in pictures.
+    jpeg     0, or the JPEG quality that corrupted images are saved with before they are stored as arrays.
+             The published files of ImageNet-C and Tiny ImageNet-C have 85.
     workers  processes; None = one per core, 0 = this process.
 
     Worker processes make the same bytes on every x86-64 processor with AVX2. Elsewhere, and in this process,
@@ -115,14 +121,17 @@ def generate(
     for corruption in corruptions:
         for severity in severities:
             check_request(corruption, severity, seed)
+    check_quality(jpeg)
     source, train = user_path(source), None if train is None else user_path(train)
     folder = data_root(root) / _folder_name(source, name)
     frost_folder = None if frost is None else user_path(frost)
-    clean_sets = _read(source, train, size)
+    clean_sets = _read(source, train, size or _nearest(source))
     content = _content(folder.name, clean_sets["test.npz"], seed, frost_folder)
+    if jpeg:
+        content["jpeg"] = jpeg
     _manifest_of_same(folder, content)  # a wrong folder is refused before anything is written into it
     tasks = [
-        Task(folder, c, s, seed, frost_folder)
+        Task(folder, c, s, seed, frost_folder, jpeg)
         for c in sorted(corruptions, key=lambda c: (c not in SLOW, KNOWN_CORRUPTIONS.index(c)))
         for s in sorted(set(severities), reverse=True)
     ]
@@ -150,6 +159,20 @@ def _folder_name(source: Path, name: str) -> str:
     if plain in PUBLISHED:
         raise UserError(f"'{chosen}' is the name of a published dataset; choose another one.")
     return f"{plain}-c{SUFFIX}"
+
+
+def _nearest(source: Path) -> int:
+    """The size to resize to where none is given; 0 = the images have one already. A warning says so."""
+    if size := automatic_size(source):
+        warnings.warn(
+            printable(
+                f"{source}: its images have no size with published constants, so all are resized to "
+                f"{size}×{size} pixels, as --size {size} does. Another one: --size 32, 64 or 224."
+            ),
+            UserWarning,
+            stacklevel=3,
+        )
+    return size
 
 
 def _read(source: Path, train: Path | None, size: int) -> dict[str, Labelled]:
@@ -182,7 +205,7 @@ def _content(name: str, test: Labelled, seed: int, frost: Path | None) -> dict[s
         "made_from": digest.hexdigest(),
         "images": len(test),
         "image_size": side,
-        "constants": "CIFAR-10-C" if side == 32 else "Tiny ImageNet-C",
+        "constants": CONSTANTS[side],
         "corruptions": VERSION,
         "frost": textures.fingerprint,
         "seed": seed,
@@ -396,9 +419,9 @@ def _make(task: Task) -> str:
     with _writing(path) as part, part.open("wb") as out:
         np.lib.format.write_array_header_1_0(out, header)
         for start in range(0, len(clean), CHUNK):
-            chunk = corrupt(
+            chunk = corrupt_any_size(
                 clean[start : start + CHUNK], task.corruption, task.severity, task.seed,
-                frost_textures=textures, start=start, workers=1,
+                frost_textures=textures, start=start, workers=1, jpeg=task.jpeg,
             )  # fmt: skip
             out.write(chunk.tobytes())
     return file_sha256(path)

@@ -14,7 +14,7 @@ from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files, labelled_files
-from ttabench.data.files.read_image import Fit
+from ttabench.data.files.read_image import Fit, already_cropped
 from ttabench.data.published.facts import TINY_FIXED_RECORD, PublishedDataset
 from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError
@@ -160,6 +160,14 @@ class ImageNetC(FolderC):
 
     clean_fit = "imagenet"
     train_per_class = 20
+
+    def test(self) -> Labelled:
+        files = self.test_files()
+        return self._load("clean/val", files, self.facts.test, self._fit_of(files[0]))
+
+    def _fit_of(self, files: Sequence[Path]) -> Fit:
+        """As they are where someone has cropped the files to 224 pixels: they are not cropped once more."""
+        return "exact" if already_cropped(files, self.image_size) else self.clean_fit
 
     def test_files(self) -> Files:
         return labelled_files(self.clean_folder / "val", self.classes)

@@ -1,0 +1,253 @@
+"""Some of the images of imagenet-c, by name: ``imagenet-c[5000]``, ``imagenet-c[robustbench-5k]``, a list.
+
+Which images these are is part of the dataset's name and of its fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from ttabench.corruptions.names import SEVERITIES
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.decoded_cache import decoded
+from ttabench.data.files.image_folders import class_folders, image_files
+from ttabench.data.published.description import PublishedDataset
+from ttabench.data.published.imagenet import Files, ImageNetC
+from ttabench.env import cache_dir
+from ttabench.errors import UserError
+from ttabench.files import replace_file
+
+ROBUSTBENCH = "robustbench-5k"
+ROBUSTBENCH_FILE = "helper_files/imagenet_test_image_ids.txt"
+FORMS = f"a number of images, such as 5000, {ROBUSTBENCH}, or a file of names"
+
+
+class ImageNetSubset(ImageNetC):
+    """The images of `subset` alone, class by class, by name within a class.
+
+    subset   N: a draw with as many images of each class as of any other, or one more; N@S: with seed S
+             instead of 0; robustbench-5k; NAME-HASH of a list that :func:`remember_list` keeps; here-N: the N
+             images that are here.
+
+    Names are ``<wnid>/<file>``, the same in each folder. A draw and here-N are of the names in the first
+    folder of corrupted images. Raises UserError where there are not as many.
+    """
+
+    def __init__(self, facts: PublishedDataset, root: Path, subset: str) -> None:
+        super().__init__(facts, root)
+        self.subset = subset
+        self.name = f"{facts.name}[{subset}]"
+        if not self.names:
+            raise UserError(f"{self.name} has no images.")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The images, ``<wnid>/<file>``, sorted."""
+        if self.subset == ROBUSTBENCH:
+            return tuple(sorted(robustbench_names()))
+        if match := re.fullmatch(r"(\d+)(?:@(\d+))?", self.subset):
+            return balanced(self._all_here, int(match[1]), int(match[2] or 0), self.name)
+        if match := re.fullmatch(r"here-(\d+)", self.subset):
+            if len(self._all_here) != int(match[1]):
+                raise UserError(
+                    f"{self.name}: {self._some_folder} holds {len(self._all_here):,} images now; open it as "
+                    f"{self.facts.name} again."
+                )
+            return self._all_here
+        return tuple(sorted(remembered_list(self.facts.name, self.subset)))
+
+    @cached_property
+    def _some_folder(self) -> Path:
+        return first_folder(self)
+
+    @cached_property
+    def _all_here(self) -> tuple[str, ...]:
+        return names_in(self._some_folder)
+
+    def _class_names(self) -> list[str]:
+        """Those of the clean images and of the corrupted ones: one folder alone may lack some."""
+        return sorted({*super()._class_names(), *class_folders(self._some_folder)})
+
+    def shifted_count(self) -> int:
+        return len(self.names)
+
+    def severities(self, corruption: str) -> tuple[int, ...]:
+        return severities_here(self, corruption)
+
+    def selection(self, piece: str) -> Sequence[str]:
+        if piece == "clean/train":
+            return super().selection(piece)
+        folder = self.pieces()[piece]
+        return [name for name in self.names if (folder / name).is_file()]
+
+    def test_files(self) -> Files:
+        return self._files(self.clean_folder / "val")
+
+    def test(self) -> Labelled:
+        return self._read("clean/val", self.test_files(), clean=True)
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        self.check_request(corruption, severity)
+        piece = f"corrupted/{corruption}/{severity}"
+        if piece not in self.pieces():
+            raise UserError(f"{self.name} has no {corruption} at severity {severity} here; {there(self)}.")
+        return self._read(piece, self._files(self.pieces()[piece]), clean=False)
+
+    def _files(self, folder: Path) -> Files:
+        missing = [name for name in self.names if not (folder / name).is_file()]
+        if missing:
+            raise UserError(
+                f"{folder} lacks {len(missing):,} of the {len(self.names):,} images of {self.name}, such as "
+                f"{missing[0]}; fetch them, or name another subset."
+            )
+        index = {wnid: i for i, wnid in enumerate(self.classes)}
+        if unknown := [name for name in self.names if name.split("/")[0] not in index]:
+            raise UserError(f"{unknown[0]} of {self.name} is of no class of {self.clean_folder / 'val'}.")
+        return [folder / name for name in self.names], [index[name.split("/")[0]] for name in self.names]
+
+    def _read(self, piece: str, labelled: Files, *, clean: bool) -> Labelled:
+        files, labels = labelled
+        fit = self._fit_of(files) if clean else "exact"
+        images = decoded(files, self.folder_hash(piece), self.image_size, fit)
+        return Labelled(images, np.asarray(labels, np.int64))
+
+
+def open_imagenet_c(facts: PublishedDataset, root: Path, subset: str = "") -> ImageNetC:
+    """imagenet-c, or a subset of it. A folder with another number of images than published is ``here-N``."""
+    if subset:
+        return ImageNetSubset(facts, root, subset)
+    whole = ImageNetC(facts, root)
+    count = len(names_in(first_folder(whole)))
+    return whole if count == facts.test else ImageNetSubset(facts, root, f"here-{count}")
+
+
+def first_folder(data: ImageNetC) -> Path:
+    """The first folder of corrupted images, by corruption and severity. Raises UserError."""
+    corrupted = [path for name, path in data.pieces().items() if name.startswith("corrupted/")]
+    if not corrupted:
+        raise UserError(
+            f"{data.corrupted_folder} holds no images; expected <corruption>/<severity>/<wnid>/*.JPEG there."
+        )
+    return corrupted[0]
+
+
+def names_in(folder: Path) -> tuple[str, ...]:
+    """``<class>/<file>`` of all images in class folders, sorted."""
+    return tuple(
+        f"{wnid}/{file.name}" for wnid in class_folders(folder) for file in image_files(folder / wnid)
+    )
+
+
+def severities_here(data: ImageNetC, corruption: str) -> tuple[int, ...]:
+    """The severities of a corruption that there are folders of."""
+    return tuple(s for s in SEVERITIES if f"corrupted/{corruption}/{s}" in data.pieces())
+
+
+def there(data: ImageNetC) -> str:
+    """What a partial download holds: ``there: fog 1-5; snow 5``."""
+    parts = []
+    for corruption in data.corruptions:
+        if has := severities_here(data, corruption):
+            each = "1-5" if has == SEVERITIES else ",".join(map(str, has))
+            parts.append(f"{corruption} {each}")
+    return f"there: {'; '.join(parts)}"
+
+
+def balanced(names: Sequence[str], count: int, seed: int, what: str) -> tuple[str, ...]:
+    """`count` of the names, as many of each class as of any other, or one more; sorted.
+
+    Where a class has too few, others give more. With one seed, a larger draw contains a smaller one.
+    Raises UserError.
+    """
+    if not 0 < count <= len(names):
+        raise UserError(f"{what}: {len(names):,} images are here; expected 1 to {len(names):,}.")
+    draw = np.random.Generator(np.random.PCG64(seed))
+    shuffled = [names[i] for i in draw.permutation(len(names))]
+    turn: Counter[str] = Counter()
+    ranked = []
+    for position, name in enumerate(shuffled):
+        wnid = name.split("/")[0]
+        ranked.append((turn[wnid], position, name))
+        turn[wnid] += 1
+    return tuple(sorted(name for _, _, name in sorted(ranked)[:count]))
+
+
+def robustbench_names() -> list[str]:
+    """The 5,000 images that RobustBench evaluates on, from its package, which is not imported."""
+    spec = find_spec("robustbench")
+    folders = spec.submodule_search_locations if spec else None
+    files = [Path(folder) / ROBUSTBENCH_FILE for folder in folders or ()]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise UserError(
+            f"the list {ROBUSTBENCH} comes with the package robustbench, which is not installed here: "
+            "pip install robustbench, in an environment of its own if its pins are in the way; or give the "
+            f"path of its {ROBUSTBENCH_FILE}."
+        )
+    return read_list(file)
+
+
+def read_list(path: Path) -> list[str]:
+    """Names ``<wnid>/<file>``, one a line; empty lines and lines that begin with # are left out.
+
+    Raises UserError for another form, for a name twice, and for an empty list.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path} cannot be read as a list of names ({problem}).") from None
+    names = [line for line in lines if line and not line.startswith("#")]
+    for name in names:
+        if not re.fullmatch(r"[\w.-]*\w/[\w-][\w.-]*", name, flags=re.ASCII) or ".." in name:
+            raise UserError(
+                f"{path}: '{name[:60]}' is no name of an image; expected <wnid>/<file> in each line, such as "
+                "n01440764/ILSVRC2012_val_00000293.JPEG."
+            )
+    if not names:
+        raise UserError(f"{path} names no images.")
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise UserError(f"{path} names {name} twice; name each image once.")
+    return names
+
+
+def remember_list(dataset: str, path: Path) -> str:
+    """Keep a list of names in the cache, so that workers open it; returns its ``NAME-HASH``."""
+    names = sorted(read_list(path))
+    content = "\n".join(names).encode()
+    stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "list"
+    subset = f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}"
+    try:
+        replace_file(_kept(dataset, subset), content)
+    except OSError as problem:
+        raise UserError(f"the cache {cache_dir()} cannot be written ({problem.strerror}).") from None
+    return subset
+
+
+def remembered_list(dataset: str, subset: str) -> list[str]:
+    """The list that :func:`remember_list` keeps under a name. Raises UserError."""
+    match = re.fullmatch(r"[a-z0-9-]+-([0-9a-f]{8})", subset)
+    path = _kept(dataset, subset)
+    if match is None:
+        raise UserError(f"{dataset}[{subset}]: unknown subset; expected {dataset}[5000] with {FORMS}.")
+    if not path.is_file():
+        raise UserError(
+            f"the list of {dataset}[{subset}] is not in the cache {path.parent}; give its file again with "
+            "--subset FILE."
+        )
+    names = read_list(path)
+    if hashlib.sha256("\n".join(names).encode()).hexdigest()[:8] != match[1]:
+        raise UserError(f"{path} was changed; delete it, and give its file again with --subset FILE.")
+    return names
+
+
+def _kept(dataset: str, subset: str) -> Path:
+    return cache_dir() / "subsets" / dataset / f"{subset}.txt"
