@@ -45,6 +45,7 @@ def _register() -> None:
     from ttabench.cli import (
         cite,
         compare,
+        compare_code,
         conform,
         data,
         diff,
@@ -60,7 +61,7 @@ def _register() -> None:
     )
 
     results = (sweep, report, compare, diff, verify, leaderboard, figure)
-    for module in (*results, train, data, listing, status, conform, cite, doctor):
+    for module in (*results, train, data, listing, status, conform, compare_code, cite, doctor):
         module.register(app)
 
 
