@@ -12,6 +12,7 @@ from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numb
 __all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Option"]
 
 MODES = ("native", "online", "offline")
+BATCH_RATES = ("official", "fixed")
 SCORES = ("cheap", "all")
 OVERWRITE = ("never", "failed", "stale", "always")
 """Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
@@ -102,6 +103,11 @@ _TABLE = (
     ),
     Option(
         "batch_size", 0, "COUNT", "Images per batch; 0 = each method's own.", Count(), "method",
+    ),
+    Option(
+        "batch_rate", "official", "RULE",
+        "The learning rate at another batch size: official (scaled, where official scripts do so) or fixed.",
+        Choice(BATCH_RATES), "method",
     ),
     Option(
         "epochs", 0, "COUNT", "Offline: passes over the images; 0 = each method's own.", Count(), "method",
