@@ -27,11 +27,14 @@ def arrange(order: str, labels: NDArray[np.int64], seed: int) -> NDArray[np.int6
     ``iid`` is a seeded shuffle. ``dirichlet(δ)`` is label-correlated (Yuan et al., CVPR 2023): the
     stream is cut into as many slots as there are classes, and the share of each class in each slot
     is drawn from a Dirichlet distribution with concentration δ; images are shuffled within a slot.
+    With ``dirichlet(0)``, one class comes after the other, in a random order of the classes.
     """
     draw = np.random.Generator(np.random.PCG64(seed))
     if order == "iid":
         return draw.permutation(len(labels))
     _, concentration = parse_call(order) or ("", 1.0)
+    if not concentration:
+        return class_by_class(labels, draw)
     classes = np.unique(labels)
     slots: list[list[NDArray[np.int64]]] = [[] for _ in classes]
     for label in classes:
@@ -41,6 +44,12 @@ def arrange(order: str, labels: NDArray[np.int64], seed: int) -> NDArray[np.int6
         for slot, part in zip(slots, np.split(members, cuts), strict=True):
             slot.append(part)
     return np.concatenate([draw.permutation(np.concatenate(slot)) for slot in slots])
+
+
+def class_by_class(labels: NDArray[np.int64], draw: np.random.Generator) -> NDArray[np.int64]:
+    """All images of a class, then all of another one: the limit δ → 0 without classes that share a slot."""
+    classes = draw.permutation(np.unique(labels))
+    return np.concatenate([draw.permutation(np.flatnonzero(labels == label)) for label in classes])
 
 
 class Images(Protocol):

@@ -36,6 +36,8 @@ def test_the_wild_settings() -> None:
     one = make_grid(with_flags(preset("wild:batch1"), {}))
     assert (len(one.corruptions), one.batch_size, one.batch_rate) == (15, 1, "official")
     assert mixed.archs == one.archs
+    shift = make_grid(with_flags(preset("wild:labelshift"), {}))
+    assert (shift.order, shift.batch_size, shift.archs) == ("dirichlet(0)", 64, one.archs)
     assert [arch.partition(".")[0] for arch in one.archs] == ["timm/resnet50_gn", "timm/vit_base_patch16_224"]
 
 

@@ -159,3 +159,15 @@ def test_batches_are_on_the_device_that_was_asked_for() -> None:
     stream = Stream(images, np.arange(5), 2, "meta")
     assert [x.device.type for x in stream] == ["meta"] * 3
     assert [x.device.type for _, x in stream.shuffled()] == ["meta"] * 3
+
+
+def test_at_zero_one_class_comes_after_the_other() -> None:
+    labels = np.random.default_rng(0).integers(0, 7, 300)
+    orders = [arrange("dirichlet(0)", labels, seed) for seed in range(5)]
+    for order in orders:
+        assert sorted(order) == list(range(300))
+        classes = labels[order]
+        assert (np.diff(classes) != 0).sum() == 6  # seven runs
+    assert len({tuple(labels[order][np.flatnonzero(np.diff(labels[order]))]) for order in orders}) > 1
+    assert (orders[0] == arrange("dirichlet(0)", labels, 0)).all()
+    assert not (np.diff(orders[0]) > 0).all()  # the members of a class are shuffled

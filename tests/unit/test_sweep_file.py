@@ -155,7 +155,9 @@ def test_every_option_has_a_bad_value_above() -> None:
 
 POOL: list[Any] = [
     "", "x", "a,b", "a[b=1,c=2]", "a[b", "all", "fog", "native", "offline", "fixed", "per_corruption",
-    "continual", "episodic", "iid", "dirichlet(0.1)", "dirichlet", "noise(0.2)", "float32", "bfloat16", "auto", "stale",
+    "continual", "episodic", "iid", "dirichlet(0.1)", "dirichlet", "noise(0.2)",
+    "float32", "bfloat16", "auto",
+    "stale",
     "2/5", "0/2", "tent.lr=1", 0, 1, 5, 6, -1, 0.5, 1.5, 2**31, 2**63, True, False, [], [1], [1, 1],
     [0, 6], [1.5], [True], ["fog"], ["fog", "fog"], ["fog", "frog"], [""], ["a", 1], ["tent.lr=1"], ["lr=1"],
     {}, {"tent": 1}, {"tent": {}}, {"tent": {"lr": 1}}, {"tent": {"lr": [0.1, True, "x"]}},

@@ -89,8 +89,9 @@ _TABLE = (
         Choice(RESETS, rf"every\({NUMBER}\)", "every(N) with N batches"), "method",
     ),
     Option(
-        "order", "iid", "ORDER", "Order of the images: iid, or dirichlet(δ), where a class comes in runs.",
-        Choice(("iid",), rf"dirichlet\({NUMBER}\)", "dirichlet(δ) with δ > 0"), "data",
+        "order", "iid", "ORDER",
+        "Order of the images: iid, or dirichlet(δ), where a class comes in runs; with δ = 0 class by class.",
+        Choice(("iid",), rf"dirichlet\({NUMBER}\)", "dirichlet(δ) with δ ≥ 0"), "data",
     ),
     Option(
         "contamination", "", "SOURCE",
