@@ -53,6 +53,7 @@ def _register() -> None:
         figure,
         leaderboard,
         listing,
+        new,
         report,
         status,
         sweep,
@@ -61,7 +62,7 @@ def _register() -> None:
     )
 
     results = (sweep, report, compare, diff, verify, leaderboard, figure)
-    for module in (*results, train, data, listing, status, conform, compare_code, cite, doctor):
+    for module in (*results, train, data, listing, status, conform, compare_code, new, cite, doctor):
         module.register(app)
 
 
