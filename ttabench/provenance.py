@@ -76,6 +76,7 @@ READERS = {  # by the first words of a name; the first that fits counts
     "cifar10-c-bar": ("ttabench.data.published.cifar_bar", "ttabench.corruptions.engine"),
     "cifar10.1": ("ttabench.data.published.natural_shifts",),
     "cifar": ("ttabench.data.published.cifar",),
+    "domains": ("ttabench.data.own.domain_folders",),
     "own": ("ttabench.data.own.own_arrays", "ttabench.data.own.own_image_folders"),
     "imagenet-c": ("ttabench.data.published.imagenet",),
     "imagenet-": ("ttabench.data.published.natural_shifts",),
@@ -274,6 +275,8 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _readers(dataset: str) -> tuple[str, ...]:
     """The modules that read or generate the images of a dataset."""
+    if dataset.endswith("-domains-local"):
+        return READERS["domains"]
     if dataset.endswith("-local"):
         return READERS["own"]
     family = next((name for name in READERS if dataset.startswith(name)), "folders")
