@@ -125,7 +125,7 @@ class RMT(Method[RMTConfig]):
         }
         width = self.prototypes.shape[1]
         layers = nn.Linear(width, cfg.projection), nn.ReLU(), nn.Linear(cfg.projection, cfg.projection)
-        self.projector = nn.Sequential(*layers).to(self.prototypes)
+        self.projector = nn.Sequential(*layers).to(self.prototypes.device, self.prototypes.dtype)
         for parameter in self.parameters.values():
             parameter.requires_grad_(True)
         learned = [*self.parameters.values(), *self.projector.parameters()]
