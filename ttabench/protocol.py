@@ -23,7 +23,8 @@ class Protocol:
                   offline: the method first sees all unlabelled images, then it is frozen and scored.
     batch_size    images per batch.
     epochs        offline only: passes over the images; 0 = the method's own number.
-    order         iid (a seeded shuffle) | dirichlet(δ) (label-correlated; a smaller δ is stronger).
+    order         iid (a seeded shuffle) | dirichlet(δ) (label-correlated; a smaller δ is stronger; with 0,
+                  one class comes after the other).
     reset         per_corruption | continual (the state is kept from corruption to corruption) |
                   episodic (before every batch) | every(N) (before every N-th batch; each cell starts at the
                   source).
@@ -64,8 +65,13 @@ class Protocol:
             if not least <= getattr(self, name) <= LARGEST:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {least} to {LARGEST:,}")
         kind, amount = parse_call(self.order) or ("", 0.0)
-        if self.order != "iid" and (kind != "dirichlet" or not 0 < amount < math.inf):
-            raise ValueError(f"order is {self.order!r}; expected iid or dirichlet(δ) with δ > 0")
+        if self.order != "iid" and (kind != "dirichlet" or not 0 <= amount < math.inf):
+            raise ValueError(f"order is {self.order!r}; expected iid or dirichlet(δ) with δ ≥ 0")
+        if kind == "dirichlet" and not amount and (self.stream or self.contamination or self.held_out):
+            raise ValueError(
+                "order is 'dirichlet(0)', one class after the other; it goes with no stream, no contamination and "
+                "no held-out images"
+            )
         _, amount = parse_call(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:
             raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")

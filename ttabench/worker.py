@@ -23,6 +23,8 @@ from ttabench.data.files.file_states import State, file_states
 from ttabench.env import cache_dir
 from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_setting
 from ttabench.events import CellProgress, Emit
+from ttabench.measure.by_class import ORDER as BY_CLASS
+from ttabench.measure.by_class import evaluate_by_class
 from ttabench.measure.prepare import prepared
 from ttabench.measure.test_set import test_set
 from ttabench.method import Method, Needs
@@ -134,7 +136,8 @@ class Worker:
                     cell_images, cell, method, report, dataset.scored_classes, collected, meter
                 )
             else:
-                evaluation = evaluate(
+                measure = evaluate_by_class if cell.protocol.order == BY_CLASS else evaluate
+                evaluation = measure(
                     method,
                     cell_images,
                     cell.protocol,

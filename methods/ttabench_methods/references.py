@@ -145,6 +145,14 @@ RDUMB = Paper(
     year=2023,
     url="https://arxiv.org/abs/2306.05401",
 )
+RMT = Paper(
+    key="dobler2023robust",
+    title="Robust Mean Teacher for Continual and Gradual Test-Time Adaptation",
+    authors="Döbler, Mario and Marsden, Robert A. and Yang, Bin",
+    venue="CVPR",
+    year=2023,
+    url="https://arxiv.org/abs/2211.13081",
+)
 ROID = Paper(
     key="marsden2024universal",
     title="Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior "

@@ -34,7 +34,8 @@ class Given:
 
     kind        ``features``, ``images``, ``statistics`` or ""; ``n/a`` where it is not known.
     source      ``nothing``, or e.g. ``features of 2000 source images``.
-    short       ``–``, or e.g. ``F 2000``; offline, with the epochs: ``F 2000, 10 ep.``; T where tuned.
+    short       ``–``, or e.g. ``F 2000``; offline, with the epochs: ``F 2000, 10 ep.``; T where tuned;
+                the words of `code`.
     mode        online | offline.
     batch_size  images per batch.
     epochs      passes over the test images before they are scored; 0 online.
@@ -43,6 +44,7 @@ class Given:
     chosen      how the defaults were chosen, as the docstring of its Config says.
     tuned       whether some were chosen on the extra corruptions.
     deviations  where the code differs from the paper or the official code.
+    code        "official code" of a method that is a `ttabench.foreign.Foreign`, otherwise "".
     """
 
     kind: str
@@ -56,6 +58,7 @@ class Given:
     chosen: str
     tuned: bool
     deviations: str
+    code: str
 
     def columns(self) -> dict[str, Any]:
         """The columns of CSV files that say it."""
@@ -84,10 +87,11 @@ def given(about: Mapping[str, Any]) -> Given:
     chosen = installed.settings_from(base)
     in_label = _of_label(str(about["method"]))
     tuned = _is_tuned(chosen, str(about.get("dataset", "")))
+    official = installed.class_text(base, "provenance")
     return Given(
         kind=kind,
         source=source,
-        short=", ".join(filter(None, (code, passes, "T" if tuned else ""))) or "–",
+        short=", ".join(filter(None, (code, passes, "T" if tuned else "", official))) or "–",
         mode=str(about["mode"]),
         batch_size=int(about["batch_size"]),
         epochs=epochs,
@@ -96,6 +100,7 @@ def given(about: Mapping[str, Any]) -> Given:
         chosen=chosen,
         tuned=tuned,
         deviations=installed.class_text(base, "deviations") or "none",
+        code=official,
     )
 
 

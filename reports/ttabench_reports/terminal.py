@@ -52,6 +52,7 @@ def _had(table: Table) -> str:
     """What methods were given of the source data, and offline ones of the test images."""
     names_by_text: dict[str, list[str]] = {}
     tuned: dict[str, None] = {}
+    official: dict[str, None] = {}
     for row in table.rows:
         if row.kind == "method" and row.about["measured"]:
             facts = given(row.about)
@@ -60,9 +61,12 @@ def _had(table: Table) -> str:
             names_by_text.setdefault(text, []).append(row.name)
             if facts.tuned:
                 tuned[row.name] = None
+            if facts.code:
+                official[row.name] = None
     texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
     had = f"Besides one pass over the test images, methods were given: {'; '.join(texts) or 'nothing'}."
-    return f"{had} Settings were tuned on the extra corruptions: {', '.join(tuned) or 'none'}."
+    code = f" Official code, unchanged: {', '.join(official)}." if official else ""
+    return f"{had} Settings were tuned on the extra corruptions: {', '.join(tuned) or 'none'}.{code}"
 
 
 @dataclass(frozen=True)

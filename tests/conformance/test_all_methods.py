@@ -15,6 +15,7 @@ from ttabench.registry import METHODS, entry_points, method, method_names
 # The same method with less work, where the default would take the table too long, and for tiny nets.
 LIGHTER: dict[str, dict[str, str]] = {
     "cotta": {"views": "2"},
+    "rmt": {"warmup_images": "400"},
     "memo": {"views": "2"},
     "quantile": {"size": "small", "quantiles_per_class": "20"},
     "quantile_paper": {"size": "small", "quantiles_per_class": "20"},

@@ -94,6 +94,7 @@ LAYERS = (
     ("classifier", "figure"),
     ("method",),
     ("nn",),
+    ("foreign",),
     ("method_settings", "data", "stream", "reach"),
     ("models", "source_cache", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
     ("source_access", "scoring", "store", "tail"),
@@ -101,7 +102,7 @@ LAYERS = (
     ("workbench", "conformance", "worker", "sharing"),
     ("unit", "loggers", "executors"),
     ("sweep",),
-    ("verify",),
+    ("verify", "compare_code"),
     ("cli",),
     ("api",),
 )  # fmt: skip

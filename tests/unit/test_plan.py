@@ -44,7 +44,7 @@ def test_a_stored_grid_has_the_fields_that_old_folders_have() -> None:
     assert grid().to_json() == stored
     later: dict[str, Any] = {
         "stream": "", "pace": 0.0, "pace_ratio": [], "include": [], "exclude": [], "per_method": {},
-        "per_dataset": {},
+        "per_dataset": {}, "batch_rate": "official",
     }  # fmt: skip
     assert grid().to_json(whole=True) == stored | later
 

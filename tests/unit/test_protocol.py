@@ -15,7 +15,8 @@ from ttabench.protocol import LARGEST, MODES, RESETS, STREAM_FORMS, Protocol, St
     "wrong",
     [
         {"mode": "native"}, {"reset": "never"}, {"precision": "float16"}, {"batch_size": 0}, {"limit": -1},
-        {"order": "sorted"}, {"order": "dirichlet(0)"}, {"order": "dirichlet"}, {"order": "dirichlet(1e999)"},
+        {"order": "sorted"}, {"order": "dirichlet(-1)"}, {"order": "dirichlet"},
+        {"order": "dirichlet(1e999)"},
         {"contamination": "noise(1)"}, {"contamination": "noise(0)"},
         {"held_out": 1.0}, {"held_out": -0.1}, {"held_out": 0.5, "reset": "episodic"},
         {"held_out": 0.5, "contamination": "noise(0.2)"},

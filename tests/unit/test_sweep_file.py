@@ -85,6 +85,7 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
         ('contamination = "noise"', "expected nothing or NAME(ε)"),
         ("held_out = 1.0", "held_out = 1.0: expected a number, 0 or larger and less than 1"),
         ("held_out = true", "held_out = true: expected a number"),
+        ('batch_rate = "offical"', "unknown value of batch_rate 'offical'; did you mean 'official'"),
         ("batch_size = 1.5", "batch_size = 1.5: expected a whole number, 0 or larger"),
         (f"batch_size = {10**18}", "expected a whole number, 0 or larger and below 2,147,483,648"),
         ('limit = "all"', 'limit = "all": expected a whole number, 0 or larger'),
@@ -154,8 +155,10 @@ def test_every_option_has_a_bad_value_above() -> None:
 # ---- the schema
 
 POOL: list[Any] = [
-    "", "x", "a,b", "a[b=1,c=2]", "a[b", "all", "fog", "native", "offline", "per_corruption", "continual",
-    "episodic", "iid", "dirichlet(0.1)", "dirichlet", "noise(0.2)", "float32", "bfloat16", "auto", "stale",
+    "", "x", "a,b", "a[b=1,c=2]", "a[b", "all", "fog", "native", "offline", "fixed", "per_corruption",
+    "continual", "episodic", "iid", "dirichlet(0.1)", "dirichlet", "noise(0.2)",
+    "float32", "bfloat16", "auto",
+    "stale",
     "2/5", "0/2", "tent.lr=1", 0, 1, 5, 6, -1, 0.5, 1.5, 2**31, 2**63, True, False, [], [1], [1, 1],
     [0, 6], [1.5], [True], ["fog"], ["fog", "fog"], ["fog", "frog"], [""], ["a", 1], ["tent.lr=1"], ["lr=1"],
     {}, {"tent": 1}, {"tent": {}}, {"tent": {"lr": 1}}, {"tent": {"lr": [0.1, True, "x"]}},

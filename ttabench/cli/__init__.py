@@ -53,6 +53,7 @@ def _register() -> None:
         attest,
         cite,
         compare,
+        compare_code,
         conform,
         data,
         diff,
@@ -60,6 +61,7 @@ def _register() -> None:
         figure,
         leaderboard,
         listing,
+        new,
         report,
         status,
         sweep,
@@ -68,7 +70,7 @@ def _register() -> None:
     )
 
     results = (sweep, report, compare, diff, verify, leaderboard, figure)
-    for module in (*results, attest, train, data, listing, status, conform, cite, doctor):
+    for module in (*results, attest, train, data, listing, status, conform, compare_code, new, cite, doctor):
         module.register(app)
 
 

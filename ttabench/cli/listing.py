@@ -1,4 +1,4 @@
-"""``ttabench list``: methods, their settings, architectures, datasets, corruptions."""
+"""``ttabench list``: methods, their settings, architectures, datasets, corruptions, protocols."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    what: Annotated[str, Argument(metavar="WHAT", help="methods, settings, archs, datasets or corruptions.")],
+    what: Annotated[
+        str, Argument(metavar="WHAT", help="methods, settings, archs, datasets, corruptions or protocols.")
+    ],
     name: Annotated[
         str,
         Argument(
@@ -28,7 +30,8 @@ def show(
     """What there is, what it needs, and where it comes from."""
     from ttabench.errors import UserError, unknown
 
-    listings = {"archs": _archs, "datasets": _datasets, "corruptions": _corruptions}
+    listings = {"archs": _archs, "datasets": _datasets, "corruptions": _corruptions,
+                "protocols": _protocols}  # fmt: skip
     of_methods = {"methods": _method, "settings": _settings}
     if what not in (*listings, *of_methods):
         raise unknown("listing", what, (*listings, *of_methods))
@@ -118,6 +121,15 @@ def _datasets() -> None:
 
     rows = [(e.name, e.state, f"{e.size / 1e6:,.0f} MB" if e.size else "", e.note) for e in catalog.listing()]
     table(["dataset", "state", "on disk", "note"], rows)
+
+
+def _protocols() -> None:
+    from ttabench.cli._table import table
+    from ttabench.sweep.presets import preset_file, presets
+
+    table(["protocol", "what"], list(presets().items()))
+    print("To run one: ttabench sweep --protocol NAME; other options replace those of its file.")
+    print(f"The files, with sources: {preset_file('ttab').parent}")
 
 
 def _corruptions() -> None:

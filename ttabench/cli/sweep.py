@@ -54,6 +54,7 @@ def sweep(
     contamination: Annotated[str, _option("contamination")] = DEFAULTS["contamination"],
     held_out: Annotated[float, _option("held_out")] = DEFAULTS["held_out"],
     batch_size: Annotated[int, _option("batch_size")] = DEFAULTS["batch_size"],
+    batch_rate: Annotated[str, _option("batch_rate")] = DEFAULTS["batch_rate"],
     epochs: Annotated[int, _option("epochs")] = DEFAULTS["epochs"],
     limit: Annotated[int, _option("limit")] = DEFAULTS["limit"],
     subset: Annotated[str, _option("subset")] = DEFAULTS["subset"],
@@ -81,6 +82,14 @@ def sweep(
             help="A TOML file with these options, and rules; flags win over it.",
         ),
     ] = None,
+    protocol: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            rich_help_panel=GRID,
+            help="A usual protocol, such as wild:mixed or ttab: see `ttabench list protocols`. Flags win.",
+        ),
+    ] = "",
     dry_run: Annotated[
         bool, Option("--dry-run", rich_help_panel=RUN, help="List the cells and run nothing.")
     ] = False,
@@ -107,7 +116,7 @@ def sweep(
     if schema:
         print(schema_text(), end="")
         return
-    in_file, flags = read_sweep_file(config) if config else {}, _given(context)
+    in_file, flags = _in_file(config, protocol), _given(context)
     for sentence in overridden(in_file, flags):
         print(f"ttabench: {sentence}", file=sys.stderr)
     options = with_flags(in_file, flags)
@@ -121,6 +130,23 @@ def sweep(
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:
         raise typer.Exit(1)
+
+
+def _in_file(config: Path | None, protocol: str) -> dict[str, Any]:
+    """The options of a sweep file or of a protocol by name; {} without. Raises UserError for both."""
+    if config and protocol:
+        from ttabench.errors import UserError
+        from ttabench.sweep.presets import preset_file
+
+        raise UserError(
+            f"--protocol and --config are both sweep files; keep one, or copy {preset_file(protocol)} and "
+            "change the copy."
+        )
+    if protocol:
+        from ttabench.sweep.presets import preset
+
+        return preset(protocol)
+    return read_sweep_file(config) if config else {}
 
 
 def _given(context: typer.Context) -> dict[str, object]:

@@ -59,11 +59,13 @@ STREAM = _nodes("streams.cell:stream_of", "streams.cell:checkpoint_of", "streams
 STREAMS = {  # by what stands in place of a corruption
     "recurring": STREAM, "gradual": STREAM, "ccc": STREAM,
 }  # fmt: skip
+ORDERS = {"dirichlet(0)": _nodes("measure.by_class:evaluate_by_class")}
 READERS = {  # by the first words of a dataset's name; the first that fits counts
     "digits-c": _nodes("data.generated_datasets:CurrentDigits"),
     "cifar10-c-bar": _nodes("data.generated_datasets:CurrentCifarBar"),
     "cifar10.1": _nodes("data.published.natural_shifts:Cifar101"),
     "cifar": _nodes("data.published.cifar:CifarC"),
+    "domains": _nodes("data.own.domain_folders:DomainFolders"),
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
     "imagenet-c[": _nodes("data.published.imagenet_subset:ImageNetSubset"),
     "imagenet-c": _nodes("data.published.imagenet:ImageNetC"),
@@ -113,6 +115,7 @@ def current_code(
     arch: str = "",
     contamination: str = "",
     config: Mapping[str, Any] | None = None,
+    order: str = "iid",
 ) -> Code:
     """The installed code that a number depends on; :data:`NO_CODE` if the method is not installed.
 
@@ -122,6 +125,7 @@ def current_code(
     contamination  of its protocol; it matters where it is a dataset.
     config         its settings; of the methods that a composed method can be made of, those count that its
                    settings name. None: all count.
+    order          of its protocol.
     """
     foreign, _, _ = contamination.partition("(")
     return code_by_kind(
@@ -132,6 +136,7 @@ def current_code(
         prefix_of(arch),
         _family(foreign) if foreign not in ("", "noise") else "",
         _named(method, config or {}),
+        order if order in ORDERS else "",
     )
 
 
@@ -151,13 +156,27 @@ def _named(method: str, config: Mapping[str, Any]) -> tuple[str, ...]:
 
 @cache
 def code_by_kind(
-    method: str, family: str, stream: str, network: str, prefix: str, foreign: str, named: tuple[str, ...]
+    method: str,
+    family: str,
+    stream: str,
+    network: str,
+    prefix: str,
+    foreign: str,
+    named: tuple[str, ...],
+    order: str,
 ) -> Code:
     known = entry_points(METHODS)
     if method not in known:
         return NO_CODE
     point = known[method]
-    roots = [*MEASURE, *STREAMS.get(stream, ()), *READERS[family], *NETWORKS, *_node_of(point)]
+    roots = [
+        *MEASURE,
+        *STREAMS.get(stream, ()),
+        *ORDERS.get(order, ()),
+        *READERS[family],
+        *NETWORKS,
+        *_node_of(point),
+    ]
     roots += READERS[foreign] if foreign else ()
     whole = strangers(method, network)
     roots += [(name, WHOLE, "") for name in sorted(whole)]
@@ -228,6 +247,8 @@ def _left_out(name: str) -> bool:
 
 def _family(dataset: str) -> str:
     """Which of :data:`READERS` reads or makes the images of a dataset."""
+    if dataset.endswith("-domains-local"):
+        return "domains"
     if dataset.endswith("-local"):
         return "own"
     return next((name for name in READERS if dataset.startswith(name)), "folders")

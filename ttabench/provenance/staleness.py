@@ -26,7 +26,13 @@ class StoredCode(dict[str, str]):
 def code_of(cell: Cell) -> Code:
     """The installed code that the number of a cell depends on."""
     return current_code(
-        cell.method, cell.dataset, cell.corruption, cell.arch, cell.protocol.contamination, dict(cell.config)
+        cell.method,
+        cell.dataset,
+        cell.corruption,
+        cell.arch,
+        cell.protocol.contamination,
+        dict(cell.config),
+        cell.protocol.order,
     )
 
 
@@ -51,7 +57,7 @@ def _current(data: Mapping[str, Any]) -> Code:
     cell = data["cell"]
     return current_code(
         cell["method"], cell["dataset"], cell["corruption"], cell["arch"],
-        cell["protocol"].get("contamination", ""), cell["config"],
+        cell["protocol"].get("contamination", ""), cell["config"], cell["protocol"].get("order", "iid"),
     )  # fmt: skip
 
 

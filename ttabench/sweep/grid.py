@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ttabench.errors import UserError, unknown
-from ttabench.sweep.option_table import MODES
+from ttabench.sweep.option_table import BATCH_RATES, MODES
 
 RULES = ("include", "exclude", "per_method", "per_dataset")
-LATER = ("stream", "pace", "pace_ratio", *RULES)
+LATER = ("batch_rate", "stream", "pace", "pace_ratio", *RULES)
 """Fields that were added later: stored only if they are set, so that older folders still hold their sweep."""
 
 Rule = Mapping[str, Any]
@@ -25,6 +25,7 @@ class Grid:
     settings  ``method.key=value[,value…]``; all combinations of values are run.
     mode      native (each method as its paper runs it) | online | offline.
     batch_size, epochs   0 = each method's own.
+    batch_rate   official | fixed: the learning rate where the batch size is not the method's own.
     checkpoint, normalize   a weights file for the architecture, and its normalisation.
     stream    "" | recurring(K) | gradual | ccc(…): the corruptions are one long stream, which is never
               reset per corruption. A ccc stream may also name a network, see `shifts.split_baseline`.
@@ -44,6 +45,7 @@ class Grid:
     mode: str = "native"
     reset: str = "per_corruption"
     batch_size: int = 0
+    batch_rate: str = "official"
     epochs: int = 0
     order: str = "iid"
     contamination: str = ""
@@ -69,6 +71,8 @@ class Grid:
             )
         if self.mode not in MODES:
             raise unknown("mode", self.mode, MODES)
+        if self.batch_rate not in BATCH_RATES:
+            raise unknown("batch rate", self.batch_rate, BATCH_RATES)
         for severity in self.severities:
             if not 1 <= severity <= 5:
                 raise UserError(f"severity {severity} does not exist; severities are 1 to 5.")

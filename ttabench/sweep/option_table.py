@@ -12,6 +12,7 @@ from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numb
 __all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Option"]
 
 MODES = ("native", "online", "offline")
+BATCH_RATES = ("official", "fixed")
 SCORES = ("cheap", "all")
 OVERWRITE = ("never", "failed", "stale", "always")
 """Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
@@ -88,8 +89,9 @@ _TABLE = (
         Choice(RESETS, rf"every\({NUMBER}\)", "every(N) with N batches"), "method",
     ),
     Option(
-        "order", "iid", "ORDER", "Order of the images: iid, or dirichlet(δ), where a class comes in runs.",
-        Choice(("iid",), rf"dirichlet\({NUMBER}\)", "dirichlet(δ) with δ > 0"), "data",
+        "order", "iid", "ORDER",
+        "Order of the images: iid, or dirichlet(δ), where a class comes in runs; with δ = 0 class by class.",
+        Choice(("iid",), rf"dirichlet\({NUMBER}\)", "dirichlet(δ) with δ ≥ 0"), "data",
     ),
     Option(
         "contamination", "", "SOURCE",
@@ -102,6 +104,11 @@ _TABLE = (
     ),
     Option(
         "batch_size", 0, "COUNT", "Images per batch; 0 = each method's own.", Count(), "method",
+    ),
+    Option(
+        "batch_rate", "official", "RULE",
+        "The learning rate at another batch size: official (scaled, where official scripts do so) or fixed.",
+        Choice(BATCH_RATES), "method",
     ),
     Option(
         "epochs", 0, "COUNT", "Offline: passes over the images; 0 = each method's own.", Count(), "method",

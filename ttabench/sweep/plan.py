@@ -19,6 +19,7 @@ from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
+from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
@@ -182,7 +183,7 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
     unsupported = NOT_RESET if _cannot_be_reset(choice) else ""
     if (shifts.stream or choice.grid.pace) and (unsupported or protocol.mode == "offline"):
         unsupported = OFFLINE
-    config, name, lacks = _configured(source, choice)
+    config, name, lacks = _configured(source, choice, protocol)
     cell = Cell(
         method=cls.name, config=tuple(sorted(asdict(config).items())),
         label=name,
@@ -193,8 +194,10 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
     return cell, lacks or unsupported
 
 
-def _configured(source: Source, choice: MethodChoice) -> tuple[Any, str, str]:
+def _configured(source: Source, choice: MethodChoice, protocol: Protocol) -> tuple[Any, str, str]:
     """The settings of a method on a source classifier, its label, and what it lacks there ("" if nothing).
+
+    The learning rate that a user does not give is that of official scripts for the batch size.
 
     Raises UserError if the method's own code fails.
     """
@@ -203,6 +206,10 @@ def _configured(source: Source, choice: MethodChoice) -> tuple[Any, str, str]:
         of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
         of_architecture = dict(cls.for_architecture(source.architecture))
         config = configured(cls, choice.given, {**of_dataset, **of_architecture})
+        if choice.grid.batch_size and choice.grid.batch_rate == "official" and RATE not in choice.given:
+            own = cls.native_batch_size(source.num_classes, protocol.mode)
+            of_batch = settings_for_batch(cls, config, source.architecture, own, protocol.batch_size)
+            config = replace(config, **of_batch)
         name = label(cls.name, config, configured(cls, {}, of_dataset))
         needs = cls.needs_of(config)
         without = "no training images" if needs.source_data and not source.trains else ""

@@ -96,7 +96,7 @@ def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
     """What a grid measures on a dataset that `has` these corruptions.
 
     The corruptions are those of the grid. If these are the default, the fifteen, and the dataset has none of
-    them, all of its corruptions are used. A natural shift has no severities.
+    them, all of its corruptions are used. A natural shift and domains have no severities.
 
     Raises UserError for a long stream that does not go with the rest of the grid.
     """
@@ -104,7 +104,8 @@ def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
     if corruptions == CORRUPTIONS and not set(has) & set(CORRUPTIONS):
         corruptions = tuple(has)
     if not grid.stream:
-        return Shifts(corruptions, (NO_SEVERITY,) if corruptions == (NATURAL,) else grid.severities)
+        graded = set(corruptions) & {*KNOWN_CORRUPTIONS, MIXED}  # domains and natural shifts are not
+        return Shifts(corruptions, grid.severities if graded else (NO_SEVERITY,))
     stream, baseline = split_baseline(grid.stream)
     spec = StreamSpec.parse(stream)
     _check_stream(spec, grid)

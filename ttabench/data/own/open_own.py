@@ -6,15 +6,24 @@ from pathlib import Path
 
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import find_corruptions
+from ttabench.data.own.domain_folders import DomainFolders, domains_beside, domains_in
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.errors import UserError
 
 
 def open_own(folder: Path) -> OwnDataset:
     """The dataset in a folder of arrays or of images. Raises UserError where files are missing or wrong."""
     if find_corruptions(folder):
         return OwnImageFolders(folder)
+    if domains_beside(folder):
+        return DomainFolders(folder)
+    if domains := domains_in(folder):
+        raise UserError(
+            f"{folder} holds the domains {', '.join(domains)}: give the folder of the one that the network "
+            f"is trained on, e.g. {folder / domains[0]}; the others are then the test sets."
+        )
     dataset = OwnArrays(folder)
     pieces = dataset.pieces()
     for corruption in dataset.corruptions:

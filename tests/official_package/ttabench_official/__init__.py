@@ -1,0 +1,1 @@
+"""Three methods in the form that public repositories have, and how ttabench runs them."""

@@ -1,0 +1,129 @@
+"""Domain folders, root/domain/class/*: the source is trained on, the domains beside it are the columns."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit import data_fakes as fakes
+from tests.unit.conftest import Output
+from ttabench.data.catalog import dataset
+from ttabench.data.own.domain_folders import DomainFolders
+from ttabench.errors import UserError
+from ttabench.store import load_frame
+
+Run = Callable[..., Output]
+DOMAINS = ("art", "photo", "sketch")
+CLASSES = ("cat", "dog")
+EACH = 12  # images per class and domain
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    for d, domain in enumerate(DOMAINS):
+        for c, name in enumerate(CLASSES):
+            folder = tmp_path / "Pets" / domain / name
+            folder.mkdir(parents=True)
+            for k in range(EACH):
+                image = fakes.clean_images(1, seed=100 * d + 20 * c + k)[0]
+                fakes.write_png(folder / f"{k:02}.png", image)
+    return tmp_path / "Pets"
+
+
+def test_the_folder_is_the_source_and_its_neighbours_the_targets(root: Path) -> None:
+    data = dataset(str(root / "photo"))
+    assert isinstance(data, DomainFolders)
+    assert (data.name, data.corruptions) == ("pets-photo-domains-local", ("art", "sketch"))
+    assert (data.num_classes, data.image_size) == (2, 32)
+    assert len(data.corrupted("art", 0)) == 2 * EACH
+    assert (data.corrupted("art", 0).images != data.corrupted("sketch", 0).images).any()
+    assert np.bincount(data.corrupted("art", 0).labels).tolist() == [EACH, EACH]
+
+
+def test_every_tenth_source_image_of_a_class_is_tested_on_and_no_other(root: Path) -> None:
+    data = dataset(str(root / "photo"))
+    train, test = data.train(), data.test()
+    assert (len(train), len(test)) == (2 * (EACH - 1), 2)
+    assert test.labels.tolist() == [0, 1]
+    seen = {image.tobytes() for image in np.asarray(train.images)}
+    assert len(seen) == len(train)
+    assert not seen & {image.tobytes() for image in np.asarray(test.images)}
+
+
+def test_images_of_several_sizes_get_224_pixels(root: Path) -> None:
+    large = np.zeros((300, 400, 3), np.uint8)
+    fakes.write_png(root / "art" / "cat" / "00.png", large)
+    data = dataset(str(root / "photo"))
+    assert data.image_size == 224
+    assert data.corrupted("art", 0).images.shape == (2 * EACH, 224, 224, 3)
+
+
+def test_another_image_is_another_fingerprint(root: Path) -> None:
+    before = dataset(str(root / "photo")).fingerprint()
+    fakes.write_png(root / "art" / "cat" / "99.png", fakes.clean_images(1, seed=999)[0])
+    assert dataset(str(root / "photo")).fingerprint() != before
+
+
+def test_a_domain_with_other_classes_is_left_out(root: Path) -> None:
+    shutil.rmtree(root / "sketch" / "dog")
+    assert dataset(str(root / "photo")).corruptions == ("art",)
+
+
+def test_the_folder_of_all_domains_names_them(root: Path) -> None:
+    with pytest.raises(UserError, match=r"holds the domains art, photo, sketch: give the folder of the one"):
+        dataset(str(root))
+
+
+def test_the_splits_of_one_dataset_are_no_domains(root: Path) -> None:
+    (root / "photo").rename(root / "train")
+    (root / "art").rename(root / "test")
+    with pytest.raises(UserError):
+        dataset(str(root / "test"))
+
+
+def test_a_domain_called_like_a_corruption_is_refused(root: Path) -> None:
+    (root / "art").rename(root / "fog")
+    with pytest.raises(UserError, match="is called like a corruption; rename its folder"):
+        dataset(str(root / "photo"))
+
+
+def test_a_request_for_a_severity_is_refused(root: Path) -> None:
+    data = dataset(str(root / "photo"))
+    with pytest.raises(UserError, match="art is a domain and has no severities"):
+        data.corrupted("art", 5)
+    with pytest.raises(UserError, match="did you mean 'sketch'"):
+        data.corrupted("sketsh", 0)
+
+
+def test_a_table_has_the_domains_as_columns(
+    ttabench: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_training: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "domain_net.py").write_text(
+        "from torch import nn\n\n\ndef build(num_classes=2):\n    return nn.Sequential(nn.Conv2d(3, 4, 3), "
+        "nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))\n"
+    )
+    out = tmp_path / "results"
+    what = ("--methods", "tent", "--archs", "domain_net:build", "--datasets", root / "photo")
+    done = ttabench("sweep", *what, "--workers", "0", "--out", out)
+    assert done.code == 0, done.err
+    rows = load_frame(out)
+    assert set(rows["corruption"]) == {"art", "sketch"}
+    assert set(rows["severity"]) == {0}
+    assert set(rows["status"]) == {"ok"}
+    again = ttabench("verify", out, "--workers", "0")
+    assert again.code == 0, again.out + again.err
+    report = ttabench("report", out)
+    assert report.code == 0, report.err
+    table = (
+        (out / "report" / "tables.md").read_text() if (out / "report" / "tables.md").is_file() else done.out
+    )
+    assert "art" in table.lower()
+    assert "sketch" in table.lower()
+    assert "severity" not in done.out

@@ -1,0 +1,33 @@
+"""``ttabench new``: the package of a method of your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(new)
+
+
+def new(
+    name: Annotated[str, Argument(metavar="METHOD", help="Its name, as tables are to have it.")],
+    out: Annotated[Path, Option(metavar="DIR", help="The folder that gets the folder METHOD.")] = Path("."),
+) -> None:
+    """Write a package with a method that works: the class, a test and the entry point.
+
+    Install it, and the method is found by its name; then make it yours.
+    """
+    import shlex
+
+    from ttabench.cli._new import write_package
+    from ttabench.errors import printable
+
+    folder = write_package(name, out)
+    print(printable(f"{folder / name / 'method.py'} is the method. What to do next:"))
+    print(printable(f"  pip install -e {shlex.quote(str(folder))}"))
+    print(f"  ttabench conform {name}")
+    print(f"  ttabench sweep --methods {name},tent --archs resnet18 --corruptions fog")

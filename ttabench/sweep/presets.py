@@ -1,0 +1,39 @@
+"""The usual protocols by name, ``--protocol wild:mixed``: sweep files in `protocols`, with their sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ttabench.errors import unknown
+from ttabench.sweep.sweep_file import read_sweep_file
+
+__all__ = ["preset", "preset_file", "presets"]
+
+FOLDER = Path(__file__).parent / "protocols"
+
+
+def presets() -> dict[str, str]:
+    """Name → what it is, the first line of its file."""
+    return {
+        _name(file): file.read_text(encoding="utf-8").partition("\n")[0].strip("# ")
+        for file in sorted(FOLDER.glob("*.toml"))
+    }
+
+
+def preset_file(name: str) -> Path:
+    """The sweep file of a protocol. Raises UserError for an unknown name."""
+    files = {_name(file): file for file in FOLDER.glob("*.toml")}
+    if name not in files:
+        raise unknown("protocol", name, sorted(files), "`ttabench list protocols`")
+    return files[name]
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The options of a protocol, as `read_sweep_file` gives them. Raises UserError for an unknown name."""
+    return read_sweep_file(preset_file(name))
+
+
+def _name(file: Path) -> str:
+    """``wild-mixed.toml`` → ``wild:mixed``"""
+    return file.stem.replace("-", ":", 1)
