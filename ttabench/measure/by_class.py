@@ -1,4 +1,4 @@
-"""The order dirichlet(0): one class after the other, as online label shift with ratio ∞ (Niu et al., ICLR 2023)."""
+"""The order dirichlet(0): one class after the other, the label shift of SAR (Niu et al., ICLR 2023)."""
 
 from __future__ import annotations
 
