@@ -218,7 +218,9 @@ def networks(report: Report) -> str:
         made.append(table_row([escape(where), *marked]))
     notes = words.join(
         "Mean accuracy (%) over the corruptions. Bold: the best online method.",
-        f"{OFFLINE} {LEGEND[OFFLINE]}; the best of these is bold too." if any(map(_offline, heads.values())) else "",
+        f"{OFFLINE} {LEGEND[OFFLINE]}; the best of these is bold too."
+        if any(map(_offline, heads.values()))
+        else "",
     )
     return "\n".join([*made, "", notes, ""])
 

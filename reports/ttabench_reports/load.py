@@ -14,6 +14,7 @@ from ttabench.collector import paused
 from ttabench.errors import UserError, counted
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
+from ttabench_reports import unset_settings
 from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.missing import missing
 
@@ -48,6 +49,8 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame = frame[~again].sort_index().drop(columns=["_when", "_whole", "_from"]).reset_index(drop=True)
     frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
     frame.attrs[MISSING] = absent
+    if (known := unset_settings.of_all(frame.attrs for frame in frames)) is not None:
+        frame.attrs[unset_settings.SET] = known
     return frame
 
 
@@ -81,7 +84,9 @@ def read_one(path: Path | str) -> pd.DataFrame:
     if path.is_dir():
         store = Store.at(path)
         frame = cells_of(store.latest().values())
-        frame.attrs[ASKED] = [] if store.plan() else [store.sweep()]  # a plan says it more exactly
+        sweep = store.sweep()
+        frame.attrs[ASKED] = [] if store.plan() else [sweep]  # a plan says it more exactly
+        frame.attrs[unset_settings.SET] = unset_settings.set_by_users(path, sweep)
         return frame
     return read_csv(path)
 

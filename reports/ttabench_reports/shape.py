@@ -15,6 +15,7 @@ from ttabench_reports.calibration import Reliability
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes
 from ttabench_reports.over_stream import Windows
+from ttabench_reports.unset_settings import without
 
 Kind = Literal["source", "method", "increase", "published"]
 OFFLINE, STALE, PUBLISHED = "†", "‡", "§"
@@ -75,7 +76,13 @@ class Row:
     @property
     def name(self) -> str:
         """The method and its variant as papers write them."""
-        return naming.method(self.method, str(self.about.get("config", "")))
+        label = without(self.method, self.unset)
+        return naming.method(label, str(self.about.get("config", "")))
+
+    @property
+    def unset(self) -> tuple[str, ...]:
+        """Settings of the label that nobody set, see :mod:`unset_settings`."""
+        return self.about.get("unset", ())
 
     @property
     def plain_name(self) -> str:
@@ -115,6 +122,7 @@ class Table:
     difference  in what it differs from the tables of the same dataset and severity; "" for one alone, and for
              the default protocol.
     protocol in full; of each method where they differ.
+    brief    the protocol that most methods have.
     seeds    how many, e.g. ``3`` or ``1 to 3``; "" for one.
     remarks  what else a reader must know; sentences.
     main     the corruptions that the mean is over.
@@ -130,6 +138,7 @@ class Table:
     extra: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: Notes
+    brief: str = ""
 
     @property
     def title(self) -> str:

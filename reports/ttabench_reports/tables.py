@@ -35,6 +35,7 @@ from ttabench_reports.naming import MEAN, MEAN_EXTRA, MIXED
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.row_numbers import Numbers
 from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
+from ttabench_reports.unset_settings import SET, unset, without
 
 DASH = "–"
 FEWER_SEEDS = "increase over Source with the same seeds; the row of Source has more seeds"
@@ -82,6 +83,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     for name in OF_METHOD:
         rows[name] = _texts_of_rows(frame, name, len(rows))
     rows["difference"] = _variants(rows)
+    rows["unset"] = unset(rows, cells.attrs.get(SET))
     keys = rows[list(TABLE)].drop_duplicates()
     keys["difference"] = unusual(keys, ["dataset", "severity"], TABLE[2:])
 
@@ -225,8 +227,9 @@ def _build(
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
     remarks += filter(None, further)
-    protocol = protocols.words(fields(key, members), key.get("baseline", ""))
-    return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
+    items, baseline = fields(key, members), key.get("baseline", "")
+    protocol, brief = protocols.words(items, baseline), protocols.brief(items, baseline)
+    return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes, brief)
 
 
 def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protocols.Item]:
@@ -235,7 +238,7 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
     adapted = [member for member in used if member["base"] != "source"] or used
     return [
         (
-            naming.method(m["method"], str(m["config"])),
+            naming.method(without(m["method"], m["unset"]), str(m["config"])),
             {"arch": m["arch"]} | {name: key.get(name, m.get(name)) for name in PROTOCOL},
         )
         for m in sorted(adapted, key=_place)

@@ -127,17 +127,18 @@ def test_the_caption_names_the_network_of_a_compute_ratio_where_networks_differ(
     pairs = zip(frame["method"], frame["arch"], strict=True)
     frame["pace_ratio"] = [ratios.get(pair, 1.0) for pair in pairs]
     (table,) = tables.tables(frame)
-    for said in (table.protocol, words.measured([table]).rstrip(".")):
-        (ratios_said,) = (part for part in said.split(". ") if part.startswith("Compute ratios: "))
-        named = {*ratios_said.removeprefix("Compute ratios: ").split(", ")}
-        assert named == {"TENT on ResNet18 1.45", "TENT on CCT 2.72", "SAR 3"}
+    (ratios_said,) = (part for part in table.protocol.split(". ") if part.startswith("Compute ratios: "))
+    named = {*ratios_said.removeprefix("Compute ratios: ").split(", ")}
+    assert named == {"TENT on ResNet18 1.45", "TENT on CCT 2.72", "SAR 3"}
 
 
 def test_exceptions_of_a_protocol_do_not_repeat_it_in_the_name_of_the_method() -> None:
     frame = cells(("source", "tent"), ("cct",), corruptions=("fog",), batch_size=64)
     frame = pd.concat([frame, frame[frame["method"] == "tent"].assign(batch_size=200)], ignore_index=True)
-    said = words.measured(tables.tables(frame))
+    (group,) = sheet_of_methods.protocols(Report(frame)).groups
+    said = " ".join(cell.text for line in group.lines for cell in line)
     assert said.count("atch size 200") == said.count("atch size 64") == 1
+    assert words.measured(tables.tables(frame)).endswith("; exceptions: table of protocols.")
 
 
 def test_the_origin_of_defaults_is_not_that_of_settings_that_a_user_set() -> None:

@@ -60,11 +60,23 @@ def summary(report: Report) -> Sheet:
         else "",
         beside.sources,
         words.ranking(report.tables),
+        words.remarks(report.tables),
         words.GIVEN,
     )
-    brief = words.join(BASELINE, beside.sources, words.ranking(report.tables), words.GIVEN)
+    brief = words.join(
+        BASELINE, beside.sources, words.ranking(report.tables), words.remarks(report.tables), words.GIVEN
+    )
     return Sheet(
-        "summary", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(5, 7), brief=brief
+        "summary",
+        caption,
+        footer,
+        heads,
+        parts,
+        labels=2,
+        notes=notes.texts,
+        spared=(5, 7),
+        brief=brief,
+        main=True,
     ).without_empty((5, 7))
 
 
@@ -111,6 +123,7 @@ def statistics(report: Report) -> Sheet:
         else "",
         "Rank: mean over the corruptions, within a model and mode; descriptive, not tested.",
         words.ranking(report.tables),
+        words.remarks(report.tables),
         words.GIVEN,
     )
     sheet = Sheet("statistics", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
