@@ -176,7 +176,9 @@ def means(built: Sequence[Table]) -> pd.DataFrame:
                 "increase": math.nan if source is row else mean - baseline,
                 "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
                 "seeds": row.about["seeds"], "n_images": row.about["n_images"],
-                "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"], **_had(row.about),
+                "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],
+                "batch_size": row.about["batch_size"],
+                **{name: table.key[name] for name in ("order", "reset", "stream")}, **_had(row.about),
                 "word": row.words.get(MEAN, ""), "notes": notes(row),
             })  # fmt: skip
     return pd.DataFrame(lines)

@@ -34,7 +34,7 @@ from ttabench_reports.frames import (
 from ttabench_reports.naming import MEAN, MEAN_EXTRA, MIXED
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.row_numbers import Numbers
-from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
+from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table, with_stream
 from ttabench_reports.unset_settings import SET, unset, without
 
 DASH = "–"
@@ -94,7 +94,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
     for record in sorted(keys.to_dict("records"), key=_place_of_table):
-        difference = record.pop("difference")
+        difference = with_stream(record.pop("difference"), str(record["stream"]))
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
         for member in members:
@@ -106,9 +106,9 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
 
 
 def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:
-    """Of a dataset and severity, the table of the default protocol comes first."""
+    """Of a dataset, long streams come last; of a severity, the table of the default protocol comes first."""
     other = any(key[name] != USUAL.get(name, "") for name in TABLE[3:])
-    return key["dataset"], key["severity"], other, naming.natural(key["difference"])
+    return key["dataset"], bool(key["stream"]), key["severity"], other, naming.natural(key["difference"])
 
 
 def _twins(cells: pd.DataFrame) -> dict[Any, int]:

@@ -24,6 +24,7 @@ from ttabench.errors import UserError
 from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, csv_files, installed, naming, notes, published, tables, terminal
 from ttabench_reports import given as given_
+from ttabench_reports.families import families
 from ttabench_reports.missing import Missing
 from ttabench_reports.naming import MEAN_EXTRA
 from ttabench_reports.report import Report
@@ -108,6 +109,26 @@ def test_every_column_of_every_csv_file_is_documented(tmp_path: Path) -> None:
         assert names <= known[file] | shared, file
     assert all(sum(name in names for names in columns.values()) > 1 for name in shared)
     assert set().union(*known.values()) <= set().union(*columns.values())
+
+
+def test_a_long_stream_is_named_wherever_it_stands_and_comes_last(tmp_path: Path) -> None:
+    usual = cells(("source", "tent"), ("cct",), corruptions=("fog",))
+    ccc = {"stream": "ccc(40,length=20000,speed=200)", "reset": "continual", "severities": (0,)}
+    frame = pd.concat([cells(("source", "tent"), ("cct",), corruptions=("ccc",), **ccc), usual])
+    first, last = tables.tables(frame.reset_index(drop=True))
+    assert first.heading == "Digits-C, severity 5"
+    name = "Digits-C, CCC stream, 40\u00a0%, length 20,000, speed 200"
+    assert last.heading == last.short_heading == name
+    assert "ccc(40,length=20000,speed=200)" in last.title  # of files: the identifier
+    assert [family.heading for family in families([first, last])] == ["Digits-C", name]
+    csv_files.write(frame, tmp_path)
+    summary = pd.read_csv(tmp_path / "summary.csv", keep_default_na=False)
+    assert summary[summary["stream"] != ""]["reset"].unique().tolist() == ["continual"]
+    assert set(summary["batch_size"]) == {200}
+    assert summary["order"].unique().tolist() == ["iid"]
+    assert naming.stream("recurring(1)") == "recurring stream, 1 round"
+    assert naming.stream("gradual") == "gradual stream"
+    assert naming.stream("recurring(2,corruptions=fog+snow)") == "recurring stream, 2 rounds, Fog, Snow"
 
 
 def test_p_values_keep_their_digits_and_protocols_their_numbers(tmp_path: Path) -> None:
