@@ -73,18 +73,18 @@ def test_report_of_nothing(ttabench: Run, tmp_path: Path, results: Path) -> None
 def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None:
     ttabench("report", results, "--format", "csv", "--out", tmp_path)
     baseline = tmp_path / "cells.csv"
-    assert ttabench("compare", baseline, results).code == 0
+    assert ttabench("compare", "--gate", baseline, results).code == 0
     cells = pd.read_csv(baseline)
     cells.loc[cells["corruption"] == "fog", "accuracy"] += 5
     cells.to_csv(tmp_path / "better.csv", index=False)
-    assert ttabench("compare", tmp_path / "better.csv", results).code == 1
+    assert ttabench("compare", "--gate", tmp_path / "better.csv", results).code == 1
     assert (
         ttabench("compare", tmp_path / "better.csv", results, "--max-drop", "5", "--max-mean-drop", "5").code
         == 0
     )
-    assert ttabench("compare", results, tmp_path / "better.csv").code == 0
+    assert ttabench("compare", "--gate", results, tmp_path / "better.csv").code == 0
     cells.iloc[:1].to_csv(tmp_path / "less.csv", index=False)
-    assert ttabench("compare", results, tmp_path / "less.csv").code == 1
+    assert ttabench("compare", "--gate", results, tmp_path / "less.csv").code == 1
     assert ttabench("compare", results, tmp_path / "none.csv").code == 2
 
 
