@@ -56,7 +56,10 @@ from ttabench_reports.which_method import overview, which_method
 TORCH = re.compile(r"\btorch (\S+)")
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
-PAGES = ("reference-results.md", "which-method.md", "choosing-settings.md", "quantile.md")
+PAGES = (
+    "reference-results.md", "reference-tables.md", "which-method.md", "rankings.md", "choosing-settings.md",
+    "quantile.md",
+)  # fmt: skip
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in PAGES))
 PICTURE = ROOT / "docs" / "digits-c.png"
 IN_PICTURE = ("tent", "eata", "cotta", "aqr", "quantile")

@@ -212,7 +212,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
             )
         console.print(_counts(agenda))
-        if costs := note_on_costs(item.cell for item in agenda.todo):
+        if costs := note_on_costs(agenda.todo):
             console.print(f"Costs: {costs}")
         for note in (*_notes(sweep, agenda), *notes_on_other_weights(agenda.todo, sweep.models, store)):
             console.print(f"Note: {note}")
