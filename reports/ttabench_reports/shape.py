@@ -82,7 +82,7 @@ class Row:
     @property
     def unset(self) -> tuple[str, ...]:
         """Settings of the label that nobody set, see :mod:`unset_settings`."""
-        return self.about.get("unset", ())
+        return tuple(self.about.get("unset", ()))
 
     @property
     def plain_name(self) -> str:

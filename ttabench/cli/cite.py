@@ -26,7 +26,7 @@ def cite(
         ),
     ] = "",
 ) -> None:
-    """Print the BibTeX entries of methods, or of ttabench and all methods with a result in a results folder."""
+    """Print the BibTeX entries of methods, or of ttabench and the methods in a results folder."""
     from ttabench.cli._facts import papers
     from ttabench.errors import UserError, printable
     from ttabench.registry import method_names

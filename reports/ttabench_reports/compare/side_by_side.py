@@ -49,11 +49,15 @@ def _means(comparison: Comparison) -> Table:
         grid.add_column(name, overflow="fold")
     for name in (*_headings(comparison.names), "change", "p", "cells"):
         grid.add_column(name, justify="right", overflow="fold")
-    for row in comparison.means[comparison.means["cells"] > 0].itertuples():
-        numbers = (f"{row.before:.2f}", f"{row.after:.2f}", naming.points(row.change, 2))
-        cells = str(row.cells) if row.cells == row.of else f"{row.cells} of {row.of}"
-        names = (naming.where(row.dataset, row.severity), row.arch, named(row.method, row.variant))
-        grid.add_row(*map(Text, map(str, names)), *numbers, p_text(row.p_value), cells)
+    for row in comparison.means[comparison.means["cells"] > 0].to_dict("records"):
+        numbers = (f"{row['before']:.2f}", f"{row['after']:.2f}", naming.points(row["change"], 2))
+        cells = str(row["cells"]) if row["cells"] == row["of"] else f"{row['cells']} of {row['of']}"
+        names = (
+            naming.where(row["dataset"], row["severity"]),
+            row["arch"],
+            named(row["method"], row["variant"]),
+        )
+        grid.add_row(*map(Text, map(str, names)), *numbers, p_text(row["p_value"]), cells)
     return grid
 
 
