@@ -15,7 +15,7 @@ from ttabench_reports.calibration import Reliability
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes
 from ttabench_reports.over_stream import Windows
-from ttabench_reports.unset_settings import without
+from ttabench_reports.unset_settings import defaults, without
 
 Kind = Literal["source", "method", "increase", "published"]
 OFFLINE, STALE, PUBLISHED = "†", "‡", "§"
@@ -179,13 +179,13 @@ class Table:
 
     @property
     def measured(self) -> str:
-        """Protocol, seeds, remarks and what an increase is, in sentences."""
+        """Protocol, seeds, what an increase is, remarks and defaults that names do not say; sentences."""
         parts = [f"Protocol: {self.protocol}."]
         if self.seeds:
             parts.append(f"Mean and standard deviation over {self.seeds} seeds.")
         if any(row.kind == "increase" for row in self.rows):
             parts.append("Increase: points above Source.")
-        return " ".join([*parts, *self.remarks])
+        return " ".join(filter(None, [*parts, *self.remarks, defaults(self.rows)]))
 
     @property
     def caption(self) -> str:

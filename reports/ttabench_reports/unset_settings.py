@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from ttabench_reports import naming
 from ttabench_reports.frames import ROW, TABLE
 
 SET = "set by users"
@@ -48,6 +49,26 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
     keyed = rows[places].astype(str).assign(name=names, difference=rows["difference"])
     twice = keyed.duplicated(keep=False)
     return [() if again else settings for again, settings in zip(twice, found, strict=True)]
+
+
+def defaults(rows: Iterable[Any]) -> str:
+    """Which settings methods have by default on a network, where their names do not say it; a sentence.
+
+    rows  see :class:`shape.Row`.
+
+    ``Defaults of methods on CCT: norms=all (EATA, TENT), lr=0.001 (SAR).``
+    """
+    found: dict[str, dict[str, dict[str, None]]] = {}  # network, settings, methods
+    for row in rows:
+        if row.unset:
+            of_network = found.setdefault(naming.arch(row.arch), {})
+            of_network.setdefault(", ".join(row.unset), {})[naming.base(str(row.about["base"]))] = None
+    networks: dict[str, list[str]] = {}
+    for network, settings in found.items():
+        listed = (f"{setting} ({', '.join(methods)})" for setting, methods in settings.items())
+        networks.setdefault(", ".join(listed), []).append(network)
+    parts = [f"on {', '.join(names)}: {text}" for text, names in networks.items()]
+    return f"Defaults of methods {'; '.join(parts)}." if parts else ""
 
 
 def without(label: str, settings: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from tests.unit.made_cells import cells
 from ttabench_reports import tables, unset_settings
 from ttabench_reports.report import Report
-from ttabench_reports.sheets import means, words
+from ttabench_reports.sheets import means
 from ttabench_reports.unset_settings import SET, set_by_users, without
 
 DEFAULTS = ("source", "tent[norms=all]", "sar[lr=0.001]")
@@ -34,13 +34,15 @@ def test_a_default_of_a_network_is_said_once_below() -> None:
     assert names(frame) == ["Source", "SAR", "TENT"]
     sheet = means.summary(Report(frame))
     assert "[" not in "".join(cell.text for line in sheet.groups[0].lines for cell in line[:2])
+    (table,) = tables.tables(frame)
+    assert table.measured.count("Defaults of methods on CCT: lr=0.001 (SAR), norms=all (TENT).") == 1
     assert sheet.footer.count("Defaults of methods on CCT: lr=0.001 (SAR), norms=all (TENT).") == 1
 
 
 def test_what_a_user_set_stays_in_the_name() -> None:
     frame = made(asked=frozenset({("tent", "norms")}))
     assert names(frame) == ["Source", "SAR", "TENT [norms=all]"]
-    assert words.defaults(tables.tables(frame)[0].rows[:1]) == ""
+    assert unset_settings.defaults(tables.tables(frame)[0].rows[:1]) == ""
 
 
 def test_names_stay_apart_and_files_that_do_not_know_change_nothing() -> None:

@@ -45,7 +45,12 @@ def figures(report: Report) -> tuple[list[Picture], bool]:
 
 def _url(picture: bytes) -> str:
     """Vectors are sharp at every size, and a fraction of the bytes of pixels."""
-    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", picture.decode(), flags=re.DOTALL)
+    text = re.sub(
+        r"<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>",
+        "",
+        picture.decode(),
+        flags=re.DOTALL,
+    )
     text = re.sub(r">\s+<", "><", text)
     return f"data:image/svg+xml,{quote(_rounded(text), safe=SAFE)}"
 

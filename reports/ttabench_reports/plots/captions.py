@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from ttabench_reports.shape import LEGEND, Row, Table
 from ttabench_reports.sheets import words
+from ttabench_reports.unset_settings import defaults
 
 
 def protocol(table: Table, seeds: str = "Mean") -> str:
     """How the numbers were measured."""
     counted = f" {seeds} over {table.seeds} seeds." if table.seeds else ""
     rows = (row for row in table.rows if row.measured)
-    return words.join(f"Protocol: {table.brief}.{counted}", *table.remarks, words.defaults(rows))
+    return words.join(f"Protocol: {table.brief}.{counted}", *table.remarks, defaults(rows))
 
 
 def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:

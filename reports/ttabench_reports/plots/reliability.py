@@ -68,7 +68,7 @@ def _diagram(table: Table, panels: Panels) -> Drawing:
     caption = (
         f"Accuracy by confidence on {table.heading}, over all corruptions, in 15 bins; bins with less than "
         f"{100 * LEAST:g}\u00a0% of the images are left out. Above the dotted line predictions are "
-        "underconfident, below it overconfident. {NUMBERS if free else ELSEWHERE} "
+        f"underconfident, below it overconfident. {NUMBERS if free else ELSEWHERE} "
         f"{few}{flags(rows)}{protocol(table)}"
     )
     return Drawing("reliability", table.title, f"Reliability: {table.heading}", caption, figure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ttabench_reports import given as had
 from ttabench_reports import naming, protocols
@@ -11,7 +11,7 @@ from ttabench_reports.evidence import Place
 from ttabench_reports.frames import PROTOCOL, USUAL
 from ttabench_reports.shape import LABEL, Row, Table
 from ttabench_reports.sheets.sheet import Cell
-from ttabench_reports.unset_settings import without
+from ttabench_reports.unset_settings import defaults, without
 
 RANKED = (
     "Bold: the best result of a model, and results that do not differ from it significantly (paired test, "
@@ -125,24 +125,6 @@ def measured(tables: Sequence[Table]) -> str:
 def row_name(row: Row) -> str:
     """A method and its settings, without its protocol."""
     return naming.method(without(str(row.about["method"]), row.unset), str(row.about["config"]))
-
-
-def defaults(rows: Iterable[Row]) -> str:
-    """Which settings methods have by default on a network, where their names do not say it; a sentence.
-
-    ``Defaults of methods on CCT: norms=all (EATA, TENT), lr=0.001 (SAR).``
-    """
-    found: dict[str, dict[str, dict[str, None]]] = {}  # network, settings, methods
-    for row in rows:
-        if row.unset:
-            of_network = found.setdefault(naming.arch(row.arch), {})
-            of_network.setdefault(", ".join(row.unset), {})[naming.base(str(row.about["base"]))] = None
-    networks: dict[str, list[str]] = {}
-    for network, settings in found.items():
-        listed = (f"{setting} ({', '.join(methods)})" for setting, methods in settings.items())
-        networks.setdefault(", ".join(listed), []).append(network)
-    parts = [f"on {', '.join(names)}: {text}" for text, names in networks.items()]
-    return f"Defaults of methods {'; '.join(parts)}." if parts else ""
 
 
 def remarks(tables: Sequence[Table]) -> str:
