@@ -56,7 +56,10 @@ from ttabench_reports.which_method import overview, which_method
 TORCH = re.compile(r"\btorch (\S+)")
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "reference"
-PAGES = ("reference-results.md", "which-method.md", "choosing-settings.md", "quantile.md")
+PAGES = (
+    "reference-results.md", "reference-tables.md", "which-method.md", "rankings.md", "choosing-settings.md",
+    "quantile.md",
+)  # fmt: skip
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in PAGES))
 PICTURE = ROOT / "docs" / "digits-c.png"
 IN_PICTURE = ("tent", "eata", "cotta", "aqr", "quantile")
@@ -212,12 +215,31 @@ def networks(report: Report) -> str:
     titles = (escape(naming.method(base)) + (OFFLINE if row.offline else "") for base, row in heads.items())
     made = [table_row(["", *titles]), table_row([":---", *["---:"] * len(heads)])]
     for where, held in lines.items():
-        best = max(round(row.value(MEAN), 1) for row in held.values())
+        best = _best_of_each_mode(held)
         numbers = (_number(held[base]) if base in held else "–" for base in heads)
-        made.append(
-            table_row([escape(where), *(f"**{n}**" if n == words.number(best) else n for n in numbers)])
-        )
-    return "\n".join([*made, "", f"Mean accuracy (%) over the corruptions. {OFFLINE} {LEGEND[OFFLINE]}.", ""])
+        marked = (f"**{n}**" if base in best else n for base, n in zip(heads, numbers, strict=True))
+        made.append(table_row([escape(where), *marked]))
+    notes = words.join(
+        "Mean accuracy (%) over the corruptions. Bold: the best online method.",
+        f"{OFFLINE} {LEGEND[OFFLINE]}; the best of these is bold too."
+        if any(map(_offline, heads.values()))
+        else "",
+    )
+    return "\n".join([*made, "", notes, ""])
+
+
+def _best_of_each_mode(held: Mapping[str, Row]) -> set[str]:
+    """The methods with the highest printed mean, ties included: online and offline ones apart."""
+    best: set[str] = set()
+    for offline in (False, True):
+        means = {base: round(row.value(MEAN), 1) for base, row in held.items() if _offline(row) == offline}
+        able = {base: mean for base, mean in means.items() if not math.isnan(mean)}
+        best |= {base for base, mean in able.items() if mean == max(able.values())}
+    return best
+
+
+def _offline(row: Row) -> bool:
+    return row.offline and row.kind != "source"
 
 
 def corruptions(report: Report) -> str:

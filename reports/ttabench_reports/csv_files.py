@@ -42,8 +42,8 @@ def write(
     averages = means(report.tables)
     frames = {
         "per_corruption": per_corruption_of(report.tables, words=True),
-        "summary": averages.drop(columns=["word", "flags"]),
-        "drop": drop_of(averages).drop(columns=["word", "flags"]),
+        "summary": averages.drop(columns=["word", "flags", "name"]),
+        "drop": drop_of(averages).drop(columns=["word", "flags", "name"]),
         "statistics": statistics(report),
         "cost": costs(report),
         "given": methods_given(report.tables),
@@ -170,12 +170,15 @@ def means(built: Sequence[Table]) -> pd.DataFrame:
             baseline = math.nan if source is None else source.value(MEAN)
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
-                "arch": row.arch, "method": row.method, "flags": row.flags, "baseline": baseline,
+                "arch": row.arch, "method": row.method, "name": row.name, "flags": row.flags,
+                "baseline": baseline,
                 "accuracy": mean, "sd": row.sd[MEAN],
                 "increase": math.nan if source is row else mean - baseline,
                 "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
                 "seeds": row.about["seeds"], "n_images": row.about["n_images"],
-                "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"], **_had(row.about),
+                "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],
+                "batch_size": row.about["batch_size"],
+                **{name: table.key[name] for name in ("order", "reset", "stream")}, **_had(row.about),
                 "word": row.words.get(MEAN, ""), "notes": notes(row),
             })  # fmt: skip
     return pd.DataFrame(lines)
@@ -189,7 +192,8 @@ def drop(cells: pd.DataFrame) -> pd.DataFrame:
 def drop_of(averages: pd.DataFrame) -> pd.DataFrame:
     """:func:`drop` of :func:`means`."""
     columns = ["dataset", "severity", "arch", "method", "clean", "accuracy", "drop", "mode", "source_data",
-               "epochs_seen", "settings", "settings_chosen", "word", "notes", "table", "flags"]  # fmt: skip
+               "epochs_seen", "settings", "settings_chosen", "word", "notes", "table", "flags",
+               "name"]  # fmt: skip
     return averages[columns].rename(columns={"accuracy": "corrupted"})
 
 

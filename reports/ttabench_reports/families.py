@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttabench_reports import naming
 from ttabench_reports.frames import TABLE, unusual
-from ttabench_reports.shape import Table
+from ttabench_reports.shape import Table, beside_stream, with_stream
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,11 @@ class Family:
 
     @property
     def heading(self) -> str:
-        """:attr:`title` with the dataset as papers write it."""
-        return naming.dataset(str(self.tables[0].key["dataset"])) + self._in_brackets
+        """:attr:`title` with the dataset and the stream as papers write them."""
+        key = self.tables[0].key
+        stream = str(key.get("stream", ""))
+        names = [naming.dataset(str(key["dataset"])), *([naming.stream(stream)] if stream else [])]
+        return ", ".join(names) + beside_stream(self.difference, stream)
 
     @property
     def _in_brackets(self) -> str:
@@ -47,6 +50,9 @@ def families(tables: Iterable[Table]) -> list[Family]:
     keys = pd.DataFrame(list(by_key), columns=shared)
     texts = unusual(keys, ["dataset"], [name for name in shared if name != "dataset"])
     return [
-        Family(tuple(sorted(members, key=lambda table: int(table.key["severity"]))), text)
+        Family(
+            tuple(sorted(members, key=lambda table: int(table.key["severity"]))),
+            with_stream(text, str(members[0].key["stream"])),
+        )
         for members, text in zip(by_key.values(), texts, strict=True)
     ]

@@ -15,6 +15,7 @@ from ttabench.errors import UserError, counted
 from ttabench.plain_text import one_line
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
+from ttabench_reports import unset_settings
 from ttabench_reports.frames import CORRECT, DETAILS, checked
 from ttabench_reports.missing import missing
 
@@ -49,6 +50,8 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame = frame[~again].sort_index().drop(columns=["_when", "_whole", "_from"]).reset_index(drop=True)
     frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
     frame.attrs[MISSING] = absent
+    if (known := unset_settings.of_all(frame.attrs for frame in frames)) is not None:
+        frame.attrs[unset_settings.SET] = known
     return frame
 
 
@@ -82,7 +85,9 @@ def read_one(path: Path | str) -> pd.DataFrame:
     if path.is_dir():
         store = Store.at(path)
         frame = cells_of(store.latest().values())
-        frame.attrs[ASKED] = [] if store.plan() else [store.sweep()]  # a plan says it more exactly
+        sweep = store.sweep()
+        frame.attrs[ASKED] = [] if store.plan() else [sweep]  # a plan says it more exactly
+        frame.attrs[unset_settings.SET] = unset_settings.set_by_users(path, sweep)
         return frame
     return read_csv(path)
 

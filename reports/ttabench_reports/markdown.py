@@ -20,7 +20,9 @@ def write(
 ) -> list[Path]:  # fmt: skip
     """``tables.md`` in the folder `to`; its path."""
     report = report or Report(cells, published)
-    parts = [render(sheet) for sheet in every.sheets(report, increase=increase)]
+    parts = [
+        f"## {escape(sheet.title)}\n\n{render(sheet)}" for sheet in every.sheets(report, increase=increase)
+    ]
     return [write_text(Path(to) / "tables.md", "\n".join(parts))]
 
 

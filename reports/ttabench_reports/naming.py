@@ -208,6 +208,26 @@ def where(dataset: object, severity: object) -> str:
     return f"{dataset}, severity {severity}" if severity else str(dataset)
 
 
+def stream(text: str) -> str:
+    """A long stream as a heading names it: ``recurring(2)`` → ``recurring stream, 2 rounds``.
+
+    ``ccc(40,length=20000,speed=200)`` → ``CCC stream, 40 %, length 20,000, speed 200``.
+    """
+    kind, _, inside = text.removesuffix(")").partition("(")
+    first, *others = [part.strip() for part in inside.split(",")]
+    name = f"{'CCC' if kind == 'ccc' else kind} stream"
+    unit = {"recurring": "1 round" if first == "1" else f"{first} rounds", "ccc": f"{first}\u00a0%"}
+    said = [unit.get(kind, first)] if first else []
+    for part in others:
+        field, _, value = part.partition("=")
+        names = value.split("+")
+        if value.isdecimal():
+            said.append(f"{field} {int(value):,}")
+        else:
+            said.append(f"{len(names)} {field}" if len(names) > 3 else ", ".join(map(title, names)))
+    return ", ".join([name, *said])
+
+
 def short(column: str) -> str:
     """A corruption in three letters (``gau``), or ``mean``; foreign names are cut."""
     return _NAMES[column][0] if column in _NAMES else column[:3]

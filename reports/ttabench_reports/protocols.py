@@ -10,6 +10,7 @@ from ttabench.protocol import Protocol
 from ttabench_reports import naming
 from ttabench_reports.frames import PROTOCOL, USUAL, differences_in
 
+THERE = "table of protocols"
 Item = tuple[str, Mapping[str, Any]]
 """(who, the fields of :class:`ttabench.protocol.Protocol` but those that a heading says, and ``arch`` where
 networks may differ)."""
@@ -21,6 +22,30 @@ def words(items: Sequence[Item], baseline: str = "") -> str:
     Common is what most of the items have, field by field. Headings say the fields that an item lacks.
     `baseline` is that of a ccc stream.
     """
+    text, exceptions = _common_and_exceptions(items, baseline)
+    return ". ".join(
+        [text, *(f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}"
+                 for other, who in exceptions.items())]
+    )  # fmt: skip
+
+
+def brief(items: Sequence[Item], baseline: str = "") -> str:
+    """:func:`words` without the exceptions: that there are some, and where they stand."""
+    text, exceptions = _common_and_exceptions(items, baseline)
+    return f"{text}; exceptions: {THERE}" if exceptions else text
+
+
+def of_row(fields: Mapping[str, Any], baseline: str = "") -> str:
+    """The protocol of one method in full, without its compute ratio."""
+    paced = {name: fields[name] for name in PROTOCOL} | {"pace_ratio": USUAL["pace_ratio"]}
+    if paced["mode"] == "online":
+        paced["epochs"] = 0
+    text = Protocol(**paced).caption().removesuffix(f" at compute ratio {USUAL['pace_ratio']:g}")
+    return text + kept_by(baseline)
+
+
+def _common_and_exceptions(items: Sequence[Item], baseline: str) -> tuple[str, dict[str, list[str]]]:
+    """What most have in common, and who differs in what."""
     common = {name: _most_common(name, items) for name in PROTOCOL}
     if common["mode"] == "online":
         common["epochs"] = 0
@@ -46,10 +71,7 @@ def words(items: Sequence[Item], baseline: str = "") -> str:
             exceptions.setdefault(other, []).append(who)
     if paced and not one_ratio:
         exceptions["compute ratios"] = _ratios(paced)
-    return ". ".join(
-        [text, *(f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}"
-                 for other, who in exceptions.items())]
-    )  # fmt: skip
+    return text, exceptions
 
 
 def _most_common(name: str, items: Sequence[Item]) -> Any:

@@ -15,6 +15,7 @@ from ttabench_reports.calibration import Reliability
 from ttabench_reports.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.notes import Notes
 from ttabench_reports.over_stream import Windows
+from ttabench_reports.unset_settings import defaults, without
 
 Kind = Literal["source", "method", "increase", "published"]
 OFFLINE, STALE, PUBLISHED = "†", "‡", "§"
@@ -75,7 +76,13 @@ class Row:
     @property
     def name(self) -> str:
         """The method and its variant as papers write them."""
-        return naming.method(self.method, str(self.about.get("config", "")))
+        label = without(self.method, self.unset)
+        return naming.method(label, str(self.about.get("config", "")))
+
+    @property
+    def unset(self) -> tuple[str, ...]:
+        """Settings of the label that nobody set, see :mod:`unset_settings`."""
+        return tuple(self.about.get("unset", ()))
 
     @property
     def plain_name(self) -> str:
@@ -107,14 +114,28 @@ class Row:
             self.remarks[column].append(text)
 
 
+def with_stream(difference: str, stream: str) -> str:
+    """What tells a table from others, with its long stream named."""
+    said = f"stream {stream}"
+    return ", ".join(filter(None, (said, difference))) if stream and said not in difference else difference
+
+
+def beside_stream(difference: str, stream: str) -> str:
+    """`difference` in brackets, without the stream and the reset that belongs to it: a heading names it."""
+    implied = (f"stream {stream}", "continual") if stream else ()
+    rest = [part for part in difference.split(", ") if part and part not in implied]
+    return f" ({', '.join(rest)})" if rest else ""
+
+
 @dataclass(frozen=True)
 class Table:
     """One dataset at one severity, or one natural shift, on one stream; rows as in the paper.
 
     key      what all its cells share (:data:`frames.TABLE`).
     difference  in what it differs from the tables of the same dataset and severity; "" for one alone, and for
-             the default protocol.
+             the default protocol. A long stream is always named.
     protocol in full; of each method where they differ.
+    brief    the protocol that most methods have.
     seeds    how many, e.g. ``3`` or ``1 to 3``; "" for one.
     remarks  what else a reader must know; sentences.
     main     the corruptions that the mean is over.
@@ -130,6 +151,7 @@ class Table:
     extra: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: Notes
+    brief: str = ""
 
     @property
     def title(self) -> str:
@@ -138,13 +160,18 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """:attr:`title` with the dataset as papers write it."""
-        return self.short_heading + self._in_brackets
+        """:attr:`title` with the dataset and the stream as papers write them."""
+        return self.short_heading + beside_stream(self.difference, self._stream)
 
     @property
     def short_heading(self) -> str:
-        """:attr:`heading` without :attr:`difference`."""
-        return naming.where(naming.dataset(self.key["dataset"]), self.key["severity"])
+        """:attr:`heading` without what else of the protocol differs."""
+        where = naming.where(naming.dataset(self.key["dataset"]), self.key["severity"])
+        return f"{where}, {naming.stream(self._stream)}" if self._stream else where
+
+    @property
+    def _stream(self) -> str:
+        return str(self.key.get("stream", ""))
 
     @property
     def _in_brackets(self) -> str:
@@ -152,13 +179,13 @@ class Table:
 
     @property
     def measured(self) -> str:
-        """Protocol, seeds, remarks and what an increase is, in sentences."""
+        """Protocol, seeds, what an increase is, remarks and defaults that names do not say; sentences."""
         parts = [f"Protocol: {self.protocol}."]
         if self.seeds:
             parts.append(f"Mean and standard deviation over {self.seeds} seeds.")
         if any(row.kind == "increase" for row in self.rows):
             parts.append("Increase: points above Source.")
-        return " ".join([*parts, *self.remarks])
+        return " ".join(filter(None, [*parts, *self.remarks, defaults(self.rows)]))
 
     @property
     def caption(self) -> str:

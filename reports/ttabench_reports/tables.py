@@ -34,7 +34,8 @@ from ttabench_reports.frames import (
 from ttabench_reports.naming import MEAN, MEAN_EXTRA, MIXED
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.row_numbers import Numbers
-from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table
+from ttabench_reports.shape import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table, with_stream
+from ttabench_reports.unset_settings import SET, unset, without
 
 DASH = "–"
 FEWER_SEEDS = "increase over Source with the same seeds; the row of Source has more seeds"
@@ -82,6 +83,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     for name in OF_METHOD:
         rows[name] = _texts_of_rows(frame, name, len(rows))
     rows["difference"] = _variants(rows)
+    rows["unset"] = unset(rows, cells.attrs.get(SET))
     keys = rows[list(TABLE)].drop_duplicates()
     keys["difference"] = unusual(keys, ["dataset", "severity"], TABLE[2:])
 
@@ -92,7 +94,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
     for record in sorted(keys.to_dict("records"), key=_place_of_table):
-        difference = record.pop("difference")
+        difference = with_stream(record.pop("difference"), str(record["stream"]))
         key = {str(name): value for name, value in record.items()}
         members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
         for member in members:
@@ -104,9 +106,9 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
 
 
 def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:
-    """Of a dataset and severity, the table of the default protocol comes first."""
+    """Of a dataset, long streams come last; of a severity, the table of the default protocol comes first."""
     other = any(key[name] != USUAL.get(name, "") for name in TABLE[3:])
-    return key["dataset"], key["severity"], other, naming.natural(key["difference"])
+    return key["dataset"], bool(key["stream"]), key["severity"], other, naming.natural(key["difference"])
 
 
 def _twins(cells: pd.DataFrame) -> dict[Any, int]:
@@ -225,8 +227,9 @@ def _build(
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
     remarks += filter(None, further)
-    protocol = protocols.words(fields(key, members), key.get("baseline", ""))
-    return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes)
+    items, baseline = fields(key, members), key.get("baseline", "")
+    protocol, brief = protocols.words(items, baseline), protocols.brief(items, baseline)
+    return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes, brief)
 
 
 def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protocols.Item]:
@@ -235,7 +238,7 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
     adapted = [member for member in used if member["base"] != "source"] or used
     return [
         (
-            naming.method(m["method"], str(m["config"])),
+            naming.method(without(m["method"], m["unset"]), str(m["config"])),
             {"arch": m["arch"]} | {name: key.get(name, m.get(name)) for name in PROTOCOL},
         )
         for m in sorted(adapted, key=_place)

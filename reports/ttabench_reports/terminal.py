@@ -124,7 +124,8 @@ def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
         return ("fail" if word == "failed" else word) + row.raised(column)
     if row.kind == "increase":
         return naming.points(row.printed(column, accuracy), increase)
-    spread = f"±{sd:.1f}" if column in (MEAN, MEAN_EXTRA) and not math.isnan(sd) else ""
+    varies = not math.isnan(sd) and (row.kind != "source" or round(sd, 1) > 0)
+    spread = f"±{sd:.1f}" if column in (MEAN, MEAN_EXTRA) and varies else ""
     return naming.number(value, accuracy) + spread + row.raised(column)
 
 
@@ -140,7 +141,7 @@ def means(summary: pd.DataFrame, columns: Sequence[str] = ("accuracy", "increase
         if table and last[0]:
             grid.add_section()
         arch = naming.arch(row["arch"]) if here != last else ""
-        label = Text(f"{naming.method(row['method'])}{row['flags']}")
+        label = Text(f"{row['name']}{row['flags']}")
         grid.add_row(Text(table), Text(arch), label, *(_mean(row, name) for name in columns))
         last = here
     return grid

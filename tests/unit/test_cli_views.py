@@ -73,18 +73,18 @@ def test_report_of_nothing(ttabench: Run, tmp_path: Path, results: Path) -> None
 def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None:
     ttabench("report", results, "--format", "csv", "--out", tmp_path)
     baseline = tmp_path / "cells.csv"
-    assert ttabench("compare", baseline, results).code == 0
+    assert ttabench("compare", "--gate", baseline, results).code == 0
     cells = pd.read_csv(baseline)
     cells.loc[cells["corruption"] == "fog", "accuracy"] += 5
     cells.to_csv(tmp_path / "better.csv", index=False)
-    assert ttabench("compare", tmp_path / "better.csv", results).code == 1
+    assert ttabench("compare", "--gate", tmp_path / "better.csv", results).code == 1
     assert (
         ttabench("compare", tmp_path / "better.csv", results, "--max-drop", "5", "--max-mean-drop", "5").code
         == 0
     )
-    assert ttabench("compare", results, tmp_path / "better.csv").code == 0
+    assert ttabench("compare", "--gate", results, tmp_path / "better.csv").code == 0
     cells.iloc[:1].to_csv(tmp_path / "less.csv", index=False)
-    assert ttabench("compare", results, tmp_path / "less.csv").code == 1
+    assert ttabench("compare", "--gate", results, tmp_path / "less.csv").code == 1
     assert ttabench("compare", results, tmp_path / "none.csv").code == 2
 
 
@@ -251,7 +251,15 @@ def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     assert output.out.count("@") == 2
     assert "wang2021tent" in output.out.lower()
     assert output.out.count("{") == output.out.count("}")
-    assert ttabench("cite", results).out.count("@") == 1
+    cited = ttabench("cite", results).out
+    assert cited.count("@") == 2
+    assert cited.startswith("@software{ttabench,")
+    citation = (Path(__file__).parents[2] / "CITATION.cff").read_text()
+    title, author = (re.search(rf"  {name} += {{+(.*?)}}+,", cited) for name in ("title", "author"))
+    assert title is not None
+    assert author is not None
+    assert f"title: {title[1]}\n" in citation
+    assert f"name: {author[1]}\n" in citation
     assert ttabench("cite").code == 2
     assert "For methods: cite --methods NAMES." in ttabench("cite", "tent").err
 
@@ -273,7 +281,7 @@ def test_cite_names_what_is_not_installed_and_cites_the_rest(
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     output = ttabench("cite", tmp_path / "results")
     assert output.code == 0
-    assert output.out.count("@") == 1
+    assert output.out.count("@") == 2  # ttabench and TENT
     assert "wang2021tent" in output.out
     assert "not installed here, so not cited: theirs\\x1b[31m\n" in output.err
     assert "skipped: method 'broken' of package elsewhere cannot be imported" in output.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,7 @@ def test_json_says_all_of_it() -> None:
     }  # fmt: skip
     assert len(result["cells"]) == 17
     assert {row["verdict"] for row in result["means"]} == {"fell", "same"}
-    assert result["bounds"] == {"max_drop": 1.0, "max_mean_drop": 0.3, "alpha": 0.05}
+    assert result["bounds"] == {"max_drop": 1.0, "max_mean_drop": 0.3, "alpha": 0.05, "subset": False}
 
 
 def test_annotations_are_one_line_each_and_escaped() -> None:
@@ -263,6 +264,45 @@ def test_junit_leaves_out_what_xml_cannot_hold() -> None:
 # ---- the command
 
 
+def test_without_a_gate_results_stand_side_by_side(
+    ttabench: Run, runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    output = ttabench("compare", *runs)
+    assert output.code == 0
+    assert "FAILED" not in output.out
+    assert re.search(r"tent .*\d\d\.\d\d .*\d\d\.\d\d .*-\d\.\d\d", output.out)
+    assert "5 cells in both, 4 of them with the same accuracy" in output.out
+    assert json.loads(ttabench("compare", *runs, "--json").out)["failed"]
+    monkeypatch.setenv("CI", "true")
+    assert ttabench("compare", *runs).code == 1
+    monkeypatch.setenv("CI", "")
+    assert ttabench("compare", *runs, "--gate").code == 1
+    assert ttabench("compare", *runs, "--max-drop", 1).code == 1  # an option that only a gate has
+
+
+def test_a_candidate_that_is_a_part_fails_no_gate_that_lets_it(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    whole = draw()
+    part = dict(list(whole.items())[:3])
+    runs = folder(tmp_path / "whole", whole), folder(tmp_path / "part", part)
+    shown = ttabench("compare", *runs)
+    assert shown.code == 0
+    assert f"3 cells in both, 3 of them with the same accuracy; {len(whole) - 3} only in" in shown.out
+    failed = ttabench("compare", "--gate", *runs)
+    assert failed.code == 1
+    assert "--subset lets the candidate be a part" in failed.out
+    assert ttabench("compare", "--subset", *runs).code == 0
+    outcome = compare(*runs, subset=True)
+    assert not outcome.failed
+    assert not any(line.startswith("::error") for line in github(outcome))
+    assert "<failure" not in junit(outcome)
+    frame = cells()
+    assert compare(frame, frame.assign(seed=9), subset=True).failed  # nothing is in both
+
+
 def test_the_commands(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
     output = ttabench("compare", *runs, "--github", "--junit", tmp_path / "gate.xml")
     assert output.code == 1
@@ -270,7 +310,6 @@ def test_the_commands(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) ->
     assert "Nothing recorded differs" in output.out
     assert "::error title=Accuracy fell::tent" in output.out
     assert ElementTree.parse(tmp_path / "gate.xml").getroot().tag == "testsuites"
-    assert json.loads(ttabench("compare", *runs, "--json").out)["failed"]
     assert ttabench("compare", *runs, "--max-drop", 6, "--max-mean-drop", 2).code == 0
     assert ttabench("compare", runs[0], runs[0]).code == 0
     assert ttabench("compare", *runs, "--json", "--github").code == 2

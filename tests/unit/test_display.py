@@ -5,12 +5,17 @@ from __future__ import annotations
 import io
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from tests.unit.stored_results import CELL
 from ttabench.cli._display import Display, clock_left, shorten
 from ttabench.cli._pace import Pace
+from ttabench.protocol import Protocol
+from ttabench.registry import method_names
+from ttabench.sweep import typical_costs
 
 LONG = "quantile[per_class=1,information=0.1] · resnet18 · tinyimagenet-c · gaussian_noise-5 · seed 0"
 
@@ -97,6 +102,39 @@ def test_slow_kinds_that_are_still_to_run_count_in_full() -> None:
     assert seconds > 4 * mean_pace
 
 
+def test_a_kind_that_has_not_run_takes_its_usual_time_beside_source() -> None:
+    """So the time left is steady: it does not jump where the first dear cell begins."""
+    pace = Pace(["source"] * 4 + ["slow"] * 10, 1, {"slow": ("source", 30.0)})
+    assert pace.seconds_left(0.0) is None
+    for i in range(4):
+        pace.finished(f"source {i}", "source", now=i + 1.0, seconds=1.0)
+    assert pace.seconds_left(4.0) == (pytest.approx(300.0), True)
+    pace.running("slow 0", "slow", 0.0, now=4.0)
+    pace.running("slow 0", "slow", 0.01, now=14.0)  # its first batch takes ten seconds
+    assert pace.seconds_left(14.0) == (pytest.approx(290.0), True)
+    pace.running("slow 0", "slow", 0.5, now=24.0)
+    assert pace.seconds_left(24.0) == (pytest.approx(10 * 40.0 - 20), True)
+
+
+def test_what_is_not_known_does_not_count() -> None:
+    pace = Pace(["a"] * 3 + ["b"] * 100, 1)
+    pace.finished("a 0", "a", now=10.0, seconds=10.0)
+    assert pace.seconds_left(10.0) == (pytest.approx(20.0), False)
+
+
+def test_every_method_has_a_usual_cost_and_dear_ones_are_named_before_a_sweep() -> None:
+    assert set(typical_costs.PER_PASS) == set(method_names())
+    offline = replace(CELL, method="quantile", label="quantile", config=(("epochs", 10),))
+    dear = replace(offline, protocol=Protocol(mode="offline"))
+    assert typical_costs.passes(offline) == 0  # online
+    assert typical_costs.passes(dear) == 10
+    assert typical_costs.passes(replace(dear, protocol=Protocol(mode="offline", epochs=3))) == 3
+    note = typical_costs.note_on_costs([replace(CELL, method="tent", label="tent"), dear])
+    assert note.startswith("quantile: about 38 times Source. ")
+    assert typical_costs.note_on_costs([replace(CELL, method="tent", label="tent")]) == ""
+    assert typical_costs.typical_ratio(replace(CELL, method="mine", label="mine")) is None
+
+
 def test_workers_share_what_is_left_and_one_item_is_not_shared() -> None:
     for workers, left in ((1, 30.0), (3, 10.0), (8, 10.0)):
         pace = Pace(["a"] * 4, workers)
@@ -117,7 +155,7 @@ def test_a_pipe_gets_a_line_per_item_with_the_time_left(monkeypatch: pytest.Monk
     clock = iter(range(0, 1000, 60))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     display.finished("a", "50.0 %", seconds=60.0)
-    assert file.getvalue() == "[1/3] a: 50.0 %, at least 2:00 left\n"  # nothing is known of kind m
+    assert file.getvalue() == "[1/3] a: 50.0 %, at least 1:00 left\n"  # nothing is known of kind m
     display.finished("c", "failed: \x1b[31mred", keep=True, seconds=10.0)
     assert "\x1b" not in file.getvalue()
     assert file.getvalue().endswith("left\n")

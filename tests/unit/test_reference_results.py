@@ -305,6 +305,31 @@ def test_the_time_of_a_network_is_that_of_all_its_cells_on_streams_too() -> None
     ]
 
 
+def test_the_first_screen_of_the_readme_has_one_command_one_table_and_one_picture() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert lines[0] == "# ttabench"
+    assert lines[2].startswith("A benchmark harness for test-time adaptation")
+    end = lines.index("<!-- end of reference -->")
+    screen = lines[: end + 1]
+    assert len(screen) <= 36
+    assert sum(line.startswith("![") for line in screen) == 1
+    assert sum(line.startswith("python3 -m venv") for line in screen) == 1
+    table = [line for line in screen if line.startswith("|")]
+    assert len(table) <= 7
+    assert max(map(len, table)) <= 120
+    assert not any("<!-- reference" in line for line in lines[end:])  # wide tables are on the reference page
+
+
+def test_the_best_online_and_the_best_offline_method_of_a_network_are_bold() -> None:
+    online = cells(("source", "tent", "sar"), ("cct",), corruptions=("fog", "snow"))
+    offline = cells(("quantile",), ("cct",), corruptions=("fog", "snow"), mode="offline")
+    frame = pd.concat([online, offline], ignore_index=True)
+    frame["accuracy"] = frame["method"].map({"source": 50.0, "tent": 60.0, "sar": 55.0, "quantile": 90.0})
+    _, _, line = tables.networks(Report(frame)).splitlines()[:3]
+    assert line == "| Digits-C: CCT | 50.0 | 55.0 | **60.0** | **90.0** |"
+
+
 def test_a_line_of_means_has_the_settings_that_all_networks_share() -> None:
     labels = {
         "resnet18": ("source", "come[K=10]", "tent"),

@@ -142,13 +142,61 @@ def test_environments_close_and_every_row_has_every_column(
 def test_documents_input_every_fragment_and_labels_are_unique(frame: pd.DataFrame, tmp_path: Path) -> None:
     paths = latex.write(frame, tmp_path)
     text = ""
-    for document in ("all.tex", "all_column.tex"):
+    for document in ("all.tex", "all_column.tex", "appendix.tex", "appendix_column.tex"):
         inputs = re.findall(r"\\input{(.*?)}", (tmp_path / document).read_text())
         assert inputs
         text += "".join((tmp_path / name).read_text() for name in inputs)
     assert sorted(paths) == sorted(tmp_path.glob("*.tex"))
     labels = re.findall(r"\\label{(.*?)}", text)
-    assert len(set(labels)) == len(labels) >= len(paths) - 2
+    assert len(set(labels)) == len(labels) >= len(paths) - 4
+
+
+def test_the_main_tables_are_apart_from_those_of_an_appendix(many: pd.DataFrame, tmp_path: Path) -> None:
+    latex.write(many, tmp_path)
+    inputs = {
+        name: re.findall(r"\\input{(.*?)}", (tmp_path / f"{name}.tex").read_text())
+        for name in ("all", "appendix")
+    }
+    assert inputs["all"] == ["summary.tex", "drop.tex", "severity_cifar10-c.tex"]
+    assert {"statistics.tex", "given.tex", "protocols.tex"} < set(inputs["appendix"])
+    assert not set(inputs["all"]) & set(inputs["appendix"])
+
+
+def test_captions_have_three_lines_at_most(frame: pd.DataFrame, many: pd.DataFrame) -> None:
+    """The protocols of all methods stand once, in a table of their own."""
+    odd = many.assign(batch_size=[16 * len(base) for base in many["base"]])
+    for sheet in (*sheets(frame).values(), *sheets(odd).values()):
+        assert len(sheet.caption) <= 3 * pages.CAPTION_WIDTH["page"], sheet.name
+    listed = sheets(odd)["protocols"]
+    batches = {line[0].text for group in listed.groups for line in group.lines}
+    assert len(batches) >= odd.loc[odd["base"] != "source", "batch_size"].nunique()
+    names = {name for group in listed.groups for line in group.lines for name in line[1].text.split(", ")}
+    assert {"EATA", "SAR", "CoTTA", "Quantile"} < names
+
+
+def test_a_paced_protocol_has_the_ratio_of_each_method() -> None:
+    made = cells(("source", "tent", "sar"), pace=1.0)
+    made["pace_ratio"] = [{"tent": 2.4, "sar": 3.0}.get(base, 1.0) for base in made["base"]]
+    made.loc[where(made, base="sar", arch="cct"), "pace_ratio"] = 5.0
+    (group,) = sheets(made)["protocols"].groups
+    (line,) = group.lines
+    assert "compute ratio" not in line[0].text
+    assert line[1].text == "SAR (C 3 on ResNet18, 5 on CCT), TENT (C 2.4)"
+
+
+def test_quotation_marks_open_and_close_and_code_has_no_backticks() -> None:
+    assert latex.escape('a "word" ("b")') == "a ``word'' (``b'')"
+    assert latex.escape("`x`") == r"\textasciigrave{}x\textasciigrave{}"
+    sheet = methods.given(Report(cells(MANY)))
+    assert not any("`" in cell.text for group in sheet.groups for line in group.lines for cell in line)
+
+
+def test_source_has_no_spread_of_zeros() -> None:
+    values = {"source": 60.0, "tent": 70.0}
+    made = cells(("source", "tent"), ("cct",), seeds=(0, 1, 2), accuracy=lambda row: values[row["base"]])
+    lines = sheets(made)["per_corruption_digits-c-severity-5"].groups[0].lines
+    assert [line[0].text for line in lines] == ["Source", "TENT", "", "Increase"]
+    assert [cell.text for cell in lines[2]].count("±0.0") == 16
 
 
 def test_best_is_bold_second_underlined_and_the_caption_is_the_protocol() -> None:
@@ -192,7 +240,9 @@ def test_what_a_method_was_given_is_in_every_table(many: pd.DataFrame) -> None:
     frame = many.assign(config='{"epochs": 9, "source_features": 2000}')
     for name, sheet in sheets(frame).items():
         text = printed(sheet, "page").text
-        if name == "given":
+        if name == "protocols":
+            assert "Given:" not in text
+        elif name == "given":
             assert "features of 2000 source images" in text
             assert "Differs from paper or official code" in text
             assert "eval mode" in text  # one of TENT's
@@ -201,7 +251,7 @@ def test_what_a_method_was_given_is_in_every_table(many: pd.DataFrame) -> None:
             assert "Given: what a method sees of the source data" in text, name
 
 
-def test_long_tables_break_and_each_part_has_its_own_footnotes(many: pd.DataFrame) -> None:
+def test_long_tables_break_and_each_footnote_stands_once(many: pd.DataFrame) -> None:
     sheet = sheets(many)["per_corruption_cifar10-c-severity-5"]
     text = printed(sheet, "page").text
     parts = text.split(r"\begin{table*}")[1:]
@@ -211,10 +261,14 @@ def test_long_tables_break_and_each_part_has_its_own_footnotes(many: pd.DataFram
         line for page, _ in pages.pages_of(sheet, "page") for group in page.groups for line in group.lines
     ]
     assert lines == [line for group in sheet.groups for line in group.lines]  # none lost, none twice
-    for part in parts:
+    before: set[str] = set()
+    for part in parts:  # each footnote once, where it is first needed
         marks = set(re.findall(r"\\textsuperscript{(\w)}", part.split(r"\bottomrule")[0]))
         noted = set(re.findall(r"\\textsuperscript{(\w)}", part.split(r"\bottomrule")[-1]))
-        assert marks == noted
+        assert noted == marks - before
+        before |= marks
+    assert text.count("Given: what a method sees") == 1
+    assert text.count(pages.AGAIN) == len(parts) - 1
     assert text.count("predictions have 1.5 to 4.5 effective classes and labels have 10.0") >= 1
     assert "(continued)" in parts[1]
     for part in parts:  # an increase stays with its method
@@ -318,7 +372,7 @@ def test_missing_cells_are_seen_in_every_table() -> None:
     frame = cells(severities=(3, 5), datasets=("cifar10-c",))
     frame = frame[~where(frame, arch="cct", method="tent", corruption="snow", severity=5)]
     for name, sheet in sheets(frame).items():
-        if name not in ("given", "per_corruption_cifar10-c-severity-3"):
+        if name not in ("given", "protocols", "per_corruption_cifar10-c-severity-3"):
             text = printed(sheet, "page").text
             assert "no mean: 14 of 15 corruptions" in text, name
             assert "--" in text, name
@@ -337,7 +391,7 @@ def test_methods_that_were_given_the_same_are_said_once(many: pd.DataFrame) -> N
 # ---- on paper
 
 
-@pytest.mark.parametrize("document", ["all", "all_column"])
+@pytest.mark.parametrize("document", ["all", "all_column", "appendix", "appendix_column"])
 def test_troubled_results_compile(frame: pd.DataFrame, tmp_path: Path, document: str) -> None:
     latex.write(frame, tmp_path, published.load())
     signs = latex.escape(" ".join(SPECIAL))
@@ -347,7 +401,7 @@ def test_troubled_results_compile(frame: pd.DataFrame, tmp_path: Path, document:
     assert "no batch norm" in text
 
 
-@pytest.mark.parametrize("document", ["all", "all_column"])
+@pytest.mark.parametrize("document", ["all", "all_column", "appendix", "appendix_column"])
 def test_twenty_methods_compile_and_no_footnote_leaves_its_page(
     many: pd.DataFrame, tmp_path: Path, document: str
 ) -> None:
@@ -355,11 +409,11 @@ def test_twenty_methods_compile_and_no_footnote_leaves_its_page(
     text = compiled(tmp_path, document)
     source = "".join(path.read_text() for path in tmp_path.glob("*.tex"))
     floats = [r"\begin{table}", r"\begin{table*}"]
-    form = "_column" if document == "all_column" else ""
+    form = "_column" if document.endswith("_column") else ""
     names = re.findall(r"\\input{(.*?)}", (tmp_path / f"{document}.tex").read_text())
     count = sum((tmp_path / name).read_text().count(each) for name in names for each in floats)
     # The end of each footer is on paper as often as there are floats.
-    ends = (GIVEN.rpartition("–: ")[2], "each batch is seen once.")
+    ends = (GIVEN.rpartition("–: ")[2], "each batch is seen once.", "against online ones.", pages.AGAIN)
     pattern = "|".join(r"\s+".join(map(re.escape, end.split())) for end in ends)
     assert len(re.findall(pattern, _flat(text))) == count
     assert source.count(f"per_corruption_cifar10-c-severity-5{form}") >= 1

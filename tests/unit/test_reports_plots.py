@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import colormaps, colors
-from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -265,7 +264,7 @@ def test_the_heat_map_says_every_number_or_why_not(frame: pd.DataFrame) -> None:
     assert output.count("n/a") == len(CORRUPTIONS) + 1
     assert output.count("fail") == 1
     assert {naming.title(c) for c in CORRUPTIONS} <= set(output)
-    assert "online, batch size 200" in drawing.caption.lower()
+    assert "exceptions: table of protocols" in drawing.caption
     dots = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "."]
     assert [len(np.asarray(line.get_xdata())) for line in dots] == [1]  # the alarm
     assert "A dot: an alarm" in drawing.caption
@@ -292,20 +291,57 @@ def test_bars_are_sorted_means_with_their_intervals(few: Report) -> None:
     assert table.heading in drawing.title
     assert table.key["severity"] == 5
     axes = drawing.figure.axes[0]
-    widths = [bar.get_width() for c in axes.containers if isinstance(c, BarContainer) for bar in c]
-    expected = [
-        value
-        for rows in table.archs().values()
-        for value in sorted((row.value(MEAN) for row in rows if row.measured), reverse=True)
+    dots = [
+        (float(line.get_xdata()[0]), line.get_marker()) for line in axes.lines if len(line.get_xdata()) == 1
     ]
-    np.testing.assert_allclose(widths, expected)
+    expected = []
+    for (
+        rows
+    ) in table.archs().values():  # Source and online methods, then offline ones in a panel of their own
+        for offline in (False, True):
+            of_mode = [row for row in rows if row.measured and _offline(row) == offline]
+            expected += sorted((row.value(MEAN) for row in of_mode), reverse=True)
+    np.testing.assert_allclose([value for value, _ in dots], expected)
+    headings = {text.get_text() for text in axes.texts}
+    assert {"ResNet18, online", "ResNet18, offline"} <= headings
+    assert {marker for _, marker in dots} == {"s", "o", "D"}
     result = few.findings(table)
     ends = {tuple(np.round(line.get_xdata(), 6)) for line in axes.lines}
     for row in table.rows:
         if row.measured:
             assert tuple(np.round(result[id(row)].interval, 6)) in ends
-    assert axes.get_xlim()[0] == 0  # a bar that does not start at zero lies
+    assert 0 <= axes.get_xlim()[0] <= min(start for start, _ in (end for end in ends if len(end) == 2))
+    assert "The axis does not begin at 0." in drawing.caption
     assert "95\u00a0% intervals" in drawing.caption
+
+
+def _offline(row: Row) -> bool:
+    return row.offline and row.kind != "source"
+
+
+def test_cost_plots_name_the_front_of_each_mode_and_source_alone(few: Report) -> None:
+    ratios = {"source": 1.0, "tent": 3.0, "bn_stats": 1.2, "quantile": 20.0}
+    frame = few.cells.assign(compute_ratio=[ratios.get(base, 2.0) for base in few.cells["base"]])
+    report = Report(frame)
+    for drawing in drawn(report, "cost"):
+        table = next(table for table in report.tables if table.title == drawing.about)
+        for axes in drawing.figure.axes:
+            rows = [
+                row
+                for row in table.rows
+                if row.measured and naming.arch(row.arch) == axes.get_title(loc="left")
+            ]
+            named = {text.get_text() for text in axes.texts if text.get_text()}
+            best = max((row for row in rows if not _offline(row)), key=lambda row: row.value(MEAN))
+            assert best.name.partition(" [")[0] in {name.partition(" [")[0] for name in named}
+            assert "Source" in named
+            dearer = [
+                row
+                for row in rows
+                if not _offline(row) and row.about["compute_ratio"] > best.about["compute_ratio"]
+            ]
+            assert not {row.plain_name for row in dearer} & named
+            assert sum(name.endswith("†") for name in named) <= sum(map(_offline, rows))
 
 
 def test_bars_without_correctness_have_the_spread_over_seeds_or_nothing(frame: pd.DataFrame) -> None:

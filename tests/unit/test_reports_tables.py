@@ -24,6 +24,7 @@ from ttabench.errors import UserError
 from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, csv_files, installed, naming, notes, published, tables, terminal
 from ttabench_reports import given as given_
+from ttabench_reports.families import families
 from ttabench_reports.missing import Missing
 from ttabench_reports.naming import MEAN_EXTRA
 from ttabench_reports.report import Report
@@ -110,6 +111,26 @@ def test_every_column_of_every_csv_file_is_documented(tmp_path: Path) -> None:
     assert set().union(*known.values()) <= set().union(*columns.values())
 
 
+def test_a_long_stream_is_named_wherever_it_stands_and_comes_last(tmp_path: Path) -> None:
+    usual = cells(("source", "tent"), ("cct",), corruptions=("fog",))
+    ccc = {"stream": "ccc(40,length=20000,speed=200)", "reset": "continual", "severities": (0,)}
+    frame = pd.concat([cells(("source", "tent"), ("cct",), corruptions=("ccc",), **ccc), usual])
+    first, last = tables.tables(frame.reset_index(drop=True))
+    assert first.heading == "Digits-C, severity 5"
+    name = "Digits-C, CCC stream, 40\u00a0%, length 20,000, speed 200"
+    assert last.heading == last.short_heading == name
+    assert "ccc(40,length=20000,speed=200)" in last.title  # of files: the identifier
+    assert [family.heading for family in families([first, last])] == ["Digits-C", name]
+    csv_files.write(frame, tmp_path)
+    summary = pd.read_csv(tmp_path / "summary.csv", keep_default_na=False)
+    assert summary[summary["stream"] != ""]["reset"].unique().tolist() == ["continual"]
+    assert set(summary["batch_size"]) == {200}
+    assert summary["order"].unique().tolist() == ["iid"]
+    assert naming.stream("recurring(1)") == "recurring stream, 1 round"
+    assert naming.stream("gradual") == "gradual stream"
+    assert naming.stream("recurring(2,corruptions=fog+snow)") == "recurring stream, 2 rounds, Fog, Snow"
+
+
 def test_p_values_keep_their_digits_and_protocols_their_numbers(tmp_path: Path) -> None:
     line = {"accuracy": 81.23456, "p_source_holm": 1.23456e-30, "p_best_holm": 0.04567, "held_out": 1 / 3}
     (back,) = pd.read_csv(csv_files.write_csv(tmp_path / "a.csv", pd.DataFrame([line]))).to_dict("records")
@@ -127,17 +148,18 @@ def test_the_caption_names_the_network_of_a_compute_ratio_where_networks_differ(
     pairs = zip(frame["method"], frame["arch"], strict=True)
     frame["pace_ratio"] = [ratios.get(pair, 1.0) for pair in pairs]
     (table,) = tables.tables(frame)
-    for said in (table.protocol, words.measured([table]).rstrip(".")):
-        (ratios_said,) = (part for part in said.split(". ") if part.startswith("Compute ratios: "))
-        named = {*ratios_said.removeprefix("Compute ratios: ").split(", ")}
-        assert named == {"TENT on ResNet18 1.45", "TENT on CCT 2.72", "SAR 3"}
+    (ratios_said,) = (part for part in table.protocol.split(". ") if part.startswith("Compute ratios: "))
+    named = {*ratios_said.removeprefix("Compute ratios: ").split(", ")}
+    assert named == {"TENT on ResNet18 1.45", "TENT on CCT 2.72", "SAR 3"}
 
 
 def test_exceptions_of_a_protocol_do_not_repeat_it_in_the_name_of_the_method() -> None:
     frame = cells(("source", "tent"), ("cct",), corruptions=("fog",), batch_size=64)
     frame = pd.concat([frame, frame[frame["method"] == "tent"].assign(batch_size=200)], ignore_index=True)
-    said = words.measured(tables.tables(frame))
+    (group,) = sheet_of_methods.protocols(Report(frame)).groups
+    said = " ".join(cell.text for line in group.lines for cell in line)
     assert said.count("atch size 200") == said.count("atch size 64") == 1
+    assert words.measured(tables.tables(frame)).endswith("; exceptions: table of protocols.")
 
 
 def test_the_origin_of_defaults_is_not_that_of_settings_that_a_user_set() -> None:

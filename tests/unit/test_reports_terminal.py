@@ -145,5 +145,5 @@ def test_a_caption_says_batch_sizes_once_and_leaves_to_headings_what_they_say() 
     assert [table.difference for table in made] == ["", "dirichlet(0.1) order, pace 1"]
     assert words_of_tables.measured(made) == (
         "Protocol: online, batch size 64, iid order, reset per corruption, all images, unless a heading says "
-        "otherwise. Batch size 200: TENT. Compute ratios: EATA 1, SAR 1, TENT 2.4."
+        "otherwise; exceptions: table of protocols."
     )

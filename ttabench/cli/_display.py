@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,6 +79,7 @@ class Display:
 
     total     items; their names are shown as given.
     kinds     the kind of each item by its name, see :class:`ttabench.cli._pace.Pace`.
+    relative  what kinds usually take beside others, see there.
     workers   items that run at once.
     """
 
@@ -89,12 +90,13 @@ class Display:
         console: Console | None = None,
         kinds: Sequence[tuple[str, str]] = (),
         workers: int = 1,
+        relative: Mapping[str, tuple[str, float]] | None = None,
     ) -> None:
         self.console = console or Console(file=sys.stderr, highlight=False)
         self.total, self.unit, self.done = total, unit, 0
         self.live = self.console.is_terminal
         self._kinds = dict(kinds)
-        self._pace = Pace([kind for _, kind in kinds] or [""] * total, workers)
+        self._pace = Pace([kind for _, kind in kinds] or [""] * total, workers, relative)
         self._started = time.monotonic()
         self._tasks: dict[str, TaskID] = {}
         self._printed: dict[str, float] = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+FIFTH = 0.2
 
 
 class Pace:
@@ -12,9 +14,15 @@ class Pace:
     A kind is what items of about one duration share: a sweep's method and architecture. Source takes a
     fraction of a second where another method takes minutes, and it runs first: the mean of what is finished
     says little about what is to come.
+
+    relative  kind → the kind of Source beside it, and how many times as long an item usually takes. It counts
+              until an item of the kind is done, or a fifth of one.
     """
 
-    def __init__(self, kinds: Iterable[str], workers: int) -> None:
+    def __init__(
+        self, kinds: Iterable[str], workers: int, relative: Mapping[str, tuple[str, float]] | None = None
+    ) -> None:
+        self._relative = relative or {}
         self.left = Counter(kinds)
         self.workers = max(1, workers)
         self._taken: defaultdict[str, list[float]] = defaultdict(list)
@@ -32,29 +40,33 @@ class Pace:
         self.left[kind] -= 1
 
     def seconds_left(self, now: float) -> tuple[float, bool] | None:
-        """Seconds, and whether all kinds still to run are known; None before anything is known."""
+        """Seconds of the kinds that are known, and whether all still to run are; None before any is.
+
+        What is not known does not count: a guess from other kinds would jump with each new one.
+        """
         known = {kind: self._expected(kind, now) for kind in +self.left}
-        seen = [seconds for seconds in known.values() if seconds is not None]
-        done = [seconds for taken in self._taken.values() for seconds in taken]
-        if not seen and not done:
+        if not self._taken and not any(seconds is not None for seconds in known.values()):
             return None
-        usual = max(seen, default=0.0) or sum(done) / len(done)
-        total = 0.0
-        for kind, count in (+self.left).items():
-            expected = known[kind]
-            total += count * (usual if expected is None else expected)
+        total = sum(count * (known[kind] or 0.0) for kind, count in (+self.left).items())
         for kind, started, _ in self._running.values():
-            total -= min(now - started, known.get(kind) or usual)
+            total -= min(now - started, known.get(kind) or 0.0)
         at_once = min(self.workers, max(1, self.left.total()))
         return max(0.0, total) / at_once, None not in known.values()
 
     def _expected(self, kind: str, now: float) -> float | None:
-        """Seconds that an item of a kind takes: the mean so far, else projected from one that runs."""
+        """Seconds that an item of a kind takes.
+
+        The mean so far; else projected from one that runs; else what is usual beside Source.
+        """
         if taken := self._taken.get(kind):
             return sum(taken) / len(taken)
+        source, ratio = self._relative.get(kind, ("", 0.0))
+        beside = self._taken.get(source)
+        least = FIFTH if beside else 0.0  # its first batches are slower than the others
         projected = [
             (now - started) / part
             for of, started, part in self._running.values()
-            if of == kind and part > 0 and now > started
+            if of == kind and part > least and now > started
         ]
-        return max(projected, default=None)
+        usual = ratio * sum(beside) / len(beside) if beside else None
+        return max(projected, default=usual)

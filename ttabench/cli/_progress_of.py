@@ -12,6 +12,7 @@ from ttabench.cli._where import reason_and_place
 from ttabench.errors import UserError
 from ttabench.records import Damaged, decode
 from ttabench.store import Record, Store
+from ttabench.store.contents import Contents, Facts, facts
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
 from ttabench.tail import Tail, sizes
@@ -35,6 +36,7 @@ class State:
     seconds: float = 0.0
     reason: str = ""
     attested: bool = False
+    facts: Facts | None = None
 
     @property
     def name(self) -> str:
@@ -95,10 +97,17 @@ class Progress:
 
     def _of_record(self, record: Record) -> State:
         self._note_protocol(record.data)
-        return of_record(record)
+        state = of_record(record)
+        state.facts = facts(record)
+        return state
 
     def _note_protocol(self, data: Mapping[str, Any]) -> None:
         self._protocols[tuple(sorted(data["cell"]["protocol"].items()))] = None
+
+    @property
+    def contents(self) -> Contents:
+        """What was stored when the folder was read."""
+        return Contents.of(cell.facts for cell in self.cells() if cell.facts)
 
     def in_force(self, key: str, planned: Any) -> list[Any]:
         """The values of a field of the protocol: those of the stored cells, and `planned` for missing ones.

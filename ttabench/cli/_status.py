@@ -38,7 +38,7 @@ MOST = 20  # rows of a table on the screen of --watch
 
 def print_status(progress: Progress) -> None:
     """Everything, once."""
-    for part in (*_options(progress), *_state(progress)):
+    for part in (*_options(progress), *_state(progress), *_measured(progress)):
         screen().print(part, soft_wrap=isinstance(part, Text))
 
 
@@ -103,6 +103,17 @@ def _of_sweeps(store: Store, key: str, first: Any) -> Any:
     if len(values) == 1:
         return first
     return ", ".join("each method's own" if value == "0" else value for value in values)
+
+
+def _measured(progress: Progress) -> Iterator[RenderableType]:
+    """What is stored: methods × protocols with their days, the code and the machines."""
+    contents = progress.contents
+    for name, found in (("code", contents.code), ("machine", contents.machines)):
+        if found:
+            yield _line(name, "; ".join(text if len(found) < 2 else f"{text} ({counted(n, 'cell')})"
+                                        for text, n in found.most_common()))  # fmt: skip
+    if rows := list(contents.rows()):
+        yield from _table(("method", "arch", "dataset", "protocol", "stored", "on (UTC)"), rows, 0)
 
 
 def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:

@@ -29,6 +29,7 @@ from ttabench.parse_methods import split_list
 from ttabench.provenance.staleness import by_importance
 from ttabench.registry import load, method, view
 from ttabench.store import Store
+from ttabench.store.folder_readme import write_readme
 from ttabench.sweep.agenda import (
     Agenda,
     make_agenda,
@@ -50,6 +51,7 @@ from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
+from ttabench.sweep.typical_costs import note_on_costs, passes, typical_ratio
 from ttabench.tail import sizes
 from ttabench.unit import Unit
 
@@ -210,6 +212,8 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
             )
         console.print(_counts(agenda))
+        if costs := note_on_costs(agenda.todo):
+            console.print(f"Costs: {costs}")
         for note in (*_notes(sweep, agenda), *notes_on_other_weights(agenda.todo, sweep.models, store)):
             console.print(f"Note: {note}")
         try:
@@ -231,6 +235,8 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                 "the same command goes on from there."
             )
             raise
+        finally:
+            write_readme(store)
     return Finished(store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole))
 
 
@@ -275,10 +281,13 @@ def _follow(
     """Show what happens in a sweep; returns the cells that fail."""
     failed: list[Cell] = []
     kinds = [(str(cell), kind(cell)) for unit in units for cell in unit.cells]
-    with Display(len(kinds), "cells", kinds=kinds, workers=workers) as display:
+    relative = {kind(cell): _beside_source(cell) for unit in units for cell in unit.cells}
+    known = {of: beside for of, beside in relative.items() if beside}
+    epochs = {str(cell): passes(cell) for unit in units for cell in unit.cells}
+    with Display(len(kinds), "cells", kinds=kinds, workers=workers, relative=known) as display:
         for event in events:
             if isinstance(event, CellProgress):
-                _show(display, event)
+                _show(display, event, epochs.get(event.cell, 0))
             elif isinstance(event, Waiting):
                 where = ", ".join(event.where)
                 display.say(
@@ -344,16 +353,24 @@ def kind(cell: Cell) -> str:
     return f"{cell.label} {cell.arch} {cell.dataset}"
 
 
-def _show(display: Display, event: CellProgress) -> None:
+def _beside_source(cell: Cell) -> tuple[str, float] | None:
+    """The kind of the Source cells beside a cell, and how many times as long it usually takes."""
+    ratio = typical_ratio(cell)
+    return None if ratio is None or cell.method == "source" else (f"source {cell.arch} {cell.dataset}", ratio)
+
+
+def _show(display: Display, event: CellProgress, epochs: int) -> None:
+    """`epochs`: the passes that an offline method makes, as far as its settings say it; 0 = not known."""
     if event.doing:
         display.running(event.cell, 0, 0, event.doing)
     elif event.scored:
         note = f"{100 * event.right / event.scored:.1f} % so far"
         display.running(event.cell, event.seen, event.total, note)
     else:
-        # How many passes an offline method makes is its own business: its part of the work is not known.
-        passes, at = divmod(event.seen, event.total)
-        display.running(event.cell, at, event.total, f"adapting, pass {passes + 1}", part=0.0)
+        # An epoch of a method may be several passes: its part of the work is not known.
+        done, at = divmod(event.seen, event.total)
+        of = f", pass {done + 1} of {epochs}" if done < epochs else ""
+        display.running(event.cell, at, event.total, f"adapting{of}", part=0.0)
 
 
 def _print_result(display: Display, result: Result) -> None:

@@ -26,7 +26,7 @@ def cite(
         ),
     ] = "",
 ) -> None:
-    """Print the BibTeX entries of methods, or of all methods with a result in a results folder."""
+    """Print the BibTeX entries of methods, or of ttabench and the methods in a results folder."""
     from ttabench.cli._facts import papers
     from ttabench.errors import UserError, printable
     from ttabench.registry import method_names
@@ -42,12 +42,27 @@ def cite(
         raise UserError("nothing to cite: name methods with --methods, or a results folder.")
     installed = method_names()
     entries_of = papers(named, [used for used in stored if used[0] in installed])
+    if stored:
+        print(_of_ttabench())
     for entry in dict.fromkeys(entry for _, entries in entries_of for entry in entries):
         print(entry)
     if without := dict.fromkeys(name for name, entries in entries_of if not entries):
         print(f"without a paper: {', '.join(without)}", file=sys.stderr)
     if absent := dict.fromkeys(name for name, _ in stored if name not in installed):
         print(printable(f"not installed here, so not cited: {', '.join(absent)}"), file=sys.stderr)
+
+
+def _of_ttabench() -> str:
+    """The entry of this program, as CITATION.cff has it."""
+    from importlib.metadata import version
+
+    rows = {
+        "title": "ttabench, a benchmark harness for test-time adaptation",
+        "author": "{The ttabench developers}",
+        "version": version("ttabench"),
+    }
+    body = "".join(f"  {name:<7} = {{{value}}},\n" for name, value in rows.items())
+    return f"@software{{ttabench,\n{body}}}\n"
 
 
 def _named(methods: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""``ttabench compare``: a gate on accuracy."""
+"""``ttabench compare``: two sets of results side by side, and a gate on accuracy."""
 
 from __future__ import annotations
 
@@ -16,27 +16,50 @@ def register(app: typer.Typer) -> None:
 def compare(
     baseline: Annotated[Path, Argument(metavar="BASELINE", help="A results folder or a cells.csv.")],
     candidate: Annotated[Path, Argument(metavar="CANDIDATE", help="A results folder or a cells.csv.")],
-    max_drop: Annotated[float, Option(metavar="POINTS", help="How many points a cell may fall.")] = 1.0,
+    gate: Annotated[
+        bool,
+        Option(
+            "--gate",
+            help="Fail, with exit code 1, where accuracy fell, a number was lost or a cell is missing.",
+            show_default="in CI, and with the options below but --json",
+        ),
+    ] = False,
+    subset: Annotated[
+        bool, Option("--subset", help="The candidate may lack cells: the gate takes those that both have.")
+    ] = False,
+    max_drop: Annotated[
+        float | None,
+        Option(metavar="POINTS", help="How many points a cell may fall.", show_default="1"),
+    ] = None,
     max_mean_drop: Annotated[
-        float, Option(metavar="POINTS", help="How many points a mean over corruptions and seeds may fall.")
-    ] = 0.3,
+        float | None,
+        Option(
+            metavar="POINTS",
+            help="How many points a mean over corruptions and seeds may fall.",
+            show_default="0.3",
+        ),
+    ] = None,
     alpha: Annotated[
-        float,
+        float | None,
         Option(
             metavar="LEVEL",
             help="A fall fails only if a paired test confirms it at this level; 1 = without a test.",
+            show_default="0.05",
         ),
-    ] = 0.05,
+    ] = None,
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
     github: Annotated[bool, Option("--github", help="Print annotations for GitHub Actions too.")] = False,
     junit: Annotated[Path | None, Option(help="Write JUnit XML to this file too.", metavar="FILE")] = None,
 ) -> None:
-    """Print which accuracies changed, and what may be the cause.
+    """Print the accuracies of two results side by side, and what may be the cause of a change.
 
-    Exit code 1 if the accuracy of a cell or a mean fell by more than its bound, if a cell has no number any
-    more, or if a cell is missing. The test of --alpha needs to know which images were right. A results folder
-    stores that, a cells.csv does not: there, the bounds alone decide.
+    With --gate, it prints which fell. Exit code 1 if the accuracy of a cell or a mean fell by more than its
+    bound, if a cell has no number any more, or if a cell is missing. It is a gate too where the variable CI
+    is set, and with an option that only a gate has. The test of --alpha needs to know which images were
+    right. A results folder stores that, a cells.csv does not: there, the bounds alone decide.
     """
+    import os
+
     from rich.console import Console
 
     from ttabench.errors import UserError
@@ -45,14 +68,18 @@ def compare(
     if json and github:
         raise UserError("--json and --github both print; choose one.")
     comparing = view("compare")
-    outcome = comparing.compare(baseline, candidate, max_drop, max_mean_drop, alpha)
+    given = {"max_drop": max_drop, "max_mean_drop": max_mean_drop, "alpha": alpha}
+    bounds = {name: value for name, value in given.items() if value is not None}
+    gating = gate or subset or github or junit or bounds or os.environ.get("CI", "").lower() in ("1", "true")
+    outcome = comparing.compare(baseline, candidate, **bounds, subset=subset)
     if json:
         print(comparing.as_json(outcome))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
             console = Console(highlight=False, width=120)
-        console.print(comparing.render(outcome))
+        shown = comparing.render if gating else comparing.side_by_side
+        console.print(shown(outcome))
     for line in comparing.github(outcome) if github else ():
         print(line)
     if junit:
@@ -60,5 +87,5 @@ def compare(
             junit.write_text(comparing.junit(outcome), encoding="utf-8")
         except OSError as problem:
             raise UserError(f"{junit} cannot be written ({problem.strerror}); choose another file.") from None
-    if outcome.failed:
+    if gating and outcome.failed:
         raise typer.Exit(1)

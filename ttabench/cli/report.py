@@ -165,7 +165,9 @@ def _list(files: Sequence[Path], folder: Path) -> None:
     if folder / "results.html" in files:
         print(f"Open in a browser: {printable(str(folder / 'results.html'))}", file=sys.stderr)
     if folder / "all.tex" in files:  # it reads its tables from the folder that LaTeX runs in
-        print(f"PDF of the tables: cd {quote(printable(str(folder)))} && pdflatex all.tex", file=sys.stderr)
+        go = f"cd {quote(printable(str(folder)))}"
+        print(f"PDF of the main tables: {go} && pdflatex all.tex", file=sys.stderr)
+        print(f"PDF of all other tables: {go} && pdflatex appendix.tex", file=sys.stderr)
 
 
 def _by_kind(files: Sequence[Path]) -> str:

@@ -6,6 +6,7 @@ from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.diff import Diff, diff, diff_json, render_diff
 from ttabench_reports.compare.gate import Bounds, Comparison, compare
 from ttabench_reports.compare.machine import as_json, github, junit
+from ttabench_reports.compare.side_by_side import side_by_side
 from ttabench_reports.compare.sides import Side, load, side
 from ttabench_reports.compare.terminal import render
 
@@ -26,4 +27,5 @@ __all__ = [
     "render",
     "render_diff",
     "side",
+    "side_by_side",
 ]

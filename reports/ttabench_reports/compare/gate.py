@@ -56,6 +56,7 @@ class Bounds:
     alpha          a fall beyond its bound fails only if a paired test, corrected for the number of tests,
                    confirms it at this level; where a side has no per-image correctness, the bound alone
                    decides. 1: no test.
+    subset         whether the candidate may lack cells of the baseline.
 
     Raises UserError for a bound below 0 or infinite, and for an alpha outside (0, 1].
     """
@@ -63,6 +64,7 @@ class Bounds:
     max_drop: float = 1.0
     max_mean_drop: float = 0.3
     alpha: float = 0.05
+    subset: bool = False
 
     def __post_init__(self) -> None:
         for option, value in (("--max-drop", self.max_drop), ("--max-mean-drop", self.max_mean_drop)):
@@ -106,8 +108,14 @@ class Comparison:
 
     @property
     def failed(self) -> bool:
-        """Whether a cell or a mean fell, or a cell lost its number or is missing."""
-        return bool(self.cells["verdict"].isin(BAD).any() or (self.means["verdict"] == "fell").any())
+        """Whether a cell or a mean fell, or a cell lost its number or, unless it may, is missing."""
+        return bool(self.cells["verdict"].isin(self.bad).any() or (self.means["verdict"] == "fell").any())
+
+    @property
+    def bad(self) -> list[str]:
+        """The verdicts on cells that fail; a subset may lack cells, but not all of them."""
+        shared = not self.cells["verdict"].isin(["missing", "new"]).all()
+        return [verdict for verdict in BAD if verdict != "missing" or not (self.bounds.subset and shared)]
 
     def count(self, verdict: str) -> int:
         """Cells with this verdict."""
@@ -121,13 +129,14 @@ def compare(
     max_drop: float = 1.0,
     max_mean_drop: float = 0.3,
     alpha: float = 0.05,
+    subset: bool = False,
 ) -> Comparison:
     """Hold `candidate` against `baseline`: each a table of cells, a results folder or a ``cells.csv``.
 
     Raises UserError for bounds out of range (:class:`Bounds`), for what is not a table with cells, and where
     nothing fails only because no cell has a number on both sides.
     """
-    bounds = Bounds(max_drop, max_mean_drop, alpha)
+    bounds = Bounds(max_drop, max_mean_drop, alpha, subset)
     before = baseline if isinstance(baseline, Side) else side(baseline, "baseline")
     after = candidate if isinstance(candidate, Side) else side(candidate, "candidate")
     both, twins = match(before, after)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from ttabench_reports import naming
-from ttabench_reports.compare.gate import BAD, MEAN_OF, Comparison
+from ttabench_reports.compare.gate import MEAN_OF, Comparison
 from ttabench_reports.compare.terminal import counts, describe, describe_mean, named, smallest_fall
 
 FORMAT = "ttabench-compare"
@@ -66,7 +66,9 @@ def _bad_means(comparison: Comparison) -> Iterator[tuple[str, str]]:
 def _bad_cells(comparison: Comparison) -> Iterator[tuple[str, str]]:
     titles = {"fell": "Accuracy fell", "lost": "A cell lost its number", "missing": "A cell is missing"}
     cells = comparison.cells
-    for row in cells[cells["verdict"].isin(BAD)].sort_values("change", na_position="first").itertuples():
+    for row in (
+        cells[cells["verdict"].isin(comparison.bad)].sort_values("change", na_position="first").itertuples()
+    ):
         yield titles[str(row.verdict)], describe(row)
 
 
@@ -80,7 +82,7 @@ def junit(comparison: Comparison) -> str:
     """JUnit XML: a suite per architecture and data set, in it a case per mean and one for its cells."""
     root = ElementTree.Element("testsuites", name="ttabench compare")
     cells = comparison.cells
-    bad = cells[cells["verdict"].isin(BAD)]
+    bad = cells[cells["verdict"].isin(comparison.bad)]
     bad_of = {key: list(some.itertuples()) for key, some in bad.groupby(list(MEAN_OF), sort=False)}
     for (arch, dataset), means in comparison.means.groupby(["arch", "dataset"], sort=False):
         suite = ElementTree.SubElement(root, "testsuite", name=f"{arch} on {dataset}")

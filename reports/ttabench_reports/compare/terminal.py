@@ -10,7 +10,7 @@ import pandas as pd
 from ttabench.errors import counted
 from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference
-from ttabench_reports.compare.gate import Bounds, Comparison
+from ttabench_reports.compare.gate import BAD, Bounds, Comparison
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,6 +61,11 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
     if note := smallest_fall(comparison):
         parts.append(Text(note))
+    alone, failing = cells["verdict"].isin(["missing", "new"]), cells["verdict"].isin(BAD)
+    if comparison.failed and not alone.all() and (alone | ~failing).all():
+        parts.append(
+            Text("Only missing cells failed: --subset lets the candidate be a part of the baseline.")
+        )
     if len(cells) and cells["verdict"].isin(["missing", "new"]).all():
         parts.append(
             Text("No cell is in both: run the sweep of the candidate with the options of the baseline's.")

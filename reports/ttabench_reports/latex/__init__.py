@@ -26,9 +26,15 @@ def write(
     cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *,
     increase: bool = True, report: Report | None = None,
 ) -> list[Path]:  # fmt: skip
-    """All tables in the folder `to`, and ``all.tex`` and ``all_column.tex`` with all of them; their paths."""
+    """All tables in the folder `to`, and documents; their paths.
+
+    ``all.tex`` has the main tables, ``appendix.tex`` the others; ``all_column.tex`` and
+    ``appendix_column.tex`` are for two columns.
+    """
     report = report or Report(cells, published)
-    return write_sheets(list(every.sheets(report, increase=increase)), to, "all")
+    made = list(every.sheets(report, increase=increase))
+    main, further = [s for s in made if s.main], [s for s in made if not s.main]
+    return [*write_sheets(main, to, "all"), *write_sheets(further, to, "appendix")]
 
 
 def write_sheets(made: Sequence[Sheet], to: Path, name: str) -> list[Path]:

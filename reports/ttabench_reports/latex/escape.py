@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "#": r"\#", "$": r"\$", "%": r"\%", "&": r"\&",
     "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "[": "{[}", "]": "{]}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}", "[": "{[}", "]": "{]}",
     "*": "{*}",  # after a line break, a star is part of the command
     "†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "§": r"\S{}", "–": "--", "—": "---", "−": "$-$",
     "…": r"\dots{}", "°": r"$^\circ$", "’": "'", "‘": "`", "“": "``", "”": "''", "‖": r"$\|$", "⁄": "/",
@@ -32,6 +33,9 @@ SPECIAL |= {
 SPECIAL |= dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))  # Greek that looks Latin
 
 
+_QUOTE = re.compile(r'(?P<opens>(?:(?<=[\s(\[{])|^)"(?=\S))|"')
+
+
 @lru_cache(maxsize=50_000)
 def escape(text: str) -> str:
     """`text` so that LaTeX prints it: specials escaped, Greek and signs as formulas, accents left out.
@@ -41,7 +45,12 @@ def escape(text: str) -> str:
     >>> escape("tent[norms=all]: 5 % of a_b")
     'tent{[}norms=all{]}: 5 \\\\% of a\\\\_b'
     """
-    return "".join(SPECIAL.get(char) or _plain(char) for char in text)
+    return "".join(SPECIAL.get(char) or _plain(char) for char in _QUOTE.sub(_directed, text))
+
+
+def _directed(quote: re.Match[str]) -> str:
+    """A straight quotation mark as an opening or closing one: it opens before a word."""
+    return "“" if quote["opens"] else "”"
 
 
 def _plain(char: str) -> str:

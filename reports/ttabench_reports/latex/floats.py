@@ -1,6 +1,6 @@
 r"""A sheet as LaTeX floats: booktabs, rotated heads, and as many floats as pages are needed.
 
-Each part of a long table carries the footnotes of its own rows.
+How to read a long table stands below its first part; each footnote stands once, where it is first needed.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ TALLEST = 540.0  # points: less than the text height of common classes
 LINE, RULE, CAPTION, NOTE = 9.6, 4.0, 12.0, 9.5  # heights in points
 CAPTION_WIDTH = {"page": 78, "column": 46}  # characters in a line, at the narrowest
 NOTE_WIDTH = {"page": 92, "column": 54}
+AGAIN = "Notes: below the first part of this table."
 LABEL_WIDTH = {"page": 26, "column": 16}  # characters of a method's name in a line; longer ones fold
 
 
@@ -38,7 +39,8 @@ def pages_of(sheet: Sheet, form: Form) -> list[tuple[Sheet, float]]:
         pages = [_Page(sheet, form, frame, len(blocks), first=True)]
         for cluster in clusters:
             if not pages[-1].add(cluster, tallest):
-                pages.append(_Page(sheet, form, frame, len(blocks), first=False))
+                earlier = pages[-1].earlier | pages[-1].marks
+                pages.append(_Page(sheet, form, frame, len(blocks), first=False, earlier=earlier))
                 pages[-1].add(cluster, math.inf)
         return pages
 
@@ -106,6 +108,7 @@ class _Page:
     clusters: list[_Cluster] = field(default_factory=list)
     body: float = 0.0
     marks: frozenset[str] = frozenset()
+    earlier: frozenset[str] = frozenset()  # marks whose footnotes stand on the pages before
 
     @property
     def height(self) -> float:
@@ -140,7 +143,13 @@ class _Page:
             if not n and cluster.above and not lines[0][0].text and self.whole.heads[0].text:
                 lines[0] = [replace(lines[0][0], text=cluster.above), *lines[0][1:]]
             groups[-1] = replace(group, blocks=[*group.blocks[:-1], [*group.blocks[-1], *lines]])
-        return replace(self.whole, groups=groups)
+        notes = {mark: text for mark, text in self.whole.notes.items() if mark not in self.earlier}
+        return replace(self.whole, groups=groups, notes=notes, footer=self._footer)
+
+    @property
+    def _footer(self) -> str:
+        """How to read the table stands below its first part."""
+        return self.whole.footer if self.first or not self.whole.footer else AGAIN
 
     def _begun(self, cluster: _Cluster) -> bool:
         """Whether the group of the page's first cluster began on an earlier page."""
@@ -149,8 +158,8 @@ class _Page:
     def _texts(self, marks: frozenset[str]) -> float:
         """Height of caption and footnotes."""
         caption = math.ceil(len(self.whole.caption) / CAPTION_WIDTH[self.form]) if self.first else 1
-        length = sum(len(self.whole.notes.get(mark, "")) + 4 for mark in marks)
-        notes = len(self.whole.footer) + length
+        length = sum(len(self.whole.notes.get(mark, "")) + 4 for mark in marks - self.earlier)
+        notes = len(self._footer) + length
         return CAPTION * caption + NOTE * math.ceil(notes / NOTE_WIDTH[self.form]) + 14
 
 

@@ -20,6 +20,7 @@ from ttabench_reports.given import Given, given
 from ttabench_reports.notes import Notes, kind
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.shape import Row, Table
+from ttabench_reports.sheets import words
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
     }  # fmt: skip
     return Card(
         anchor,
-        naming.method(str(row.about["method"]), str(row.about["config"])),
+        words.row_name(row),
         protocol(table, row),
         given(row.about),
         _settings(str(row.about["config"])),

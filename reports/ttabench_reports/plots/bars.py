@@ -1,9 +1,11 @@
-"""Bars: the mean accuracy of each method with its interval, sorted."""
+"""Means: a dot for each method with its interval, sorted; online and offline methods in their own panels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+
+from matplotlib.ticker import MaxNLocator
 
 from ttabench.errors import counted
 from ttabench_reports import naming
@@ -11,7 +13,7 @@ from ttabench_reports.evidence import Finding
 from ttabench_reports.naming import MEAN
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import LINE, Line, Panel, name_x_axis, parts, stack
+from ttabench_reports.plots.stacks import Line, Panel, Placed, name_x_axis, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, INK, ORANGE, SIZE
 from ttabench_reports.plots.which import highest_severities, methods
 from ttabench_reports.report import Report
@@ -23,12 +25,21 @@ BOTTOM, RIGHT = 0.28, 0.32
 def all_bars(report: Report) -> Iterator[Drawing]:
     """One for each dataset at its highest severity; long ones are several."""
     for table in highest_severities(report.tables):
-        panels = [
-            Panel(naming.arch(arch), [Line(row) for row in _sorted(rows)])
-            for arch, rows in methods(table).items()
-        ]
+        panels = [panel for arch, rows in methods(table).items() for panel in _panels(arch, rows)]
         for part in parts(panels, 0.02, BOTTOM):
             yield _bars(report, table, part)
+
+
+def _panels(arch: str, rows: Sequence[Row]) -> Iterator[Panel]:
+    """Online methods with Source, then offline ones: these are never ranked against each other."""
+    offline = [row for row in rows if row.offline and row.kind != "source"]
+    online = [row for row in rows if all(row is not other for other in offline)]
+    both = bool(offline) and any(row.kind != "source" for row in online)
+    if not both:
+        yield Panel(naming.arch(arch), [Line(row) for row in _sorted(rows)])
+        return
+    for mode, members in (("online", online), ("offline", offline)):
+        yield Panel(naming.network(arch, mode), [Line(row) for row in _sorted(members)])
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
@@ -40,42 +51,56 @@ def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
     made = stack(panels, 0.02, BOTTOM, RIGHT)
     axes = made.axes
     findings = report.findings(table)
+    ends: list[float] = []
     for placed in made.lines:
         row, y = placed.row, placed.middle
         value = row.value(MEAN)
         if math.isnan(value):
-            axes.text(1, y, row.words.get(MEAN, "–"), va="center_baseline", size=SIZE - 0.5, color=GREY)
+            axes.annotate(
+                row.words.get(MEAN, "–"), (1, y), xytext=(2.5, 0), xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points", va="center_baseline", size=SIZE - 0.5, color=GREY,
+            )  # fmt: skip
             continue
         colour = GREY if row.kind == "source" else ORANGE if row.offline else BLUE
-        hatch = "//////" if row.offline and row.kind != "source" else ""
-        axes.barh(y, value, 0.72 * LINE, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
         low, high = _whisker(row, findings[id(row)].interval)
         if not math.isnan(low):
-            axes.plot([low, high], [y, y], color=INK, linewidth=0.9, solid_capstyle="butt")
-            axes.plot([low, high], [y, y], "|", color=INK, markersize=2.6, markeredgewidth=0.6)
-        end = value if math.isnan(high) else max(high, value)
+            ends.extend((low, high))
+            axes.plot([low, high], [y, y], color=colour, linewidth=1.1, solid_capstyle="butt")
+            axes.plot([low, high], [y, y], "|", color=colour, markersize=2.6, markeredgewidth=0.7)
+        ends.append(value)
+        marker = "s" if row.kind == "source" else "D" if row.offline else "o"
+        axes.plot(value, y, marker, color=colour, markersize=3.0, markeredgewidth=0)
         axes.annotate(
-            naming.number(value), (end, y), xytext=(2.5, 0), textcoords="offset points",
-            va="center_baseline", size=SIZE - 0.5,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4},
+            naming.number(value), (1, y), xytext=(2.5, 0), xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points", va="center_baseline", size=SIZE - 0.5,
         )  # fmt: skip
     for panel in made.panels:
-        for placed in panel:
-            if placed.row.kind == "source" and not math.isnan(value := placed.row.value(MEAN)):
-                axes.plot(
-                    [value, value],
-                    [panel[0].top, panel[-1].bottom],
-                    ":",
-                    color=INK,
-                    linewidth=0.6,
-                    zorder=1.5,
-                )
-    axes.set(xlim=(0, 100), xticks=range(0, 101, 20))
+        value = _source(panel)
+        if not math.isnan(value):
+            ends.append(value)
+            span = [panel[0].top, panel[-1].bottom]
+            axes.plot([value, value], span, ":", color=INK, linewidth=0.6, zorder=1.5)
+    axes.set_xlim(*_cropped(ends))
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.xaxis.grid(True)
     word = "Accuracy" if table.natural else "Mean accuracy"
     name_x_axis(axes, f"{word} (%)", table)
     caption = _caption(table, [placed.row for placed in made.lines], findings)
     return Drawing("bars", table.title, f"{word}: {table.heading}", caption, made.figure)
+
+
+def _source(panel: Sequence[Placed]) -> float:
+    """The mean of Source in a panel: its own row, or that which its methods are compared with."""
+    own = [placed.row for placed in panel if placed.row.kind == "source"]
+    beside = [placed.row.baseline for placed in panel if placed.row.baseline is not None]
+    return next((row.value(MEAN) for row in (*own, *beside)), math.nan)
+
+
+def _cropped(ends: Sequence[float]) -> tuple[float, float]:
+    """The part of the axis that has all dots and intervals, with a little room."""
+    low, high = (min(ends), max(ends)) if ends else (0.0, 100.0)
+    room = max(0.04 * (high - low), 0.5)
+    return max(low - room, 0.0), min(high + room, 100.0 + 0.02 * (high - low) + 0.3)
 
 
 def _whisker(row: Row, interval: tuple[float, float]) -> tuple[float, float]:
@@ -95,7 +120,8 @@ def _caption(table: Table, shown: Sequence[Row], findings: dict[int, Finding]) -
         sentences.append(f"Whiskers: 95\u00a0% intervals (bootstrap over images{seeds}).")
     elif any(not math.isnan(row.sd.get(MEAN, math.nan)) for row in shown):
         sentences.append("Whiskers: standard deviation over seeds.")
-    sentences.append("Gray, and the dotted line: Source. Blue: online.")
+    sentences.append("Gray square, and the dotted line: Source. Blue circles: online.")
     if any(row.offline and row.kind != "source" for row in shown):
-        sentences.append("Orange, hatched: offline.")
+        sentences.append("Orange diamonds: offline, never to be ranked against online.")
+    sentences.append("The axis does not begin at 0.")
     return f"{' '.join(sentences)} {flags(shown)}{protocol(table)}"

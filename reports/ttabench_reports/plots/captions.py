@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ttabench_reports.shape import LEGEND, Row, Table
+from ttabench_reports.sheets import words
+from ttabench_reports.unset_settings import defaults
 
 
 def protocol(table: Table, seeds: str = "Mean") -> str:
     """How the numbers were measured."""
     counted = f" {seeds} over {table.seeds} seeds." if table.seeds else ""
-    return " ".join([f"Protocol: {table.protocol}.{counted}", *table.remarks])
+    rows = (row for row in table.rows if row.measured)
+    return words.join(f"Protocol: {table.brief}.{counted}", *table.remarks, defaults(rows))
 
 
 def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:

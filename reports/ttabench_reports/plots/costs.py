@@ -19,7 +19,7 @@ from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE, WIDTH, shortened
 from ttabench_reports.plots.which import highest_severities, methods
 from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.shape import OFFLINE, Row, Table
 
 LEFT, RIGHT, HEADING, BODY, TICKS = 0.36, 0.06, 0.17, 1.9, 0.2
 BOTTOM = 0.12
@@ -76,16 +76,22 @@ def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> 
     label, meaning = AXES[cost]
     figure.text(0.5 * (1 + (LEFT - RIGHT) / WIDTH), 0, label, ha="center", va="bottom")
     caption = (
-        f"Mean accuracy (%) on {table.heading} against {meaning}. Line: methods that no other one "
-        "surpasses in both. Square: Source. Circles: online. Diamonds: offline. "
+        f"Mean accuracy (%) on {table.heading} against {meaning}. Lines: methods that no other one of "
+        "their mode surpasses in both; these and Source are named. Square: Source. Circles and full line: "
+        "online. Diamonds and dashed line: offline (†). "
         f"{protocol(table)}"
     )
     return Drawing("cost", table.title, f"Accuracy against cost: {table.heading}", caption, figure)
 
 
 def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
-    front = _front(points)
-    axes.step([x for x, _ in front], [y for _, y in front], where="post", color=GREY, linewidth=0.6, zorder=1)
+    fronts = {offline: _front([points[k] for k in of]) for offline, of in _of_each_mode(rows).items()}
+    for offline, front in fronts.items():
+        colour = ORANGE if offline else BLUE
+        dashes = "--" if offline else "-"
+        axes.step(
+            *zip(*front, strict=True), where="post", color=colour, linestyle=dashes, linewidth=0.6, zorder=1
+        )
     for (x, y), row in zip(points, rows, strict=True):
         source = row.kind == "source"
         colour = GREY if source else ORANGE if row.offline else BLUE
@@ -98,14 +104,30 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("Mean accuracy (%)", labelpad=2)
-    write_labels(axes, points, _labels(rows), _steps(front))
+    on_front = {point for front in fronts.values() for point in front}
+    texts = [
+        text if row.kind == "source" or point in on_front else ""
+        for text, row, point in zip(_labels(rows), rows, points, strict=True)
+    ]
+    write_labels(axes, points, texts, [_steps(front) for front in fronts.values()])
+
+
+def _of_each_mode(rows: Sequence[Row]) -> dict[bool, list[int]]:
+    """Whether offline → the numbers of its rows, and of Source, which is compared with both."""
+    found: dict[bool, list[int]] = {}
+    for offline in (False, True):
+        of = [k for k, row in enumerate(rows) if row.kind != "source" and row.offline == offline]
+        if of:
+            found[offline] = [*(k for k, row in enumerate(rows) if row.kind == "source"), *of]
+    return found or {False: list(range(len(rows)))}
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
     """Names, with settings only where a method is there in several."""
     bases = Counter(row.about["base"] for row in rows)
     names = [row.plain_name if bases[row.about["base"]] > 1 else row.name.partition(" [")[0] for row in rows]
-    return [shortened(name, 0.85, LABEL_SIZE) for name in names]
+    marks = [OFFLINE if row.offline and row.kind != "source" else "" for row in rows]
+    return [shortened(name, 0.85, LABEL_SIZE) + mark for name, mark in zip(names, marks, strict=True)]
 
 
 def _steps(front: Points) -> list[tuple[float, float]]:

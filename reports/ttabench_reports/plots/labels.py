@@ -41,14 +41,14 @@ def place(
     points: Sequence[tuple[float, float]], texts: Sequence[str], width: float, height: float,
     lines: Sequence[Box] = (),
 ) -> list[Box]:  # fmt: skip
-    """A box for each text beside its point; all in inches, within 0 … `width` and 0 … `height`.
+    """A box for each text beside its point, "" has none; all in inches, within 0 … `width` and 0 … `height`.
 
     Each takes the nearest place that is free of other texts, of points and of `lines`, and where there is
     none, the one that covers least.
     """
     points_taken = [*(Box(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in points), *lines]
     taken: list[Box] = []
-    for (x, y), text in zip(points, texts, strict=True):
+    for x, y, text in _labelled(points, texts):
         best, least = None, math.inf
         for box, far in _places(x, y, text_width(text, LABEL_SIZE) + SPACE):
             outside = max(-box.left, box.right - width, -box.bottom, box.top - height, 0.0)
@@ -59,6 +59,10 @@ def place(
         assert best is not None
         taken.append(best)
     return taken
+
+
+def _labelled(points: Points, texts: Sequence[str]) -> Iterator[tuple[float, float, str]]:
+    return ((x, y, text) for (x, y), text in zip(points, texts, strict=True) if text)
 
 
 def _places(x: float, y: float, width: float) -> Iterator[tuple[Box, float]]:
@@ -82,10 +86,11 @@ def _thin(corners: Points) -> Iterator[Box]:
         yield Box(min(x, to_x) - LINE, min(y, to_y) - LINE, max(x, to_x) + LINE, max(y, to_y) + LINE)
 
 
-def write_labels(axes: Axes, points: Points, texts: Sequence[str], steps: Points = ()) -> None:
+def write_labels(axes: Axes, points: Points, texts: Sequence[str], steps: Sequence[Points] = ()) -> None:
     """Write a text beside each point (in data coordinates), with a thin line where it stands apart.
 
-    steps  corners of a line in the plot, each piece of which goes across or up and down.
+    texts  "" for a point without a label.
+    steps  corners of each line in the plot, every piece of which goes across or up and down.
     """
     figure = axes.figure
     axes.autoscale_view()  # the limits must be final
@@ -93,9 +98,11 @@ def write_labels(axes: Axes, points: Points, texts: Sequence[str], steps: Points
     corner = figure.dpi_scale_trans.inverted().transform(axes.bbox.min)
     size = figure.dpi_scale_trans.inverted().transform(axes.bbox.max) - corner
     spots = [(float(x), float(y)) for x, y in inches.transform(points) - corner]
-    corners = [(float(x), float(y)) for x, y in inches.transform(steps) - corner] if steps else []
-    boxes = place(spots, texts, float(size[0]), float(size[1]), list(_thin(corners)))
-    for (x, y), box, text in zip(spots, boxes, texts, strict=True):
+    pieces: list[Box] = []
+    for line in filter(None, steps):
+        pieces += _thin([(float(x), float(y)) for x, y in inches.transform(line) - corner])
+    boxes = place(spots, texts, float(size[0]), float(size[1]), pieces)
+    for (x, y, text), box in zip(_labelled(spots, texts), boxes, strict=True):
         middle = (box.left + box.right) / 2, (box.bottom + box.top) / 2
         near = min(max(x, box.left), box.right), min(max(y, box.bottom + 0.015), box.top - 0.015)
         if math.dist((x, y), near) > 2 * POINT:

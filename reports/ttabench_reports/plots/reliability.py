@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from ttabench.errors import counted
 from ttabench_reports.naming import MEAN
 from ttabench_reports.plots.captions import flags, protocol
-from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts
+from ttabench_reports.plots.curves import Curve, Panels, curves, parts
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.style import GREY, INK, SIZE, text_width
+from ttabench_reports.plots.style import GREY, INK, SIZE, Look, text_width
 from ttabench_reports.plots.which import Looks, highest_severities, looks, methods
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
 
+NUMBERS = "Numbers: expected calibration error (%), mean over the corruptions."
+ELSEWHERE = "The table of statistics has the expected calibration errors."
 LEAST = 0.002  # share of the images that a bin needs to be drawn
 SMALL, LINE = SIZE - 0.8, 6.2  # points: size and distance of the lines of numbers
 
@@ -42,24 +46,49 @@ def _curve(row: Row) -> Curve | None:
 
 
 def _diagram(table: Table, panels: Panels) -> Drawing:
+    every = {arch: [curve.row for curve in group] for arch, group in panels.items()}
+    chosen = looks(every, lambda row: row.value(MEAN))
+    # Dozens of gray curves hide these: the errors of all methods are in the table of statistics.
+    panels = {arch: [one for one in group if chosen.of(one.row)] for arch, group in panels.items()}
     drawn = {arch: [curve.row for curve in group] for arch, group in panels.items()}
-    chosen = looks(drawn, lambda row: row.value(MEAN))
     figure, made = curves(panels, chosen, "Confidence (%)", "Accuracy (%)", square=True)
-    for axes, group in zip(made, panels.values(), strict=True):
+    for axes in made:
         axes.set(xlim=(0, 100), ylim=(0, 100), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
         axes.axline((0, 0), slope=1, color=GREY, linewidth=0.5, dashes=(2, 2), zorder=1)
-        _errors(axes, group, chosen)
+    boxes = [_box(axes, group, chosen) for axes, group in zip(made, panels.values(), strict=True)]
+    free = all(box is None or not box.covered for box in boxes)
+    for axes, box in zip(made, boxes, strict=True):
+        if free and box:
+            _write(axes, box)
     rows = [row for group in drawn.values() for row in group]
+    left_out = len({chosen.names[id(row)] for group in every.values() for row in group}) - len(chosen.by_name)
+    few = (
+        f"Source and the best methods; {counted(left_out, 'other')}: see the statistics. " if left_out else ""
+    )
     caption = (
         f"Accuracy by confidence on {table.heading}, over all corruptions, in 15 bins; bins with less than "
         f"{100 * LEAST:g}\u00a0% of the images are left out. Above the dotted line predictions are "
-        "underconfident, below it overconfident. Numbers: expected calibration error (%), mean over the "
-        f"corruptions. {others(panels, chosen)}{flags(rows)}{protocol(table)}"
+        f"underconfident, below it overconfident. {NUMBERS if free else ELSEWHERE} "
+        f"{few}{flags(rows)}{protocol(table)}"
     )
     return Drawing("reliability", table.title, f"Reliability: {table.heading}", caption, figure)
 
 
-def _errors(axes: Axes, group: Sequence[Curve], chosen: Looks) -> None:
+@dataclass(frozen=True)
+class _Box:
+    """The calibration errors of a panel: a line each, from (left, top) down, in shares of the panel.
+
+    covered  whether a curve goes through it.
+    """
+
+    left: float
+    top: float
+    size: float
+    texts: Sequence[tuple[Look, str]]
+    covered: bool
+
+
+def _box(axes: Axes, group: Sequence[Curve], chosen: Looks) -> _Box | None:
     """The calibration errors of the methods with a look, in the corner that has fewer of their curves."""
     shown = {chosen.names[id(curve.row)]: curve.row for curve in group}
     texts = [
@@ -68,18 +97,25 @@ def _errors(axes: Axes, group: Sequence[Curve], chosen: Looks) -> None:
         if (row := shown.get(name)) and row.reliability and not math.isnan(row.reliability.error)
     ]
     if not texts:
-        return
+        return None
     size = 72 * axes.bbox.height / axes.figure.dpi
     high = (3.8 + LINE * len(texts)) / size
     wide = 0.08 + 72 * max(text_width(text, SMALL) for _, text in texts) / size
-    left, top = min(_corners(wide, high), key=lambda corner: _inside(group, chosen, corner, (wide, high)))
-    for k, (look, text) in enumerate(texts):
-        y = top - (5 + LINE * k) / size
+    inside = {corner: _inside(group, chosen, corner, (wide, high)) for corner in _corners(wide, high)}
+    left, top = min(inside, key=lambda corner: inside[corner])
+    return _Box(left, top, size, texts, any(inside[left, top]))
+
+
+def _write(axes: Axes, box: _Box) -> None:
+    for k, (look, text) in enumerate(box.texts):
+        y = box.top - (5 + LINE * k) / box.size
         axes.plot(
-            left + 0.045, y, look.marker, color=look.colour, markersize=2.4, markeredgewidth=0.6,
+            box.left + 0.045, y, look.marker, color=look.colour, markersize=2.4, markeredgewidth=0.6,
             clip_on=False, transform=axes.transAxes,
         )  # fmt: skip
-        axes.text(left + 0.08, y, text, va="center_baseline", size=SMALL, color=INK, transform=axes.transAxes)
+        axes.text(
+            box.left + 0.08, y, text, va="center_baseline", size=SMALL, color=INK, transform=axes.transAxes
+        )
 
 
 def _corners(wide: float, high: float) -> list[tuple[float, float]]:

@@ -61,7 +61,7 @@ def cost(report: Report) -> Sheet | None:
         device="Device: peak of the memory that was allocated on the GPU, in MB. " if on_device else "",
         where=f"the device used ({', '.join(devices)})",
     )
-    footer = words.join(footer, words.GIVEN)
+    footer = words.join(footer, words.remarks(report.tables), words.GIVEN)
     caption = words.join(
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",
         words.measured(report.tables),

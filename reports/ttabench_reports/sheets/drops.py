@@ -81,8 +81,7 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
     severity = "" if over else severities.pop()
     where = f" (severity {severity})" if severity else ""
     caption = words.join(
-        "Drop in accuracy (%) from the source classifier on clean images to the mean "
-        f"{words.over(tables)}{where}.",
+        f"Accuracy drop (%) from clean images to the mean {words.over(tables)}{where}.",
         words.measured(tables),
     )
     limited = any(row.about["limit"] for table in tables for row in measured_rows(table))
@@ -91,10 +90,22 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         "online and offline rows (†) separately.",
         WHOLE if any(row.about["scored_classes"] for table in tables for row in measured_rows(table)) else "",
         LIMITED if limited else "",
+        words.remarks(tables),
         words.GIVEN,
     )
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
-    return Sheet(name, caption, footer, heads, [Group("", list(blocks.values()))], over, 3, notes.texts, cuts)
+    return Sheet(
+        name,
+        caption,
+        footer,
+        heads,
+        [Group("", list(blocks.values()))],
+        over,
+        3,
+        notes.texts,
+        cuts,
+        main=True,
+    )
 
 
 def _known_clean(row: Row) -> bool:

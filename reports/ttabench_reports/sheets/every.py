@@ -31,3 +31,4 @@ def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
         yield from per_corruption.sheets(table, increase=increase)
     yield from stability.sheets(report)
     yield methods.given(report)
+    yield methods.protocols(report)

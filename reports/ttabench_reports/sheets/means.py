@@ -60,11 +60,23 @@ def summary(report: Report) -> Sheet:
         else "",
         beside.sources,
         words.ranking(report.tables),
+        words.remarks(report.tables),
         words.GIVEN,
     )
-    brief = words.join(BASELINE, beside.sources, words.ranking(report.tables), words.GIVEN)
+    brief = words.join(
+        BASELINE, beside.sources, words.ranking(report.tables), words.remarks(report.tables), words.GIVEN
+    )
     return Sheet(
-        "summary", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(5, 7), brief=brief
+        "summary",
+        caption,
+        footer,
+        heads,
+        parts,
+        labels=2,
+        notes=notes.texts,
+        spared=(5, 7),
+        brief=brief,
+        main=True,
     ).without_empty((5, 7))
 
 
@@ -87,12 +99,13 @@ def statistics(report: Report) -> Sheet:
                     Cell(finding.record), Cell(words.p_value(finding.p_source)),
                     Cell(words.p_value(finding.p_best)),
                     Cell("" if math.isnan(finding.rank) else f"{finding.rank:.1f}"),
+                    Cell(words.number(row.reliability.error if row.reliability else math.nan)),
                 ])  # fmt: skip
             blocks.append(block)
         parts.append(Group(table.heading, blocks))
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l"), Head("Accuracy"),
              Head("95\u00a0% interval"), Head("Increase"), Head("95\u00a0% interval"), Head("W/T/L"),
-             Head("p (Source)"), Head("p (best)"), Head("Rank")]  # fmt: skip
+             Head("p (Source)"), Head("p (best)"), Head("Rank"), Head("ECE")]  # fmt: skip
     all_findings = _findings(report)
     intervals, won = _intervals(all_findings), any(one.record for one in all_findings)
     tested = any(not (math.isnan(one.p_source) and math.isnan(one.p_best)) for one in all_findings)
@@ -110,11 +123,15 @@ def statistics(report: Report) -> Sheet:
         if tested
         else "",
         "Rank: mean over the corruptions, within a model and mode; descriptive, not tested.",
+        "ECE: expected calibration error (%), mean over the corruptions."
+        if any(row.reliability for table in report.tables for row in table.rows)
+        else "",
         words.ranking(report.tables),
+        words.remarks(report.tables),
         words.GIVEN,
     )
     sheet = Sheet("statistics", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
-    return sheet.without_empty((4, 6, 7, 8, 9))
+    return sheet.without_empty((4, 6, 7, 8, 9, 11))
 
 
 def _findings(report: Report) -> list[Finding]:

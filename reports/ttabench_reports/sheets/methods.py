@@ -1,9 +1,16 @@
-"""What each method was given: one line for each way of giving."""
+"""What each method was given, and how it was measured: one line for each way."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ttabench_reports import given as had
+from ttabench_reports import naming
+from ttabench_reports import protocols as in_words
+from ttabench_reports.frames import PROTOCOL
 from ttabench_reports.report import Report
+from ttabench_reports.shape import Row, Table
+from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 
 
@@ -16,7 +23,7 @@ def given(report: Report) -> Sheet:
             row.name.partition(" [")[0], facts.mode, str(facts.batch_size), epochs, facts.source,
             _settings(facts), facts.deviations,
         )  # fmt: skip
-        lines.setdefault(texts, [Cell(text) for text in texts])
+        lines.setdefault(texts, [Cell(text.replace("`", "")) for text in texts])
     heads = [
         Head("Method", "l"), Head("Mode", "l"), Head("Batch"), Head("Epochs"),
         Head("Source data", "p", width=0.14), Head("Settings and their origin", "p", width=0.2),
@@ -37,3 +44,41 @@ def _settings(facts: had.Given) -> str:
     if facts.in_label and origin:
         return f"{facts.settings}; otherwise: {origin}"
     return "; ".join(filter(None, (facts.settings, origin)))
+
+
+def protocols(report: Report) -> Sheet:
+    """The protocol of every method, once for all tables: captions have the most common one alone."""
+    groups = [Group(table.heading, [_protocol_lines(table)]) for table in report.tables]
+    heads = [Head("Protocol", "p", width=0.42), Head("Methods", "p", width=0.54)]
+    caption = "Table of protocols: how each method was measured. Captions name the most common protocol."
+    paced = any(table.key.get("pace") for table in report.tables)
+    footer = words.join(
+        "C: compute ratio, the time of a method over that of Source's forward pass." if paced else "",
+        "Offline, a method sees all images before any is scored; it is never ranked against online ones.",
+    )
+    return Sheet("protocols", caption, footer, heads, groups, wide=True)
+
+
+def _protocol_lines(table: Table) -> list[Line]:
+    ran = [row for row in table.rows if row.measured and row.about["measured"]]
+    rows = [row for row in ran if row.kind == "method"] or ran  # Source adapts to no batch
+    held: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        fields = {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL}
+        text = in_words.of_row(fields, str(table.key.get("baseline", "")))
+        name = words.row_name(row)
+        held.setdefault(text, {}).setdefault(name, []).append(row)
+    return [
+        [Cell(text), Cell(", ".join(_with_ratio(name, same, table) for name, same in methods.items()))]
+        for text, methods in held.items()
+    ]
+
+
+def _with_ratio(name: str, rows: Sequence[Row], table: Table) -> str:
+    """``TENT``; at a pace ``TENT (C 2.4)`` or, where networks differ, ``TENT (C 2.4 on CCT, 3.2 on …)``."""
+    if not table.key.get("pace"):
+        return name
+    ratios = {naming.arch(row.arch): f"{row.about['pace_ratio']:g}" for row in rows}
+    if len(set(ratios.values())) == 1:
+        return f"{name} (C {min(ratios.values())})"
+    return f"{name} (C {', '.join(f'{ratio} on {arch}' for arch, ratio in ratios.items())})"

@@ -27,10 +27,8 @@ def _sheet(table: Table, name: str, columns: Sequence[str], increase: bool) -> S
     ]
     heads = [Head("", "l"), Head("Given", "l"), *(Head(naming.title(c), rotated=True) for c in columns)]
     seeds = f"Mean over {table.seeds} seeds, standard deviation below." if table.seeds else ""
-    caption = words.join(
-        f"Accuracy (%) on {table.heading}. Protocol: {table.protocol}.", seeds, *table.remarks
-    )
-    footer = words.join(words.increase(rows), words.ranking([table]), words.GIVEN)
+    caption = words.join(f"Accuracy (%) on {table.heading}. Protocol: {table.brief}.", seeds)
+    footer = words.join(words.increase(rows), words.ranking([table]), words.remarks([table]), words.GIVEN)
     half = 2 + (len(columns) - 1) // 2
     cuts = (half,) if len(columns) > 9 else ()
     notes = dict(table.legend(columns, rows))
@@ -61,6 +59,12 @@ def _lines(row: Row, table: Table, columns: Sequence[str]) -> Iterator[Line]:
     if all(row.words.get(c) == "n/a" for c in columns):  # the reason is a footnote of the row
         cells = [Cell("n/a", span=len(columns), left=True, small=True)]
     yield [words.label(row), words.short(row), *cells]
-    if any(not math.isnan(row.sd.get(c, math.nan)) for c in columns):
+    if _varies(row, columns):
         spread = (row.sd.get(c, math.nan) for c in columns)
         yield [Cell(), Cell(), *(Cell("" if math.isnan(sd) else f"±{sd:.1f}", small=True) for sd in spread)]
+
+
+def _varies(row: Row, columns: Sequence[str]) -> bool:
+    """Whether a row has a spread over seeds to print. Source, which no seed changes, has only zeros."""
+    spreads = [sd for c in columns if not math.isnan(sd := row.sd.get(c, math.nan))]
+    return any(round(sd, 1) for sd in spreads) if row.kind == "source" else bool(spreads)

@@ -34,8 +34,15 @@ def _severity(family: Family) -> Sheet:
         f"Mean accuracy (%) over the corruptions of {family.heading} by severity.",
         words.measured(tables),
     )
-    footer = words.join(words.ranking(tables), words.GIVEN)
+    footer = words.join(words.ranking(tables), words.remarks(tables), words.GIVEN)
     name = f"severity_{naming.slug(family.title)}"
     return Sheet(
-        name, caption, footer, heads, [Group("", list(blocks.values()))], labels=2, notes=notes.texts
+        name,
+        caption,
+        footer,
+        heads,
+        [Group("", list(blocks.values()))],
+        labels=2,
+        notes=notes.texts,
+        main=True,
     )

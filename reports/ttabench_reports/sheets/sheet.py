@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -74,6 +75,7 @@ class Sheet:
     brief    the footer of the narrow form, where it is another.
     spared   columns that the narrow form does without.
     wide     whether it needs the width of a page also in a narrow form.
+    main     whether it is one of the main tables; the others are for an appendix.
     """
 
     name: str
@@ -88,6 +90,12 @@ class Sheet:
     spared: Sequence[int] = ()
     wide: bool = False
     brief: str = ""
+    main: bool = False
+
+    @property
+    def title(self) -> str:
+        """The first sentence of its caption, as a heading."""
+        return re.split(r"[.:] ", self.caption, maxsplit=1)[0].rstrip(".")
 
     def renamed(self, name: str) -> Sheet:
         return replace(self, name=name)

@@ -11,13 +11,15 @@ from ttabench_reports.evidence import Place
 from ttabench_reports.frames import PROTOCOL, USUAL
 from ttabench_reports.shape import LABEL, Row, Table
 from ttabench_reports.sheets.sheet import Cell
+from ttabench_reports.unset_settings import defaults, without
 
 RANKED = (
     "Bold: the best result of a model, and results that do not differ from it significantly (paired test, "
-    "5\u00a0%, Holm-corrected). Underlined: the second best, if it is above Source."
+    "5\u00a0%, Holm-corrected). Underlined: the second best and its ties, if above Source."
 )
 PLAIN = (
-    "Bold: the best result of a model, ties as printed. Underlined: the second best, if it is above Source."
+    "Bold: the best result of a model, ties as printed. Underlined: the second best and its ties, if above "
+    "Source."
 )
 SEPARATELY = "Online and offline rows (†) are ranked separately."
 TOGETHER = "Rows of different batch sizes are ranked together."
@@ -63,7 +65,8 @@ def accuracy(row: Row, column: str, places: Mapping[tuple[int, str], Place], *, 
     marks = row.letters.get(column, "")
     if math.isnan(value):
         return Cell(row.words.get(column, ""), marks=marks, small=True)
-    after = f"±{sd:.1f}" if spread and not math.isnan(sd) else ""
+    spread = spread and not math.isnan(sd) and (row.kind != "source" or round(sd, 1) > 0)
+    after = f"±{sd:.1f}" if spread else ""
     return Cell(number(value), after, marks, places.get((id(row), column), ""))
 
 
@@ -95,10 +98,10 @@ def over(tables: Sequence[Table]) -> str:
 
 
 def measured(tables: Sequence[Table]) -> str:
-    """Protocol, seeds and remarks of several tables: what is common once, the exceptions after it."""
+    """The protocol that most rows of several tables have, and the seeds. Exceptions: :mod:`protocols`."""
     items: list[protocols.Item] = [
         (
-            naming.method(str(row.about["method"]), str(row.about["config"])),  # without its protocol
+            row_name(row),
             {"arch": row.arch} | {name: row.about.get(name, table.key.get(name)) for name in to_say},
         )
         for table in tables
@@ -109,13 +112,24 @@ def measured(tables: Sequence[Table]) -> str:
     parts = []
     if items:
         baselines = {str(table.key["baseline"]) for table in tables}
-        parts.append(f"Protocol: {protocols.words(items, min(baselines) if len(baselines) == 1 else '')}.")
+        parts.append(f"Protocol: {protocols.brief(items, min(baselines) if len(baselines) == 1 else '')}.")
     seeds = {table.seeds for table in tables} - {""}
     if seeds:
         some = "" if all(table.seeds for table in tables) else ", where there are several"
         numbers = sorted({n for text in seeds for n in map(int, text.split(" to "))})
         counted = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-        parts.append(f"Mean and standard deviation over {counted} seeds{some}.")
+        parts.append(f"Mean ± standard deviation over {counted} seeds{some}.")
+    return " ".join(parts)
+
+
+def row_name(row: Row) -> str:
+    """A method and its settings, without its protocol."""
+    return naming.method(without(str(row.about["method"]), row.unset), str(row.about["config"]))
+
+
+def remarks(tables: Sequence[Table]) -> str:
+    """What else a reader must know of several tables; of some of them with their headings."""
+    parts = []
     headings_by_remark: dict[str, list[str]] = {}
     for table in tables:
         for remark in table.remarks:
@@ -123,7 +137,7 @@ def measured(tables: Sequence[Table]) -> str:
     for remark, headings in headings_by_remark.items():
         where = "" if len(headings) == len(tables) else f"{'; '.join(headings)}: "
         parts.append(where + remark)
-    return " ".join(parts)
+    return join(*parts, defaults(row for table in tables for row in table.rows if row.measured))
 
 
 def _in_heading(name: str, table: Table, tables: Sequence[Table]) -> bool:

@@ -1,0 +1,80 @@
+"""Settings that nobody set are not in the names of tables; one sentence below has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from tests.unit.made_cells import cells
+from ttabench_reports import tables, unset_settings
+from ttabench_reports.report import Report
+from ttabench_reports.sheets import means
+from ttabench_reports.unset_settings import SET, set_by_users, without
+
+DEFAULTS = ("source", "tent[norms=all]", "sar[lr=0.001]")
+
+
+def names(frame: pd.DataFrame) -> list[str]:
+    return [row.name for table in tables.tables(frame) for row in table.rows if row.measured]
+
+
+def made(
+    methods: tuple[str, ...] = DEFAULTS, asked: frozenset[tuple[str, str]] | None = frozenset()
+) -> pd.DataFrame:
+    frame = cells(methods, ("cct",), corruptions=("fog", "snow"))
+    if asked is not None:
+        frame.attrs[SET] = asked
+    return frame
+
+
+def test_a_default_of_a_network_is_said_once_below() -> None:
+    frame = made()
+    assert names(frame) == ["Source", "SAR", "TENT"]
+    sheet = means.summary(Report(frame))
+    assert "[" not in "".join(cell.text for line in sheet.groups[0].lines for cell in line[:2])
+    (table,) = tables.tables(frame)
+    assert table.measured.count("Defaults of methods on CCT: lr=0.001 (SAR), norms=all (TENT).") == 1
+    assert sheet.footer.count("Defaults of methods on CCT: lr=0.001 (SAR), norms=all (TENT).") == 1
+
+
+def test_what_a_user_set_stays_in_the_name() -> None:
+    frame = made(asked=frozenset({("tent", "norms")}))
+    assert names(frame) == ["Source", "SAR", "TENT [norms=all]"]
+    assert unset_settings.defaults(tables.tables(frame)[0].rows[:1]) == ""
+
+
+def test_names_stay_apart_and_files_that_do_not_know_change_nothing() -> None:
+    several = ("source", "tent[norms=all]", "tent[norms=layer]")
+    assert names(made(several)) == ["Source", "TENT [norms=all]", "TENT [norms=layer]"]
+    assert names(made(asked=None)) == ["Source", "SAR [lr=0.001]", "TENT [norms=all]"]
+    assert unset_settings.of_all([{SET: frozenset({("a", "b")})}, {}]) is None
+    assert unset_settings.of_all([{SET: frozenset()}, {SET: frozenset({("a", "b")})}]) == {("a", "b")}
+
+
+def test_all_sweeps_of_a_folder_say_what_was_set(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'methods = ["eata[fisher_images=9, lr=0.1]"]\nset = ["sar.lr=0.1,0.2"]\n'
+    )
+    (tmp_path / "sweep-2.toml").write_text(
+        'methods = "cotta[rst=0.1],tent"\n[[include]]\nmethods = ["note[k=1]"]\n'
+    )
+    (tmp_path / "sweep-3.toml").write_text("not toml")
+    sweep = json.loads('{"methods": ["tent[norms=all]"], "settings": []}')
+    found = set_by_users(tmp_path, sweep)
+    assert {
+        ("tent", "norms"),
+        ("eata", "fisher_images"),
+        ("eata", "lr"),
+        ("sar", "lr"),
+        ("note", "k"),
+    } <= found
+    assert ("cotta", "rst") in found
+    assert ("sar", "norms") not in found
+
+
+def test_a_label_without_settings() -> None:
+    assert without("tent[norms=all,lr=0.1] (offline)", ["norms=all"]) == "tent[lr=0.1] (offline)"
+    assert without("tent[norms=all] (offline)", ["norms=all"]) == "tent (offline)"
+    assert without("tent", ["norms=all"]) == "tent"

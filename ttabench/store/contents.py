@@ -1,0 +1,102 @@
+"""What a results folder holds, from its records: methods × protocols, when, with which code, where."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ttabench.protocol import Protocol
+from ttabench.store.record import PROTOCOL, Record
+
+
+class Facts(NamedTuple):
+    """What the contents are made of: of one record. part: method, network, dataset, protocol in words."""
+
+    part: tuple[str, str, str, str]
+    state: str
+    written: float
+    code: str
+    machine: str
+
+
+def facts(record: Record) -> Facts:
+    """Those of a record."""
+    cell, status = record.data["cell"], str(record.data["status"])
+    part = (cell["label"], cell["arch"], cell["dataset"], _protocol(cell["protocol"]))
+    state = "done" if status == "ok" else status
+    return Facts(part, state, record.written, _code(record.environment), _machine(record.environment))
+
+
+@dataclass
+class Part:
+    """The cells of one method on one network under one protocol: how many, and when they were stored."""
+
+    method: str
+    arch: str
+    dataset: str
+    protocol: str
+    states: Counter[str] = field(default_factory=Counter)
+    first: float = float("inf")
+    last: float = 0.0
+
+    @property
+    def days(self) -> str:
+        """``2026-11-26``, or ``2026-11-24 to 2026-11-26`` (UTC)."""
+        one, other = (time.strftime("%Y-%m-%d", time.gmtime(at)) for at in (self.first, self.last))
+        return one if one == other else f"{one} to {other}"
+
+
+@dataclass
+class Contents:
+    """Everything in a folder. `code` and `machines`: how many cells were measured with what, and where."""
+
+    parts: dict[tuple[str, str, str, str], Part] = field(default_factory=dict)
+    code: Counter[str] = field(default_factory=Counter)
+    machines: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, all_facts: Iterable[Facts]) -> Contents:
+        """The contents of cells, each once."""
+        found = cls()
+        for one in all_facts:
+            found.add(one)
+        return found
+
+    def add(self, one: Facts) -> None:
+        """Count one cell."""
+        part = self.parts.setdefault(one.part, Part(*one.part))
+        part.states[one.state] += 1
+        part.first, part.last = min(part.first, one.written), max(part.last, one.written)
+        if one.state != "n/a":  # nothing ran
+            self.code[one.code] += 1
+            self.machines[one.machine] += 1
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """(method, network, dataset, protocol, cells, days) of each part."""
+        for part in self.parts.values():
+            states = ", ".join(f"{count} {state}" for state, count in part.states.items())
+            yield part.method, part.arch, part.dataset, part.protocol, states, part.days
+
+    def datasets(self) -> list[str]:
+        """Their names, each once."""
+        return list(dict.fromkeys(part.dataset for part in self.parts.values()))
+
+
+def _protocol(fields: Mapping[str, Any]) -> str:
+    """In words, without the compute ratio, which differs from method to method."""
+    held = {**PROTOCOL, **fields, "pace_ratio": PROTOCOL["pace_ratio"]}
+    return Protocol(**held).caption().removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
+
+
+def _code(environment: Mapping[str, Any]) -> str:
+    versions = environment.get("versions", {})
+    named = (f"{name} {versions[name]}" for name in ("ttabench", "torch", "python") if name in versions)
+    return ", ".join(named) or "not recorded"
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    parts = (environment.get(name, "") for name in ("machine", "processor", "device"))
+    return ", ".join(filter(None, map(str, parts))) or "not recorded"

@@ -1,0 +1,45 @@
+"""What methods usually cost: the time of one pass over the images, in forward passes of Source.
+
+Medians over the networks of the reference results (`compute_ratio`, over the number of passes). They
+tell a person what to expect before a sweep; no result depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ttabench.cell import Cell
+
+PER_PASS: Mapping[str, float] = {
+    "source": 1.0, "bn_stats": 1.2, "tent": 2.2, "eata": 2.4, "eta": 2.2, "sar": 4.7, "cotta": 35.0,
+    "rotta": 5.9, "sotta": 3.8, "medbn": 3.0, "lame": 1.0, "t3a": 1.1, "deyo": 3.4, "memo": 61.0,
+    "roid": 3.9, "shot": 3.2, "foa": 25.0, "neo": 1.0, "actmad": 4.5, "actmad_vit": 1.8, "come": 2.3,
+    "rdumb": 2.3, "cmf": 3.6, "poem": 2.3, "ttac": 4.0, "aqr": 1.4, "coral": 3.2, "tca": 1.9,
+    "quantile": 3.8, "quantile_paper": 20.0, "quantile_aqr": 4.0, "stack": 4.2,
+}  # fmt: skip
+DEAR = 10.0  # times Source, from which a person is told
+
+
+def passes(cell: Cell) -> int:
+    """Passes over the images before an offline method is scored; 0 online, and where it is not known."""
+    config: dict[str, Any] = dict(cell.config)
+    if cell.protocol.mode != "offline":
+        return 0
+    return int(cell.protocol.epochs or config.get("epochs") or 0)
+
+
+def typical_ratio(cell: Cell) -> float | None:
+    """Times Source that a cell takes, about; None for a method that is not known."""
+    per_pass = PER_PASS.get(cell.method)
+    return None if per_pass is None else per_pass * max(passes(cell), 1)
+
+
+def note_on_costs(cells: Iterable[Cell]) -> str:
+    """``cotta: about 35 times Source; …``, the dearest first; "" where no method is dear."""
+    ratios = {cell.label: ratio for cell in cells if (ratio := typical_ratio(cell)) and ratio >= DEAR}
+    if not ratios:
+        return ""
+    listed = sorted(ratios.items(), key=lambda one: -one[1])
+    texts = [f"{label}: about {ratio:.0f} times Source" for label, ratio in listed]
+    return f"{'; '.join(texts)}. The time left is shown as soon as Source has run."
