@@ -101,7 +101,7 @@ LAYERS = (
     ("workbench", "conformance", "worker", "sharing"),
     ("unit", "loggers", "executors"),
     ("sweep",),
-    ("verify",),
+    ("verify", "paper"),
     ("cli",),
     ("api",),
 )  # fmt: skip

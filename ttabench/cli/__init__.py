@@ -52,6 +52,7 @@ def _register() -> None:
         figure,
         leaderboard,
         listing,
+        paper,
         report,
         status,
         sweep,
@@ -59,7 +60,7 @@ def _register() -> None:
         verify,
     )
 
-    results = (sweep, report, compare, diff, verify, leaderboard, figure)
+    results = (sweep, report, compare, diff, verify, leaderboard, figure, paper)
     for module in (*results, train, data, listing, status, conform, cite, doctor):
         module.register(app)
 
