@@ -305,7 +305,9 @@ def test_each_row_of_the_ablation_stands_beside_its_own(minibatch: int, points: 
     assert frame[["publication", "published"]].to_numpy().tolist() == [["quantile2026", accuracy]]
     # Without the stored settings, a label that does not say how many points there are is matched by none.
     without_config = published.beside(pd.DataFrame([{**own, "config": ""}]))["published"]
-    assert without_config.isna().all() if points == 10 and minibatch < 512 else [*without_config] == [accuracy]
+    assert (
+        without_config.isna().all() if points == 10 and minibatch < 512 else [*without_config] == [accuracy]
+    )
 
 
 @pytest.mark.parametrize(("severity", "numbers"), [(1, (80.7, 88.4)), (4, (43.6, 81.0))])

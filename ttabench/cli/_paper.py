@@ -261,8 +261,9 @@ def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
         facts.stands[published] = name
     if published:
         facts.missing.pop(published, None)
-    if weights.arch != asked_for.arch:
-        names = facts.nets.setdefault(asked_for.arch.removeprefix("official/").removesuffix("_7"), [])
+    family = "cct" if asked_for.arch.startswith(f"{OFFICIAL}cct") else asked_for.arch
+    if weights.arch not in (asked_for.arch, family):
+        names = facts.nets.setdefault(family, [])
         if weights.arch not in names:
             names.append(weights.arch)
     moved = task.on(task.dataset, weights.arch)
@@ -284,9 +285,7 @@ def _train(weights: Weights, task: Task, asked: Asked) -> None:
 def _measure(task: Task, asked: Asked) -> int:
     folder = asked.out / (ALONE if task.experiment == ALONE else "results")
     workers = "1" if task.experiment == ALONE and asked.workers != "0" else asked.workers
-    options: dict[str, Any] = {
-        **DEFAULTS, "out": str(folder), "workers": workers, "device": asked.device
-    }
+    options: dict[str, Any] = {**DEFAULTS, "out": str(folder), "workers": workers, "device": asked.device}
     finished = run_cells(task.grid, options, extend=True)
     _console().print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed.")
     return len(finished.failed)

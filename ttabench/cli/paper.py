@@ -25,7 +25,8 @@ def paper(
         ),
     ] = 1.0,
     datasets: Annotated[
-        str, Option(metavar="NAMES", help="In place of the paper's, by name or path.", show_default="the paper's")
+        str,
+        Option(metavar="NAMES", help="In place of the paper's, by name or path.", show_default="the paper's"),
     ] = "",
     archs: Annotated[
         str, Option(metavar="NAMES", help="In place of the paper's.", show_default="the paper's")
@@ -42,9 +43,7 @@ def paper(
     out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")] = Path("paper"),
     workers: Annotated[
         str,
-        Option(
-            metavar="COUNT", help="As in ttabench sweep.", show_default="auto; 0 where scale is below 1"
-        ),
+        Option(metavar="COUNT", help="As in ttabench sweep.", show_default="auto; 0 where scale is below 1"),
     ] = "",
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
     page: Annotated[

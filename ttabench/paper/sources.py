@@ -34,7 +34,10 @@ class Weights:
     @property
     def checkpoint(self) -> str:
         """The file for a sweep; "" where a sweep finds the weights by itself. The model is trained."""
-        if self.model is None or resolve_trainable(self.model.name, self.model.dataset).plan == self.model.plan:
+        if (
+            self.model is None
+            or resolve_trainable(self.model.name, self.model.dataset).plan == self.model.plan
+        ):
             return ""
         return str(self.model.load().path)
 

@@ -67,16 +67,16 @@ class Ours:
         """The names of a network here, those that stand for it last."""
         return [*catalog()[PAPER].names(published), *self.nets.get(published, ())]
 
-    def find(
-        self, dataset: str, arch: str, method: str, *, severity: int = 5, **settings: Any
-    ) -> Found:
+    def find(self, dataset: str, arch: str, method: str, *, severity: int = 5, **settings: Any) -> Found:
         """A row by the paper's names of dataset and network, and by the method's name here."""
         key = (dataset, arch, method, severity, tuple(sorted(settings.items())))
         if key not in self._found:
             self._found[key] = self._find(dataset, arch, method, severity, settings)
         return self._found[key]
 
-    def _find(self, dataset: str, arch: str, method: str, severity: int, settings: Mapping[str, Any]) -> Found:
+    def _find(
+        self, dataset: str, arch: str, method: str, severity: int, settings: Mapping[str, Any]
+    ) -> Found:
         if self.cells.empty:
             return Found(why=self.missing.get(dataset, "not measured"))
         here = self.cells[

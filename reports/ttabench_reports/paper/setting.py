@@ -83,7 +83,9 @@ def _method(found: Sequence[Found]) -> Iterator[str]:
 def _protocol(found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
     precisions = {str(one.about["precision"]): one for one in found if one.about["precision"] != "float32"}
     for precision, _ in precisions.items():
-        archs = sorted({naming.arch(str(o.about["arch"])) for o in found if o.about["precision"] == precision})
+        archs = sorted(
+            {naming.arch(str(o.about["arch"])) for o in found if o.about["precision"] == precision}
+        )
         yield f"Precision: {', '.join(archs)} in {precision}; the paper does not state its own."
     seeds = sorted({one.seeds for one in found})
     if seeds:

@@ -87,7 +87,7 @@ def table1(ours: Ours) -> Sheet:
             ])  # fmt: skip
         groups.append(Group(_dataset(ours, dataset), [block]))
     heads, over = _heads("Network", groups=("Source", "Quantile (paper)", "Increase"))
-    caption = "Table 1. Mean accuracy (%) over the fifteen corruptions at severity 5."
+    caption = "The paper's Table 1: mean accuracy (%) over the fifteen corruptions at severity 5."
     footer = "diff.: ours minus the paper's, of the printed numbers. Increase: over Source."
     return Sheet("paper_table1", caption, footer, heads, groups, over, notes=notes.texts, wide=True)
 
@@ -116,7 +116,7 @@ def table2(ours: Ours) -> Sheet:
             ])  # fmt: skip
         groups.append(Group(_dataset(ours, f"{clean}-c"), [block]))
     heads, over = _heads("Method", groups=("Clean", "Corrupted", "Drop"))
-    caption = "Table 2. Drop in accuracy (%) from clean images, not adapted, to the mean over the corruptions."
+    caption = "The paper's Table 2: drop in accuracy (%) from clean images, not adapted, to the mean over the corruptions."
     return Sheet(
         "paper_table2", caption, "diff.: ours minus the paper's.", heads, groups, over, notes=notes.texts,
         wide=True,
@@ -128,18 +128,16 @@ def table3(ours: Ours) -> Sheet:
     notes, block = _Notes(), []
     for row in theirs.ablation():
         batch, points = int(row["batch_size"]), int(row["quantiles_per_class"])
-        found = ours.find(
-            row["dataset"], row["arch"], METHOD, minibatch=batch, quantiles_per_class=points
-        )
+        found = ours.find(row["dataset"], row["arch"], METHOD, minibatch=batch, quantiles_per_class=points)
         block.append([
             Cell(str(batch)), Cell(str(points)),
             *notes.three(found.value(MEAN), float(row["accuracy"]), found.why),
         ])  # fmt: skip
     heads, over = _heads("Images per update", "Quantiles per class", groups=("Mean accuracy",))
-    caption = f"Table 3. Mean accuracy (%) of the paper's method with CCT on {_dataset(ours, 'cifar100-c')}."
-    return Sheet(
-        "paper_table3", caption, "", heads, [Group("", [block])], over, labels=2, notes=notes.texts
+    caption = (
+        f"The paper's Table 3: mean accuracy (%) of its method with CCT on {_dataset(ours, 'cifar100-c')}."
     )
+    return Sheet("paper_table3", caption, "", heads, [Group("", [block])], over, labels=2, notes=notes.texts)
 
 
 def severity(ours: Ours) -> Sheet:
@@ -149,13 +147,11 @@ def severity(ours: Ours) -> Sheet:
         line = [Cell(row["severity"])]
         for method, printed in (("source", row["source"]), (METHOD, row["quantile"])):
             settings = SETTING if method == METHOD else {}
-            found = ours.find(
-                row["dataset"], row["arch"], method, severity=int(row["severity"]), **settings
-            )
+            found = ours.find(row["dataset"], row["arch"], method, severity=int(row["severity"]), **settings)
             line += notes.three(found.value(row["corruption"]), float(printed), found.why)
         block.append(line)
     heads, over = _heads("Severity", groups=("Source", "Quantile (paper)"))
-    caption = f"Figure 1. Accuracy (%) under Gaussian noise: ResNet18 on {_dataset(ours, 'cifar10-c')}."
+    caption = f"Of the paper's Figure 1: accuracy (%) under Gaussian noise: ResNet18 on {_dataset(ours, 'cifar10-c')}."
     return Sheet("paper_severity", caption, "", heads, [Group("", [block])], over, notes=notes.texts)
 
 
@@ -174,9 +170,15 @@ def others(ours: Ours) -> Sheet:
             line.append(Cell(_number(theirs.accuracy(dataset, "resnet18", method), naming.number) or "–"))
             block.append(line)
         groups.append(Group(_dataset(ours, dataset), [block]))
-    heads = [Head("Method", "l"), *(Head(naming.arch(arch)) for arch in theirs.ARCHS), Head("paper, ResNet18")]
+    heads = [
+        Head("Method", "l"),
+        *(Head(naming.arch(arch)) for arch in theirs.ARCHS),
+        Head("paper, ResNet18"),
+    ]
     caption = "The methods of the appendix, ours on each network. Mean accuracy (%) over the corruptions."
-    footer = "Online methods see each image once; quantile matching sees all images ten times before it scores."
+    footer = (
+        "Online methods see each image once; quantile matching sees all images ten times before it scores."
+    )
     return Sheet("paper_methods", caption, footer, heads, groups, notes=notes.texts, wide=True)
 
 
@@ -195,7 +197,9 @@ def appendix(ours: Ours) -> Iterator[Sheet]:
             groups.append(Group(naming.arch(arch), blocks))
         heads = [Head("Method", "l"), Head("", "l")]
         heads += [Head(naming.short(name)) for name in (*CORRUPTIONS, MEAN)]
-        caption = f"Appendix. Accuracy (%) per corruption on {_dataset(ours, dataset)}, severity 5."
+        caption = (
+            f"The paper's appendix: accuracy (%) per corruption on {_dataset(ours, dataset)}, severity 5."
+        )
         name = f"paper_appendix_{naming.slug(dataset)}"
         yield Sheet(name, caption, "", heads, groups, labels=2, notes=notes.texts, wide=True)
 
@@ -220,7 +224,11 @@ def time(runtime: Ours) -> Sheet:
         about = found.about
         paper = said[True] if settings.get("bank_on_cpu") else ("–", "–")
         seconds = _per_pass(about)
-        cells = [_number(seconds, lambda v: f"{v:.2f}"), _memory(about, "device_mb"), _memory(about, "host_mb")]
+        cells = [
+            _number(seconds, lambda v: f"{v:.2f}"),
+            _memory(about, "device_mb"),
+            _memory(about, "host_mb"),
+        ]
         mark = "" if seconds == seconds else notes.mark(found.why or "not measured")
         block.append([
             Cell(words, marks=mark), Cell(cells[0] or "–"), Cell(paper[0]), Cell(cells[1] or "–"),
@@ -233,7 +241,7 @@ def time(runtime: Ours) -> Sheet:
     heads = [Head("Method", "l"), Head("s per epoch, ours"), Head("paper"), Head("Device MB, ours"),
              Head("paper"), Head("Host MB, ours"), Head("Accuracy (%)")]  # fmt: skip
     caption = (
-        "Section 5.2. Time and memory: ResNet18, "
+        "The paper's Section 5.2: time and memory: ResNet18, "
         f"{_dataset(runtime, 'cifar100-c')}, Gaussian noise, 128 images per update."
     )
     device = next(

@@ -21,6 +21,7 @@ from ttabench_reports.paper import sheets
 from ttabench_reports.paper.curve import severity_curve
 from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.setting import sentences
+from ttabench_reports.paper.verdict import verdict
 from ttabench_reports.published.audit import audit
 from ttabench_reports.sheets.sheet import Sheet, used
 
@@ -57,7 +58,7 @@ def write(
     curve = severity_curve(ours, to / "figures", CURVE)
     figures = {**facts.get("figures", {}), **({CURVE: ""} if curve else {})}
     page = _environment().get_template("paper.html.j2").render(
-        sheets=made, settings=sentences(ours, facts), small=small, scale=facts.get("scale", 1),
+        sheets=made, settings=sentences(ours, facts), small=small, verdict=[] if small else verdict(ours), scale=facts.get("scale", 1),
         figures=_figures(figures, to), misprints=[str(one) for one in audit() if "quantile2026" in str(one)],
         missing=facts.get("missing", {}).values(), used=used,
     )  # fmt: skip

@@ -41,7 +41,9 @@ def summary(report: Report) -> Sheet:
                     Cell(finding.record or "–"),
                 ]  # fmt: skip
                 if report.published is not None:
-                    line.append(beside(table, row.arch, {row.about["base"] for row in rows}) if not block else Cell())
+                    line.append(
+                        beside(table, row.arch, {row.about["base"] for row in rows}) if not block else Cell()
+                    )
                 block.append(line)
             blocks.append(block)
         parts.append(Group(table.heading, blocks))
