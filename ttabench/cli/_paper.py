@@ -18,7 +18,7 @@ from ttabench.cli._sweep import run_cells
 from ttabench.cli._table import table
 from ttabench.cli._training import train_all
 from ttabench.cli.figure import BENCH
-from ttabench.data.catalog import EMBEDDED, dataset, listing
+from ttabench.data.catalog import dataset, listing
 from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
 from ttabench.executors.workers import pick_executor
@@ -111,7 +111,7 @@ def run(asked: Asked) -> int:
     facts.scale, facts.recipe = asked.scale, asked.recipe or RECIPE
     facts.missing = {**facts.missing, **lacking}
     _refuse_nothing(asked, found, lacking)
-    for name, why in lacking.items():
+    for why in lacking.values():
         console.print(f"Left out: {why}")
     asked.out.mkdir(parents=True, exist_ok=True)
     facts.keep(asked.out)
@@ -254,7 +254,7 @@ def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
         facts.notes.append(weights.note)
         _console().print(f"Note: {weights.note}.")
     if weights.model is not None and not weights.model.ready:
-        _train(weights, task, asked)
+        _train(weights, asked)
     name = dataset(task.dataset).name
     published = stands_for(asked_for.dataset)
     if published and name != published:
@@ -271,7 +271,7 @@ def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
     return replace(moved, grid=grid)
 
 
-def _train(weights: Weights, task: Task, asked: Asked) -> None:
+def _train(weights: Weights, asked: Asked) -> None:
     assert weights.model is not None
     plan, device = weights.model.plan, pick_device(asked.device)
     epochs = weights.model.epochs

@@ -21,7 +21,7 @@ def paper(
         float,
         Option(
             metavar="SHARE",
-            help="Below 1: a rehearsal with this share of images, corruptions and epochs, and small networks.",
+            help="Below 1: a rehearsal, with this share of images, corruptions, epochs; small networks.",
         ),
     ] = 1.0,
     datasets: Annotated[
@@ -61,8 +61,8 @@ def paper(
     1 if a cell failed.
     """
     from ttabench.errors import UserError
-    from ttabench.parse_methods import distinct_list
     from ttabench.paper import experiments
+    from ttabench.parse_methods import distinct_list
 
     names = distinct_list(only, "--only") if only else []
     chosen, figures = experiments.asked(names)

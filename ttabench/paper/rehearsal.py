@@ -33,7 +33,11 @@ MATCHING = ("quantile", "quantile_paper")
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """scale: the share of images, corruptions and epochs; at least one of each. folder: for small datasets."""
+    """How small.
+
+    scale   the share of images, corruptions and epochs; at least one of each.
+    folder  for small datasets.
+    """
 
     scale: float
     folder: Path

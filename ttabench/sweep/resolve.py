@@ -155,9 +155,9 @@ def _check_minibatch(choice: MethodChoice) -> None:
     wanted, batch = choice.given.get("minibatch", 0), choice.grid.batch_size or choice.cls.batch_size
     if isinstance(wanted, int) and wanted > batch:
         raise UserError(
-            f"{choice.cls.name}.minibatch={wanted}: its batches have {batch} images, and an update has no more; "
-            f"expected at most {batch}, or set per_method.{choice.cls.name}.batch_size = {wanted} in a sweep "
-            f"file (for all methods: --batch-size {wanted})."
+            f"{choice.cls.name}.minibatch={wanted}: its batches have {batch} images, and an update has no "
+            f"more; expected at most {batch}, or also per_method.{choice.cls.name}.batch_size = {wanted} in a "
+            f"sweep file (for all methods: --batch-size {wanted})."
         )
 
 

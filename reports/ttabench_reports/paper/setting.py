@@ -30,8 +30,8 @@ def _images(ours: Ours, found: Sequence[Found]) -> Iterator[str]:
         here = ours.dataset(published)
         if here != published:
             yield (
-                f"Images: {naming.dataset(here)} stands for {naming.dataset(published)}. Its corrupted images "
-                "are not the published files, so differences of some points may come from them."
+                f"Images: {naming.dataset(here)} stands for {naming.dataset(published)}. Its corrupted "
+                "images are not the published files, so differences of some points may come from them."
             )
     fewer = sorted({int(one.about["n_images"]) for one in found if one.about["n_images"] < 10_000})
     if fewer:
@@ -47,13 +47,12 @@ def _networks(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
             if source.about:
                 paper = _clean(dataset, arch)
                 beside = f" (paper: {paper})" if paper else ""
-                clean.append(
-                    f"{naming.arch(arch)} on {naming.dataset(ours.dataset(dataset))} {source.clean:.1f}{beside}"
-                )
+                where = naming.dataset(ours.dataset(dataset))
+                clean.append(f"{naming.arch(arch)} on {where} {source.clean:.1f}{beside}")
     yield (
-        f"Networks: trained here with the recipe {facts.get('recipe', '')}, unless a note says otherwise; the "
-        "paper trained its own, and took CCT on CIFAR from its authors. Training differs, and with it the "
-        "features that are matched."
+        f"Networks: trained here with the recipe {facts.get('recipe', '')}, unless a note says otherwise; "
+        "the paper trained its own, and took CCT on CIFAR from its authors. Training differs, and with it "
+        "the features that are matched."
     )
     if clean:
         yield f"Accuracy (%) on clean images: {'; '.join(clean)}."
@@ -81,8 +80,7 @@ def _method(found: Sequence[Found]) -> Iterator[str]:
 
 
 def _protocol(found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
-    precisions = {str(one.about["precision"]): one for one in found if one.about["precision"] != "float32"}
-    for precision, _ in precisions.items():
+    for precision in sorted({str(one.about["precision"]) for one in found} - {"float32"}):
         archs = sorted(
             {naming.arch(str(o.about["arch"])) for o in found if o.about["precision"] == precision}
         )

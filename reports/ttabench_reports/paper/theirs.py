@@ -8,7 +8,7 @@ from functools import cache
 from ttabench_reports.paper.ours import PAPER
 from ttabench_reports.published.catalog import accuracies, rows
 
-__all__ = ["ARCHS", "DATASETS", "accuracy", "ablation", "drops", "severities"]
+__all__ = ["ARCHS", "DATASETS", "ablation", "accuracy", "drops", "severities"]
 
 DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
 ARCHS = ("resnet18", "cct", "cvt", "vit_lite")

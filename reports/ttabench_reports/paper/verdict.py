@@ -16,7 +16,7 @@ NEAR = 2.0  # points within which an increase counts as reproduced
 
 
 def verdict(ours: Ours) -> list[str]:
-    """How many increases over Source are near the paper's, and where the paper's method stands; or nothing."""
+    """How many increases over Source are near the paper's, and where its method stands; or nothing."""
     rows = list(_rows(ours))
     if not rows:
         return []
@@ -24,9 +24,9 @@ def verdict(ours: Ours) -> list[str]:
     near = sum(abs(mine - paper) <= NEAR for _, mine, paper in rows)
     where, mine, paper = max(rows, key=lambda row: abs(row[1] - row[2]))
     return [
-        f"{len(rows)} of the {of} rows of Table 1 are measured. In {near} of them, the increase over Source is "
-        f"within {NEAR:g} points of the paper's.",
-        f"The largest difference: {where}, {naming.points(mine)} here and {naming.points(paper)} in the paper.",
+        f"{len(rows)} of the {of} rows of Table 1 are measured. In {near} of them, the increase over Source "
+        f"is within {NEAR:g} points of the paper's.",
+        f"The largest difference: {where}, {naming.points(mine)} here and {naming.points(paper)} there.",
         *_ranks(ours),
     ]
 
@@ -53,8 +53,9 @@ def _ranks(ours: Ours) -> Iterator[str]:
             if math.isnan(mine) or not known:
                 continue
             best = max(known, key=lambda name: known[name])
+            where = f"{naming.arch(arch)} on {naming.dataset(ours.dataset(dataset))}"
             word = "above" if mine > known[best] else "below"
             yield (
-                f"{naming.arch(arch)} on {naming.dataset(ours.dataset(dataset))}: the paper's method has "
-                f"{mine:.1f}, {word} the best of the others here, {naming.method(best)} with {known[best]:.1f}."
+                f"{where}: the paper's method has {mine:.1f}, {word} the best of the others here, "
+                f"{naming.method(best)} with {known[best]:.1f}."
             )

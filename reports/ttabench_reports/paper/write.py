@@ -58,7 +58,8 @@ def write(
     curve = severity_curve(ours, to / "figures", CURVE)
     figures = {**facts.get("figures", {}), **({CURVE: ""} if curve else {})}
     page = _environment().get_template("paper.html.j2").render(
-        sheets=made, settings=sentences(ours, facts), small=small, verdict=[] if small else verdict(ours), scale=facts.get("scale", 1),
+        sheets=made, settings=sentences(ours, facts), verdict=[] if small else verdict(ours), small=small,
+        scale=facts.get("scale", 1),
         figures=_figures(figures, to), misprints=[str(one) for one in audit() if "quantile2026" in str(one)],
         missing=facts.get("missing", {}).values(), used=used,
     )  # fmt: skip

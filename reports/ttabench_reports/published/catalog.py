@@ -72,7 +72,8 @@ def load(*names: str) -> pd.DataFrame:
     """Published accuracies (percent) of some publications; columns :data:`COLUMNS`.
 
     Errors are turned into accuracies. The corruption ``mean`` is the mean as printed. Without a name: the
-    publications that give a number per corruption and are for tables. Raises UserError for an unknown publication.
+    publications that give a number per corruption and are for tables. Raises UserError for an unknown
+    publication.
     """
     for name in names:
         if name not in catalog():
