@@ -422,9 +422,7 @@ def test_watching_the_loss_does_not_disturb_it(bench: Workbench, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["tsne", "loss-vs-mse"])
-def test_the_papers_form_can_be_shown(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_papers_form_can_be_shown(bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     shown: list[QuantilePaper] = []
     fit = QuantilePaper.fit
 

@@ -193,6 +193,33 @@ def test_a_dry_run_says_cells_hours_and_downloads(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(_paper, "_measure", lambda task, asked: 0)
+    draw = _paper._figure.make
+
+    def some(name: str, *rest: Any) -> list[Path]:
+        if name == "two-moons":
+            raise UserError("no room for moons")
+        return draw(name, *rest)
+
+    monkeypatch.setattr(_paper._figure, "make", some)
+    out = tmp_path / "out"
+    only = "severity,quantile-index,two-moons"
+    output = ttabench("paper", "--only", only, "--scale", "0.01", "--out", out, "--device", "cpu")
+    assert output.code == 0, output.err
+    page = (out / "paper.html").read_text()
+    assert "A rehearsal at 0.01 of the size" in page
+    assert "data:image/png;base64," in page
+    assert "Not drawn: no room for moons" in page
+    assert json.loads((out / "paper.json").read_text())["stands"] == {"cifar10-c": EMBEDDED}
+    (out / "paper.json").write_text("{")
+    assert "is damaged" in ttabench("paper", "--page", "--out", out).err
+
+
+@pytest.mark.slow
 def test_a_rehearsal_from_the_cells_to_the_page(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,8 +246,6 @@ def test_a_rehearsal_from_the_cells_to_the_page(
     assert facts["stands"] == {"cifar10-c": EMBEDDED}
     again = ttabench(*command)
     assert "0 to run" in again.err  # it goes on where it was
-    (out / "paper.json").write_text("{")
-    assert "is damaged" in ttabench("paper", "--page", "--out", out).err
 
 
 def test_more_images_an_update_than_a_batch_has_are_refused(ttabench: Run, tmp_path: Path) -> None:

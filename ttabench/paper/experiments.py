@@ -80,8 +80,7 @@ def tasks(experiment: str, datasets: Sequence[str] = (), archs: Sequence[str] = 
     for grid in _grids(experiment):
         for name in _datasets(grid, datasets):
             for arch in archs or grid.archs:
-                place = _off_cifar(arch, name) if not archs else arch
-                task = Task(experiment, grid).on(name, place)
+                task = Task(experiment, grid).on(name, _fitting(arch, name, named=bool(archs)))
                 if task not in found:
                     found.append(task)
     return found
@@ -98,9 +97,11 @@ def _datasets(grid: Grid, given: Sequence[str]) -> list[str]:
     return [name for name in given if not stands_for(name) or stands_for(name) in grid.datasets]
 
 
-def _off_cifar(arch: str, dataset: str) -> str:
-    """The published weights of a network are for the published CIFAR; elsewhere it is trained."""
-    if arch.startswith(OFFICIAL) and dataset not in DATASETS:
+def _fitting(arch: str, dataset: str, *, named: bool) -> str:
+    """Published weights are for CIFAR; elsewhere the network is trained, unless the user named them."""
+    published = ("cifar10-c", "cifar100-c")
+    own = dataset not in DATASETS
+    if arch.startswith(OFFICIAL) and dataset not in published and not (own and named):
         return trained_here(arch)
     return arch
 
