@@ -25,6 +25,7 @@ from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
 from ttabench.data.dataset import Dataset, Labelled
+from ttabench.errors import UserError
 from ttabench.figure import figure_style, write
 from ttabench.method import Batches
 from ttabench.models.clean_accuracy import clean_accuracy

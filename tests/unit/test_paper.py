@@ -90,6 +90,11 @@ def test_which_dataset_of_the_paper_a_name_speaks_of(name: str, published: str) 
     assert stands_for(name) == published
 
 
+def test_seeds_of_the_user_take_the_place_of_the_papers(tmp_path: Path) -> None:
+    asked = _paper.Asked(["table1"], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu", 1, (4,))
+    assert {task.grid.seeds for task in _paper._every(asked)} == {(4,)}
+
+
 # ---- weights
 
 
@@ -214,6 +219,8 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     assert "A rehearsal at 0.01 of the size" in page
     assert "data:image/png;base64," in page
     assert "Not drawn: no room for moons" in page
+    assert "Not drawn: no severity was measured" in page
+    assert "Not drawn: not asked for yet" in page
     assert json.loads((out / "paper.json").read_text())["stands"] == {"cifar10-c": EMBEDDED}
     (out / "paper.json").write_text("{")
     assert "is damaged" in ttabench("paper", "--page", "--out", out).err

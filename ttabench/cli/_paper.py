@@ -62,6 +62,8 @@ class Asked:
     out: Path
     workers: str
     device: str
+    per_gpu: int = 1
+    seeds: Sequence[int] = ()
 
     @property
     def small(self) -> Rehearsal | None:
@@ -137,6 +139,9 @@ def make_page(asked: Asked) -> int:
     facts = Facts.of(asked.out)
     read = view("load")
     cells = {folder.name: read([folder]) for folder in here}
+    for name in sorted({str(name) for frame in cells.values() for name in frame["dataset"]}):
+        if (published := stands_for(name)) not in ("", name):  # of a sweep that this command did not start
+            facts.stands.setdefault(published, name)
     if not cells and not facts.figures:
         raise UserError(f"{asked.out} holds no results of this command; leave --page out to measure them.")
     for path in view("paper")(cells.get("results"), cells.get(ALONE), asdict(facts), asked.out):
@@ -179,7 +184,8 @@ def plan(asked: Asked) -> int:
 
 
 def _every(asked: Asked) -> list[Task]:
-    return [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
+    every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
+    return [task.with_seeds(asked.seeds) for task in every] if asked.seeds else every
 
 
 def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
@@ -285,7 +291,10 @@ def _train(weights: Weights, asked: Asked) -> None:
 def _measure(task: Task, asked: Asked) -> int:
     folder = asked.out / (ALONE if task.experiment == ALONE else "results")
     workers = "1" if task.experiment == ALONE and asked.workers != "0" else asked.workers
-    options: dict[str, Any] = {**DEFAULTS, "out": str(folder), "workers": workers, "device": asked.device}
+    options: dict[str, Any] = {
+        **DEFAULTS, "out": str(folder), "workers": workers, "device": asked.device,
+        "per_gpu": 1 if task.experiment == ALONE else asked.per_gpu,
+    }  # fmt: skip
     finished = run_cells(task.grid, options, extend=True)
     _console().print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed.")
     return len(finished.failed)

@@ -39,6 +39,9 @@ def paper(
             show_default="cross-entropy, as in the paper; fast where there is none",
         ),
     ] = "",
+    seeds: Annotated[
+        str, Option(metavar="NUMBERS", help="In place of the paper's tables.", show_default="0,1,2; 0")
+    ] = "",
     precision: Annotated[str, Option(metavar="TYPE", help="float32, bfloat16 or tf32 (GPU).")] = "float32",
     out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")] = Path("paper"),
     workers: Annotated[
@@ -46,6 +49,7 @@ def paper(
         Option(metavar="COUNT", help="As in ttabench sweep.", show_default="auto; 0 where scale is below 1"),
     ] = "",
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    per_gpu: Annotated[int, Option(metavar="COUNT", help="Workers per GPU.", min=1)] = 1,
     page: Annotated[
         bool, Option("--page", help="Measure nothing: make the page of what the folder holds.")
     ] = False,
@@ -63,6 +67,7 @@ def paper(
     from ttabench.errors import UserError
     from ttabench.paper import experiments
     from ttabench.parse_methods import distinct_list
+    from ttabench.sweep.options import whole_numbers
 
     names = distinct_list(only, "--only") if only else []
     chosen, figures = experiments.asked(names)
@@ -81,7 +86,7 @@ def paper(
     asked = _paper.Asked(
         chosen, figures, distinct_list(datasets, "--datasets") if datasets else [],
         distinct_list(archs, "--archs") if archs else [], scale, recipe, precision, out,
-        workers or ("0" if scale < 1 else "auto"), device,
+        workers or ("0" if scale < 1 else "auto"), device, per_gpu, whole_numbers(seeds, "--seeds"),
     )  # fmt: skip
     failed = _paper.plan(asked) if dry_run else _paper.make_page(asked) if page else _paper.run(asked)
     if failed:

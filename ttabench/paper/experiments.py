@@ -42,6 +42,9 @@ class Task:
     def dataset(self) -> str:
         return self.grid.datasets[0]
 
+    def with_seeds(self, seeds: Sequence[int]) -> Task:
+        return replace(self, grid=replace(self.grid, seeds=tuple(seeds)))
+
     def on(self, dataset: str, arch: str) -> Task:
         return replace(self, grid=replace(self.grid, datasets=(dataset,), archs=(arch,)))
 

@@ -156,8 +156,8 @@ def _check_minibatch(choice: MethodChoice) -> None:
     if isinstance(wanted, int) and wanted > batch:
         raise UserError(
             f"{choice.cls.name}.minibatch={wanted}: its batches have {batch} images, and an update has no "
-            f"more; expected at most {batch}, or also per_method.{choice.cls.name}.batch_size = {wanted} in a "
-            f"sweep file (for all methods: --batch-size {wanted})."
+            f"more; expected at most {batch}, or also per_method.{choice.cls.name}.batch_size = {wanted} in "
+            f"a sweep file (for all methods: --batch-size {wanted})."
         )
 
 

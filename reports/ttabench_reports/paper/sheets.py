@@ -20,7 +20,7 @@ METHOD = "quantile_paper"
 SETTING = {"minibatch": 512}  # images per update of the paper's tables
 OTHERS = ("bn_stats", "tent", "cotta", "eata", "sotta", "rotta", "sar", "medbn", "quantile")
 """Methods of which the paper prints no table on these networks, or one only of SoTTA."""
-RUNTIME = (
+RUNTIME: tuple[tuple[str, str, dict[str, bool]], ...] = (
     ("tent", "TENT", {}),
     ("cotta", "CoTTA, a mean teacher", {}),
     (METHOD, "Quantile (paper), bank in host memory", {"bank_on_cpu": True}),

@@ -56,7 +56,8 @@ def write(
     paths = [write_text(to / "tables" / f"{sheet.name}.csv", _csv(sheet)) for sheet in made]
     paths += latex.write_sheets(made, to / "tables", "paper")
     curve = severity_curve(ours, to / "figures", CURVE)
-    figures = {**facts.get("figures", {}), **({CURVE: ""} if curve else {})}
+    drawn = {**facts.get("figures", {}), CURVE: "" if curve else "no severity was measured"}
+    figures = {name: drawn.get(name, "not asked for yet") for name in WORDS}
     page = _environment().get_template("paper.html.j2").render(
         sheets=made, settings=sentences(ours, facts), verdict=[] if small else verdict(ours), small=small,
         scale=facts.get("scale", 1),
