@@ -74,6 +74,7 @@ class Asked:
 class Facts:
     """What the page says beside the cells; kept in the folder, so that a later run adds to it.
 
+    recipe   "" where it is not known, of results that this command did not measure.
     stands   the dataset of the paper → the dataset that was measured.
     nets     the network of the paper → those that stand for it under other names.
     missing  the dataset of the paper → why it is not measured.
@@ -81,7 +82,7 @@ class Facts:
     """
 
     scale: float = 1.0
-    recipe: str = RECIPE
+    recipe: str = ""
     stands: dict[str, str] = field(default_factory=dict)
     nets: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)

@@ -60,7 +60,7 @@ def paper(
 ) -> None:
     """Measure the tables and figures of the quantile-matching paper, and set them beside its own numbers.
 
-    Trains what is missing, measures, draws, and writes paper.html and paper.tex: ours, the paper's, the
+    Trains what is missing, measures, draws, and writes paper.html and tables/paper.tex: ours, the paper's, the
     difference, and what differs in setting. The same command run again goes on where it stopped. Exit code
     1 if a cell failed.
     """

@@ -49,9 +49,10 @@ def _networks(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
                 beside = f" (paper: {paper})" if paper else ""
                 where = naming.dataset(ours.dataset(dataset))
                 clean.append(f"{naming.arch(arch)} on {where} {source.clean:.1f}{beside}")
+    recipe = f" with the recipe {facts['recipe']}" if facts.get("recipe") else ""
     yield (
-        f"Networks: trained here with the recipe {facts.get('recipe', '')}, unless a note says otherwise; "
-        "the paper trained its own, and took CCT on CIFAR from its authors. Training differs, and with it "
+        f"Networks: trained here{recipe}, unless a note says otherwise; the "
+        "paper trained its own, and took CCT on CIFAR from its authors. Training differs, and with it "
         "the features that are matched."
     )
     if clean:
