@@ -15,6 +15,7 @@ from ttabench.cli import _paper
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.dataset import Labelled
+from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.models.external.official import OfficialModel
 from ttabench.models.resolve import resolve_trainable
@@ -153,6 +154,28 @@ def test_a_rehearsal_has_few_of_everything_and_the_embedded_images_where_no_othe
     grid = small.grid
     assert (len(grid.corruptions), grid.seeds, grid.limit) == (1, (0,), 60)
     assert {"quantile.epochs=1", "quantile_paper.epochs=1"} <= set(grid.settings)
+
+
+def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 60), ("test", 40)):
+        images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        np.savez(tmp_path / f"{part}.npz", images=images, labels=np.arange(count) % 10)
+    own = generate(
+        tmp_path / "test.npz", train=tmp_path / "train.npz", name="my-cifar10", root=tmp_path / "root",
+        corruptions=("gaussian_noise",), severities=(5,), workers=0,
+    )  # fmt: skip
+    small = Rehearsal(0.1, tmp_path / "data")
+    (asked,) = tasks("severity", [str(own)])
+    made = small.task(asked)
+    data = dataset(made.dataset)
+    assert (len(data.train()), len(data.test())) == (10, 10)  # one of each class
+    assert made.arch == "resnet18_w16"
+    assert made.grid.limit == 0
+    assert small.task(asked) == made  # made once
 
 
 def test_a_share_has_every_class() -> None:
