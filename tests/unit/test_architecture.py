@@ -102,7 +102,7 @@ LAYERS = (
     ("workbench", "conformance", "worker", "sharing"),
     ("unit", "loggers", "executors"),
     ("sweep",),
-    ("verify", "compare_code"),
+    ("verify", "compare_code", "paper"),
     ("cli",),
     ("api",),
 )  # fmt: skip

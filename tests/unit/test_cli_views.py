@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from rich.console import Console
+from ttabench.store.staleness import _changes
 
 from tests.unit.conftest import Output
 from ttabench import registry
@@ -21,7 +22,6 @@ from ttabench.cell import Result
 from ttabench.cli import _table
 from ttabench.provenance import current_modules
 from ttabench.store import Store
-from ttabench.store.staleness import _changes
 
 Run = Callable[..., Output]
 

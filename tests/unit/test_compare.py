@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from ttabench.store.staleness import _changes
 
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.cell import Result
@@ -19,7 +20,6 @@ from ttabench.provenance import current_modules
 from ttabench.records import decode, encode
 from ttabench.stats import mcnemar
 from ttabench.store import Store
-from ttabench.store.staleness import _changes
 from ttabench_reports.compare import as_json, compare, load, render
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.smallest_fall import smallest_fall

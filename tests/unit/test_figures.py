@@ -25,11 +25,12 @@ from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
 from ttabench.data.dataset import Dataset, Labelled
+from ttabench.errors import UserError
 from ttabench.figure import figure_style, write
 from ttabench.method import Batches
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.workbench import Workbench
-from ttabench_methods.quantile import Quantile
+from ttabench_methods.quantile import Quantile, QuantilePaper
 from ttabench_methods.quantile import quantile_index as quantile_index_of
 from ttabench_methods.quantile.figures import (
     informative_quantiles,
@@ -419,6 +420,36 @@ def test_watching_the_loss_does_not_disturb_it(bench: Workbench, monkeypatch: py
     torch.manual_seed(bench.seed)
     plain.fit(bench.images(3, 120 // loss_vs_mse.PER_EPOCH), 3)
     assert fitted[0].losses == plain.losses
+
+
+@pytest.mark.parametrize("name", ["tsne", "loss-vs-mse"])
+def test_the_papers_form_can_be_shown(bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    shown: list[QuantilePaper] = []
+    fit = QuantilePaper.fit
+
+    def seen(self: QuantilePaper, batches: Batches, epochs: int = 0) -> None:
+        shown.append(self)
+        fit(self, batches, epochs)
+
+    monkeypatch.setattr(QuantilePaper, "fit", seen)
+    options = {"severities": "5", "images": 40} if name == "tsne" else {"severity": 5}
+    registry.figure(name)(bench, epochs=1, method="quantile_paper", **options)
+    assert [type(one) for one in shown] == [QuantilePaper]
+    with pytest.raises(UserError, match="quantil_paper"):
+        registry.figure(name)(bench, method="quantil_paper")
+
+
+def test_nothing_is_trained_for_but_the_loss_that_is_drawn() -> None:
+    config = Quantile.Config(**loss_vs_mse.SETTINGS)
+    assert (config.per_class, config.information, config.proximity) == (0, 0, 0)
+
+
+def test_the_colours_of_the_field_tell_direction_and_length() -> None:
+    right, left, middle = quantile_field.colour(np.array([[0.9, 0.0], [-0.9, 0.0], [0.0, 0.0]]))
+    assert np.abs(right - left).max() > 0.5
+    np.testing.assert_allclose(middle, 1.0)
+    weak = quantile_field.colour(np.array([0.3, 0.0]))
+    assert np.all(weak >= right - 1e-9)  # nearer to white
 
 
 def test_tsne_scores_what_it_shows(bench: Workbench) -> None:

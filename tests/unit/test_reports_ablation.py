@@ -255,3 +255,5 @@ def test_why_there_is_none_is_told_only_to_who_asked(
     output = ttabench("report", store.root, "--format", "ablation", "--out", tmp_path / "asked")
     assert output.code == 2
     assert "no method ran under several values of one setting" in output.err
+    output = ttabench("report", store.root, "--format", "plots,ablation", "--out", tmp_path / "both")
+    assert (output.code, list((tmp_path / "both").glob("*.png"))) == (2, [])  # before the plots are drawn

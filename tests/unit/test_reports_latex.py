@@ -368,6 +368,12 @@ def test_summary_has_the_best_published_number_beside_ours() -> None:
     assert "whatever its setting (quantile2026)" in sheet.footer
 
 
+def test_a_paper_is_not_the_best_published_beside_its_own_method() -> None:
+    frame = cells(("source", "quantile_paper"), ("cct",), datasets=("cifar10-c",))
+    sheet = means.summary(Report(frame, published.load("quantile2026")))
+    assert [line[-1].text for line in sheet.groups[0].lines] == ["–"]  # 88.8 is the paper's own
+
+
 def test_missing_cells_are_seen_in_every_table() -> None:
     frame = cells(severities=(3, 5), datasets=("cifar10-c",))
     frame = frame[~where(frame, arch="cct", method="tent", corruption="snow", severity=5)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from ttabench.errors import UserError
 from ttabench.registry import view
 from ttabench_reports import published, tables
 from ttabench_reports.published.audit import Interval, audit, checked
-from ttabench_reports.published.catalog import accuracies, rows
+from ttabench_reports.published.catalog import accuracies, rows, rows_of
 
 Run = Callable[..., Output]
 auditing = import_module("ttabench_reports.published.audit")
@@ -90,7 +91,7 @@ def test_rows_of_official_readmes_are_copied_faithfully(shared: Path) -> None:
 @pytest.mark.parametrize("name", published.publications())
 def test_every_entry_fits_its_file(name: str) -> None:
     publication = published.catalog()[name]
-    lines = rows(name)
+    lines = rows_of(name)
     assert {"accuracy", "error", "mce"} & lines[0].keys()
     for column, keys, named in (
         ("arch", publication.archs, str),
@@ -100,7 +101,7 @@ def test_every_entry_fits_its_file(name: str) -> None:
     ):
         assert set(keys) <= {named(line[column]) for line in lines}, column
     assert len(
-        {tuple(line[c] for c in ("dataset", "arch", "method", "corruption")) for line in lines}
+        {tuple(line[c] for c in ("dataset", "severity", "arch", "method", "corruption")) for line in lines}
     ) == len(lines)
     values = accuracies(name)["accuracy"].dropna()
     assert values.between(0, 100).all()
@@ -223,7 +224,7 @@ def test_the_same_setting_stands_beside_ours() -> None:
         ({"precision": "bfloat16"}, "ours has precision bfloat16"),
         ({"method": "tent[lr=0.01]", "config": '{"lr": 0.01}'}, "ours has lr=0.01"),
         ({"dataset": "digits-c"}, "nothing is published on digits-c"),
-        ({"severity": 3}, "nothing is published on cifar10-c at severity 3"),
+        ({"severity": 3}, "nothing is published of tent on cifar10-c at severity 3"),
         ({"base": "sotta", "method": "sotta", "dataset": "tinyimagenet-c"}, "nothing is published of sotta"),
         ({"arch": "cvt"}, "ours is cvt"),
         ({"arch": "robustbench/Hendrycks2020AugMix_WRN", "corruption": "fog"}, "only the mean is published"),
@@ -259,19 +260,69 @@ def test_source_is_the_same_whatever_the_stream() -> None:
 
 def test_other_weights_are_a_remark() -> None:
     row = one(
-        arch="resnet18", base="quantile_paper", method="quantile_paper", mode="offline", batch_size=512,
-        config="{}",
+        arch="resnet18", base="quantile_paper", method="quantile_paper[minibatch=512]", mode="offline",
+        batch_size=512, config="{}",
     )  # fmt: skip
     assert (row["publication"], row["published"]) == ("quantile2026", 79.4)
     assert row["remark"].startswith("weights: trained by the authors")
-    assert "512 images per update" in row["remark"]
+    assert "learning rate, epochs and weight of the regulariser are not stated" in row["remark"]
+
+
+def paper(minibatch: int, **changed: Any) -> dict[str, Any]:
+    """The paper's method as its sweep stores it; a setting at its default is not in the label."""
+    config = {"minibatch": minibatch, "quantiles_per_class": changed.pop("points", 10)}
+    shown = [f"minibatch={minibatch}"] if minibatch != 128 else []
+    shown += ["quantiles_per_class=20"] if config["quantiles_per_class"] == 20 else []
+    label = f"quantile_paper[{','.join(shown)}]" if shown else "quantile_paper"
+    return result(
+        base="quantile_paper", method=label, config=json.dumps(config), mode="offline", batch_size=512,
+        **changed,
+    )  # fmt: skip
+
+
+def test_all_180_numbers_of_the_papers_tables_stand_beside_512_images_an_update_and_none_beside_128() -> None:
+    table = [row for row in rows("quantile2026") if row["method"] == "quantile"]
+    table = [row for row in table if row["corruption"] != "mean"]
+    assert len(table) == 180
+    for minibatch, beside_ours in ((512, 180), (128, 0)):
+        ours = pd.DataFrame([
+            paper(minibatch, **{name: row[name] for name in ("dataset", "arch", "corruption")}, accuracy=0.0)
+            for row in table
+            if minibatch == 512 or (row["dataset"], row["arch"]) != ("cifar100-c", "cct")
+        ])  # fmt: skip
+        assert published.beside(ours)["published"].notna().sum() == beside_ours
+    here = one(**paper(128, arch="resnet18"))
+    assert here["why_not"] == "published with minibatch=512, ours has 128"
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "points", "accuracy"),
+    [(128, 10, 65.5), (256, 10, 65.8), (128, 20, 66.8), (256, 20, 65.6), (512, 10, 65.0)],
+)
+def test_each_row_of_the_ablation_stands_beside_its_own(minibatch: int, points: int, accuracy: float) -> None:
+    own = paper(minibatch, points=points, dataset="cifar100-c", arch="official/cct_7_3x1_32_c100")
+    frame = published.beside(pd.DataFrame([own]), every=True)
+    assert frame[["publication", "published"]].to_numpy().tolist() == [["quantile2026", accuracy]]
+    # Without the stored settings, a label that does not say how many points there are is matched by none.
+    without_config = published.beside(pd.DataFrame([{**own, "config": ""}]))["published"]
+    assert (
+        without_config.isna().all() if points == 10 and minibatch < 512 else [*without_config] == [accuracy]
+    )
+
+
+@pytest.mark.parametrize(("severity", "numbers"), [(1, (80.7, 88.4)), (4, (43.6, 81.0))])
+def test_the_severities_of_figure_1_are_found(severity: int, numbers: tuple[float, float]) -> None:
+    place = {"severity": severity, "arch": "resnet18", "corruption": "gaussian_noise"}
+    frame = pd.DataFrame([result(base="source", method="source", **place), paper(512, **place)])
+    assert tuple(published.beside(frame)["published"]) == numbers
+    assert "quantile2026_severity" not in set(published.load()["publication"])  # it is no row of a table
 
 
 def test_the_quantile_papers_numbers_are_of_its_own_form() -> None:
     row = one(arch="resnet18", base="quantile", method="quantile", mode="offline", batch_size=512)
     assert (row["publication"], row["why_not"]) == ("", "nothing is published of quantile on cifar10-c")
     known = published.load("quantile2026")
-    assert "quantile_paper[batch=128,quantiles=1000]" in set(known["method"])
+    assert "quantile_paper[minibatch=128,quantiles_per_class=10]" in set(known["method"])
     assert not any(re.match(r"quantile\b", label) for label in known["method"])
     assert {row["method"] for row in rows("quantile2026")} >= {"quantile"}  # the file is as printed
 

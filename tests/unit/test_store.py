@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ttabench.store.staleness import NOT_RECORDED, _changes, by_importance, stale_cells
 
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
@@ -20,7 +21,6 @@ from ttabench.provenance import combined, current_modules
 from ttabench.records import decode, encode
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COLUMNS
-from ttabench.store.staleness import NOT_RECORDED, _changes, by_importance, stale_cells
 
 SWEEP = {"methods": ["tent"], "limit": 0}
 

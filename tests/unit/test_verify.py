@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ttabench.store.staleness import Modules
 
 from tests.unit.conftest import SMALL, Output
 from tests.unit.data_fakes import clean_images, labels_for
@@ -27,7 +28,6 @@ from ttabench.models.resolve import resolve_model
 from ttabench.protocol import Protocol
 from ttabench.records import decode, encode
 from ttabench.store import Record, Store
-from ttabench.store.staleness import Modules
 from ttabench.streams import score
 from ttabench.sweep.drawn_cells import Drawn, draw
 from ttabench.worker_state import WorkerState

@@ -62,6 +62,7 @@ def _register() -> None:
         leaderboard,
         listing,
         new,
+        paper,
         report,
         status,
         sweep,
@@ -69,7 +70,7 @@ def _register() -> None:
         verify,
     )
 
-    results = (sweep, report, compare, diff, verify, leaderboard, figure)
+    results = (sweep, report, compare, diff, verify, leaderboard, figure, paper)
     for module in (*results, attest, train, data, listing, status, conform, compare_code, new, cite, doctor):
         module.register(app)
 

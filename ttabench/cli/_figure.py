@@ -13,6 +13,7 @@ from ttabench.cli._display import Meter
 from ttabench.cli._folders import check_folder
 from ttabench.errors import UserError, unknown
 from ttabench.figure import figure_style, options, takes_bench, write
+from ttabench.files import user_path
 from ttabench.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -64,6 +65,16 @@ def make(
         return write(figure, name, out)
 
 
+def options_of(name: str) -> Mapping[str, Any]:
+    """The options of a figure, with their defaults. Raises UserError for an unknown one."""
+    return options(registry.figure(name))
+
+
+def shows_classifier(name: str) -> bool:
+    """Whether a figure takes a classifier."""
+    return takes_bench(registry.figure(name))
+
+
 def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     from ttabench.method_settings import parse_value
 
@@ -92,7 +103,9 @@ def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
     return methods
 
 
-def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) -> Callable[..., Workbench]:
+def _bench(
+    *, arch: str, dataset: str, corruption: str, device: str, seed: int, checkpoint: str = ""
+) -> Callable[..., Workbench]:
     """A workbench but for `report` and `settings`; the classifier is trained if it is not there yet."""
     import torch
 
@@ -108,7 +121,7 @@ def _bench(*, arch: str, dataset: str, corruption: str, device: str, seed: int) 
     corruption = corruption or DEFAULT_CORRUPTIONS.get(data.name, "gaussian_noise")
     if corruption not in data.corruptions:
         raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
-    model = resolve_model(arch, data)
+    model = resolve_model(arch, data, checkpoint=user_path(checkpoint) if checkpoint else None)
     if not model.ready:
         print(f"No source classifier yet for {model}: training.", file=sys.stderr)
         train_all([TrainJob(arch, dataset, place)], inline.run, 0)

@@ -19,6 +19,7 @@ BENCH: dict[str, Any] = {
     "arch": "resnet18",
     "dataset": "digits-c",
     "corruption": "",
+    "checkpoint": "",
     "device": "auto",
     "seed": 0,
 }
@@ -39,6 +40,9 @@ def figure(
             show_default="gaussian_noise; fog on digits-c",
         ),
     ] = BENCH["corruption"],
+    checkpoint: Annotated[
+        str, Option(metavar="FILE", help="Weights for the architecture, in place of training.")
+    ] = BENCH["checkpoint"],
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = BENCH["device"],
     seed: Annotated[int, Option(metavar="NUMBER", help="The seed of all random numbers.", min=0)] = BENCH[
         "seed"
@@ -53,7 +57,7 @@ def figure(
 ) -> None:
     """Compute a figure and write NAME.png and NAME.pdf, the same bytes each time.
 
-    --arch, --dataset, --corruption and --device are for figures that show a classifier.
+    --arch, --dataset, --corruption, --checkpoint and --device are for figures that show a classifier.
     """
     if list_:
         from ttabench.cli._facts import figures
@@ -68,7 +72,8 @@ def figure(
         return
     from ttabench.cli import _figure
 
-    flags = {"arch": arch, "dataset": dataset, "corruption": corruption, "device": device, "seed": seed}
+    flags = {"arch": arch, "dataset": dataset, "corruption": corruption, "seed": seed}
+    flags |= {"checkpoint": checkpoint, "device": device}
     given = {flag: value for flag, value in flags.items() if _is_given(context, flag)}
     for path in _figure.make(name, out, given, {**BENCH, **flags}, set_ or []):
         print(printable(str(path)))

@@ -45,7 +45,8 @@ def train(
         str,
         Option(
             metavar="NAME",
-            help="fast or paper. With -portable behind it: the same weights on x86-64 processors with AVX2.",
+            help="fast, paper or cross-entropy. With -portable behind it: the same weights on x86-64 "
+            "processors with AVX2.",
         ),
     ] = "fast",
     force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,

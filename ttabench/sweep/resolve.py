@@ -164,6 +164,8 @@ def _check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
                 f"per_method.{choice.cls.name}: epochs belong to offline mode, and it runs online; "
                 'add mode = "offline" or leave epochs out.'
             )
+        if mode == "offline":
+            _check_minibatch(choice)
         modes.add(mode)
         if mode == "online" and choice.cls.name not in (BASELINE, *online):
             online.append(choice.cls.name)
@@ -177,6 +179,17 @@ def _check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
             f"--epochs {grid.epochs} is for offline methods; here these run online, and every image is seen "
             f"once: {', '.join(online)}.", stacklevel=2,
         )  # fmt: skip
+
+
+def _check_minibatch(choice: MethodChoice) -> None:
+    """Raises UserError for more images per update than a batch has: updates never span two batches."""
+    wanted, batch = choice.given.get("minibatch", 0), choice.grid.batch_size or choice.cls.batch_size
+    if isinstance(wanted, int) and wanted > batch:
+        raise UserError(
+            f"{choice.cls.name}.minibatch={wanted}: its batches have {batch} images, and an update has no "
+            f"more; expected at most {batch}, or also per_method.{choice.cls.name}.batch_size = {wanted} in "
+            f"a sweep file (for all methods: --batch-size {wanted})."
+        )
 
 
 def choose_methods(grid: Grid) -> Iterator[MethodChoice]:

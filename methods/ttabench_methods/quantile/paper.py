@@ -1,4 +1,4 @@
-"""Quantile matching exactly as its paper describes it; `quantile` is the best form that we know."""
+"""Quantile matching as its paper describes it, but for what is open there; `quantile` is our best form."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class QuantilePaper(Quantile):
     deviations = (
         "the paper does not state the learning rate and its schedule, the epochs, the weight of the "
         "regulariser and the layers of the decorruptor; rate, epochs and weight were chosen on the extra "
-        "corruptions"
+        "corruptions; the parameters of the lowest loss are kept, in the paper the last; the mean of the "
+        "bank is computed from features that are as old as their last visit, in the paper with the current "
+        "parameters; gradients are clipped to a norm of 1; points are from the more confident half of each "
+        "class, a share that the paper does not state"
     )
 
     @classmethod

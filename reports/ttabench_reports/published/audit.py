@@ -120,7 +120,7 @@ def _difference(table: str, row: str, column: str, text: str, more: str, less: s
 
 def _means() -> Iterator[Recomputed]:
     """The rows of every publication that prints fifteen corruptions and their mean."""
-    for name in catalog():
+    for name in (one.name for one in catalog().values() if not one.rows):
         table: dict[tuple[str, ...], dict[str, str]] = {}
         for row in rows(name):
             key = (row["dataset"], row["severity"], row["arch"], row["method"])

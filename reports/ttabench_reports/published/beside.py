@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.errors import UserError
+from ttabench_reports import installed
 from ttabench_reports.published.catalog import Publication, accuracies, catalog
 from ttabench_reports.stored_settings import stored_settings
 
@@ -87,28 +88,35 @@ def _candidates(ours: dict[str, Any]) -> list[Candidate]:
         candidate for publication in catalog().values() for candidate in _of(publication, ours, base)
     ]
     if candidates:
-        return sorted(candidates, key=lambda one: len(one.why_not))
+        ranked = sorted(candidates, key=lambda one: len(one.why_not))
+        nearest: dict[str, Candidate] = {}
+        for one in ranked:  # a publication may have the number in several settings
+            nearest.setdefault(one.publication, one)
+        return list(nearest.values())
     return [Candidate("", math.nan, (_nothing(ours, base),), "")]
 
 
 def _of(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[Candidate]:
     numbers = accuracies(publication.name)
+    bases = numbers["method"].str.partition("[")[0]
     here = numbers[
         (numbers["dataset"] == ours["dataset"])
-        & numbers["method"].isin({base, ours["method"]})
+        & ((bases == base) | (numbers["method"] == ours["method"]))
         & (numbers["corruption"] == ours["corruption"])
         & (numbers["severity"].isin({ours["severity"], 0}))
     ]
     for row in here.itertuples():
         if ours["arch"] in publication.names(str(row.arch)):
-            why_not = tuple(_differences(publication, ours, base))
+            why_not = tuple(_differences(publication, ours, base, _in_label(str(row.method))))
             remark = "; ".join(_remarks(publication, ours, base))
             yield Candidate(publication.name, float(row.accuracy), why_not, remark)
 
 
-def _differences(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[str]:
-    """What the two settings do not share."""
-    theirs = publication.setting_of(base, ours["dataset"])
+def _differences(
+    publication: Publication, ours: dict[str, Any], base: str, own: dict[str, str]
+) -> Iterator[str]:
+    """What the two settings do not share; `own` are those that the published label has."""
+    theirs = {**publication.setting_of(base, ours["dataset"]), **own}
     if "only" in theirs:
         yield f"published for {theirs['only']}"
     for name, word in _PROTOCOL.items():
@@ -143,14 +151,21 @@ def _remarks(publication: Publication, ours: dict[str, Any], base: str) -> Itera
 
 def _settings(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterator[str]:
     """The method's own settings: those published, and those that our label says are not the defaults."""
-    config = stored_settings(ours.get("config"))
+    config, label = stored_settings(ours.get("config")), _in_label(ours["method"])
     wanted = {key: value for key, value in theirs.items() if key not in _NOT_A_SETTING}
     for key, value in wanted.items():
-        if key in config and not _same(value, config[key]):
-            yield f"published with {key}={_spelled(value)}, ours has {_spelled(config[key])}"
-    for key, value in re.findall(r"([A-Za-z_]\w*)=([^,\]]+)", ours["method"].partition("[")[2]):
+        # Where nothing is stored, what the label does not say is at its default.
+        used = config.get(key) if config else label.get(key, installed.default(base, key))
+        if used is not None and not _same(value, used):
+            yield f"published with {key}={_spelled(value)}, ours has {_spelled(used)}"
+    for key, text in label.items():
         if key not in wanted:
-            yield f"ours has {key}={value}, the published number has {base}'s usual settings"
+            yield f"ours has {key}={text}, the published number has {base}'s usual settings"
+
+
+def _in_label(method: str) -> dict[str, str]:
+    """``tent[norms=all,lr=1]`` → its settings."""
+    return dict(re.findall(r"([A-Za-z_]\w*)=([^,\]]+)", method.partition("[")[2]))
 
 
 def _nothing(ours: dict[str, Any], base: str) -> str:
@@ -159,12 +174,13 @@ def _nothing(ours: dict[str, Any], base: str) -> str:
     where = numbers[numbers["dataset"] == ours["dataset"]]
     if where.empty:
         return f"nothing is published on {ours['dataset']}"
+    at = "" if {5, 0} & {ours["severity"]} else f" at severity {ours['severity']}"
     where = where[where["severity"].isin({ours["severity"], 0})]
     if where.empty:
-        return f"nothing is published on {ours['dataset']} at severity {ours['severity']}"
-    where = where[where["method"].isin({base, ours["method"]})]
+        return f"nothing is published on {ours['dataset']}{at}"
+    where = where[(where["method"].str.partition("[")[0] == base) | (where["method"] == ours["method"])]
     if where.empty:
-        return f"nothing is published of {base} on {ours['dataset']}"
+        return f"nothing is published of {base} on {ours['dataset']}{at}"
     archs = sorted({(row.publication, row.arch) for row in where.itertuples()})
     names = [name for publication, arch in archs for name in catalog()[publication].names(arch)[:1]]
     if not any(ours["arch"] in catalog()[publication].names(arch) for publication, arch in archs):
@@ -173,9 +189,13 @@ def _nothing(ours: dict[str, Any], base: str) -> str:
 
 
 def _same(theirs: Any, ours: Any) -> bool:
-    if isinstance(theirs, bool | str) or isinstance(ours, bool | str):
+    """Whether two values are one; numbers may be text, as in a label."""
+    if isinstance(theirs, bool) or isinstance(ours, bool):
+        return str(theirs).lower() == str(ours).lower()
+    try:
+        return math.isclose(float(theirs), float(ours), rel_tol=1e-9)
+    except ValueError:
         return str(theirs) == str(ours)
-    return math.isclose(float(theirs), float(ours), rel_tol=1e-9)
 
 
 def _spelled(value: Any) -> str:

@@ -26,6 +26,8 @@ class Publication:
     where: str
     url: str = ""
     weights: str = ""
+    rows: str = ""
+    in_tables: bool = True
     setting: dict[str, Any] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     datasets: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -37,7 +39,9 @@ class Publication:
         return {**self.setting, **self.datasets.get(dataset, {}), **self.methods.get(method, {})}
 
     def method(self, published: str) -> str:
-        """The label here of a published method: of ``quantile[batch=128]``, ``quantile_paper[batch=128]``."""
+        """The label here of a published method: of ``quantile[lr=1]``, ``quantile_paper[lr=1]``."""
+        if published in self.here:
+            return self.here[published]
         name, bracket, settings = published.partition("[")
         return self.here.get(name, name) + bracket + settings
 
@@ -68,7 +72,8 @@ def load(*names: str) -> pd.DataFrame:
     """Published accuracies (percent) of some publications; columns :data:`COLUMNS`.
 
     Errors are turned into accuracies. The corruption ``mean`` is the mean as printed. Without a name: the
-    publications that give a number per corruption. Raises UserError for an unknown publication.
+    publications that give a number per corruption and are for tables. Raises UserError for an unknown
+    publication.
     """
     for name in names:
         if name not in catalog():
@@ -76,7 +81,7 @@ def load(*names: str) -> pd.DataFrame:
     frames = []
     for name in names or catalog():
         frame = accuracies(name)
-        if names or set(frame["corruption"]) - {"mean", "mixed"}:
+        if names or (catalog()[name].in_tables and set(frame["corruption"]) - {"mean", "mixed"}):
             frames.append(frame)
     return pd.concat(frames, ignore_index=True)[list(COLUMNS)]
 
@@ -87,7 +92,7 @@ def accuracies(name: str) -> pd.DataFrame:
 
     Methods have their names here.
     """
-    frame = pd.DataFrame(rows(name))
+    frame = pd.DataFrame(rows_of(name))
     if "accuracy" in frame:
         values = frame["accuracy"].astype(float)
     elif "error" in frame:
@@ -97,3 +102,15 @@ def accuracies(name: str) -> pd.DataFrame:
     severity = pd.to_numeric(frame["severity"], errors="coerce").fillna(0).astype(int)
     methods = frame["method"].map(catalog()[name].method)
     return frame.assign(publication=name, accuracy=values, severity=severity, method=methods)[list(COLUMNS)]
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The lines of a publication with the columns of :data:`COLUMNS`, whatever the columns of its file."""
+    known = rows(name)
+    return [line for row in known for line in _of_severity(row)] if catalog()[name].rows else known
+
+
+def _of_severity(row: dict[str, str]) -> list[dict[str, str]]:
+    """A line of a figure, with the accuracies of two methods, as two lines."""
+    shared = {key: row[key] for key in ("dataset", "arch", "corruption", "severity")}
+    return [{**shared, "method": method, "accuracy": row[method]} for method in ("source", "quantile")]

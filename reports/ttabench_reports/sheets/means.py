@@ -10,6 +10,7 @@ import pandas as pd
 from ttabench_reports import naming
 from ttabench_reports.evidence import Finding
 from ttabench_reports.naming import MEAN
+from ttabench_reports.published.catalog import catalog
 from ttabench_reports.report import Report
 from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
@@ -40,7 +41,9 @@ def summary(report: Report) -> Sheet:
                     Cell(finding.record or "–"),
                 ]  # fmt: skip
                 if report.published is not None:
-                    line.append(beside(table, row.arch) if not block else Cell())
+                    line.append(
+                        beside(table, row.arch, {row.about["base"] for row in rows}) if not block else Cell()
+                    )
                 block.append(line)
             blocks.append(block)
         parts.append(Group(table.heading, blocks))
@@ -153,14 +156,23 @@ def _seeds_too(tables: Sequence[Table]) -> str:
     return " and, where there are several, over seeds" if any(table.seeds for table in tables) else ""
 
 
+def _is_proposed(publication: str, method: str) -> bool:
+    """Whether a publication proposes a method (by its label here)."""
+    return publication in catalog() and method in catalog()[publication].here.values()
+
+
 class _BestPublished:
-    """The highest published mean on a dataset at a severity, on the same architecture."""
+    """The highest published mean on a dataset at a severity, on the same architecture.
+
+    Where a row is the method that a publication proposes, its numbers of that method are left out: the
+    column says what there was beside it.
+    """
 
     def __init__(self, known: pd.DataFrame | None) -> None:
         self.used: dict[str, None] = {}
         self.known = None if known is None else known[known["corruption"] == MEAN]
 
-    def __call__(self, table: Table, arch: str) -> Cell:
+    def __call__(self, table: Table, arch: str, bases: set[str]) -> Cell:
         if self.known is None:
             return Cell()
         key: Mapping[str, object] = table.key
@@ -168,6 +180,11 @@ class _BestPublished:
             (self.known["dataset"] == key["dataset"]) & (self.known["severity"] == key["severity"])
             & (self.known["arch"] == arch) & (self.known["method"] != "source")
         ]  # fmt: skip
+        own = [
+            _is_proposed(*pair) and pair[1].partition("[")[0] in bases
+            for pair in zip(here["publication"], here["method"], strict=True)
+        ]
+        here = here[[not one for one in own]]
         if here.empty:
             return Cell("–")
         top = here.sort_values("accuracy").iloc[-1]

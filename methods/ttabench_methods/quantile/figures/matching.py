@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from ttabench_methods.quantile.toys import Example, match
 
@@ -49,17 +50,23 @@ def follow(example: Example, epochs: int, lr: float, momentum: float, parts: tup
     )
 
 
-def draw(course: Course) -> Figure:
-    """Above: source and corrected samples at four epochs. Below: loss, MSE and Wasserstein distance."""
+def draw(course: Course, beside: Array | None = None) -> Figure:
+    """Above: source and corrected samples at four epochs. Below: loss, MSE and Wasserstein distance.
+
+    beside  the shifted samples (n, 2), drawn alone beside the source before all others.
+    """
     wide, high = np.ptp(np.concatenate([course.source, *course.corrected]), axis=0)
-    heights = 2 * (1.27 * high / wide + 0.25) + 0.5, 1.2  # inches: the panels have equal scales
+    rows = 2 if beside is None else 3
+    heights = rows * (1.27 * high / wide + 0.25) + 0.5, 1.2  # inches: the panels have equal scales
     figure = Figure(figsize=(style.COLUMN, sum(heights)), layout="constrained")
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
-    panels = above.subplots(2, 2, sharex=True, sharey=True).ravel()
+    every = panels = above.subplots(rows, 2, sharex=True, sharey=True).ravel()
+    if beside is not None:
+        panels = _alone(every, course, beside)
     for axes, epoch, corrected in zip(panels, course.shown, course.corrected, strict=True):
         _overlay(axes, course, corrected)
         axes.set_title(f"Epoch {epoch}" if epoch else "Epoch 0, the start", pad=3)
-    style.plane(panels)
+    style.plane(every)
     above.legend(
         handles=[
             style.key("source", "o"),
@@ -82,6 +89,15 @@ def draw(course: Course) -> Figure:
         for epoch in course.shown:
             axes.axvline(epoch, color=style.GREY, linewidth=0.5, linestyle=":", zorder=0)
     return figure
+
+
+def _alone(panels: NDArray[Any], course: Course, beside: Array) -> NDArray[Any]:
+    """Source and shifted samples in a panel of their own each; the panels that are left."""
+    style.source(panels[0], course.source, course.labels)
+    style.corrected(panels[1], beside, course.labels)
+    panels[0].set_title("Source", pad=3)
+    panels[1].set_title("Shifted: turned by 180°", pad=3)
+    return panels[2:]
 
 
 def _overlay(axes: Axes, course: Course, corrected: Array) -> None:

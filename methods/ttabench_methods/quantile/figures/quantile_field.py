@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from matplotlib import colormaps
-from matplotlib.colors import ListedColormap
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, hsv_to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
@@ -61,42 +62,67 @@ def compute(epochs: int = 800, lr: float = 0.02, seed: int = 0) -> Fields:
 
 
 def draw(fields: Fields) -> Figure:
-    """The three fields, and in the fourth place what their signs mean."""
-    made = Figure(figsize=(style.COLUMN, 3.5), layout="constrained")
-    *panels, rest = made.subplots(2, 2, sharex=True, sharey=True).ravel()
+    """Left: the three fields, colour for direction and strength of colour for length. Right: what the signs
+    mean, and how far shifted and corrected are from the source at each point.
+    """
+    made = Figure(figsize=(style.COLUMN, 5.1), layout="constrained")
+    grid = made.subplots(3, 2, sharex=True, sharey=True)
     some = slice(EVERY // 2, None, EVERY)
     edge = fields.axis[-1] + (fields.axis[-1] - fields.axis[-2]) / 2
-    for axes, title, x, u, difference in zip(
-        panels, TITLES, fields.samples, fields.indices, fields.difference, strict=True
-    ):
+    window = 2 * (-edge, edge)
+    for axes, title, x, u in zip(grid[:, 0], TITLES, fields.samples, fields.indices, strict=True):
         length = np.linalg.norm(u, axis=-1)
-        shade = axes.imshow(
-            length, SHADES, vmin=0, vmax=1, origin="lower", extent=2 * (-edge, edge), interpolation="bilinear"
-        )
+        axes.imshow(colour(u), origin="lower", extent=window, interpolation="bilinear")
         contours = axes.contour(fields.axis, fields.axis, length, CONTOURS, colors=style.BLACK)
         contours.set(linewidth=0.6, linestyle="dashed")
-        axes.scatter(x[:, 0], x[:, 1], 2, color=style.VERMILION, linewidths=0)
+        axes.scatter(x[:, 0], x[:, 1], 2, color=style.BLACK, linewidths=0)
         arrows = u[some, some] / length[some, some, None]
         axes.quiver(
             fields.axis[some], fields.axis[some], *np.moveaxis(arrows, -1, 0),
             color=style.BLACK, width=0.008, scale=14, pivot="mid",
         )  # fmt: skip
-        axes.set_title(title if title == "Source" else f"{title}: $\\Delta = {difference:.3f}$", pad=3)
-    style.plane(panels)
-    panels[1].set_xlabel("$x_1$", labelpad=1)  # nothing is below it that would carry them
-    panels[1].tick_params(labelbottom=True)
+        axes.set_title(title, pad=3)
+    away = np.linalg.norm(fields.indices[1:] - fields.indices[0], axis=-1)
+    for axes, here, difference in zip(grid[1:, 1], away, fields.difference[1:], strict=True):
+        shade = axes.imshow(here, SHADES, vmin=0, vmax=away.max(), origin="lower", extent=window)
+        axes.set_title(f"$\\Delta = {difference:.3f}$", pad=3)
+    style.plane([*grid[:, 0], *grid[1:, 1]])
+    made.colorbar(
+        shade,
+        ax=list(grid[1:, 1]),
+        location="bottom",
+        shrink=0.8,
+        pad=0.02,
+        label=r"$\Vert U(z) - U_{source}(z) \Vert$",
+    )
+    _key(grid[0, 1])
+    return made
+
+
+def colour(u: Array) -> Array:
+    """Indices (…, 2) as colours (…, 3): the hue is the direction, white is length 0, full colour is 1."""
+    hue = (np.arctan2(u[..., 1], u[..., 0]) / (2 * np.pi)) % 1
+    length = np.clip(np.linalg.norm(u, axis=-1), 0, 1)
+    shown: Array = hsv_to_rgb(np.stack([hue, 0.75 * length, np.ones_like(hue)], axis=-1))
+    return shown
+
+
+def _key(rest: Axes) -> None:
+    """A wheel of all directions and lengths, and the other signs."""
     rest.set_axis_off()
+    wheel = rest.inset_axes((0.32, 0.0, 0.36, 0.36))
+    axis = np.linspace(-1, 1, 101)
+    u = np.stack(np.meshgrid(axis, axis, indexing="xy"), -1)
+    inside = (np.linalg.norm(u, axis=-1) <= 1)[..., None]
+    wheel.imshow(np.where(inside, colour(u), 1.0), origin="lower", extent=(-1, 1, -1, 1))
+    wheel.set_axis_off()
+    wheel.set_title("$U(z)$, length 0 to 1", pad=1, fontsize=7)
     rest.legend(
         handles=[
-            style.key("sample", "o", style.VERMILION, 2),
+            style.key("sample", "o", style.BLACK, 2),
             style.key("direction of $U(z)$", r"$\rightarrow$", style.BLACK, 8),
             Line2D([], [], color=style.BLACK, linewidth=0.6, linestyle="dashed", label="length ¼, ½, ¾"),
-            style.key("mean difference\nfrom the source", r"$\Delta$", style.BLACK, 6),
+            style.key("mean difference", r"$\Delta$", style.BLACK, 6),
         ],
         loc="upper center", borderaxespad=0,
     )  # fmt: skip
-    made.colorbar(
-        shade, cax=rest.inset_axes((0.05, 0.12, 0.9, 0.08)), orientation="horizontal",
-        label=r"Length $\|U(z)\|$", ticks=(0, 0.5, 1),
-    )  # fmt: skip
-    return made

@@ -18,6 +18,7 @@ from ttabench.figure import Bench, at_least
 from ttabench_methods.quantile import Quantile
 
 from . import style
+from .forms import form
 from .style import Array, Labels
 
 COLUMNS = ("Raw", "After quantile matching")
@@ -51,21 +52,28 @@ class Embedding:
     labels: Labels
 
 
-def figure(bench: Bench, *, severities: str = "12345", images: int = 300, epochs: int = 0) -> Figure:
-    """t-SNE of raw and corrected features by severity, with accuracies (epochs: 0 = the method's own)."""
-    return draw(compute(bench, severities, images, epochs))
+def figure(
+    bench: Bench, *, severities: str = "12345", images: int = 300, epochs: int = 0, method: str = "quantile"
+) -> Figure:
+    """t-SNE of raw and corrected features by severity, with accuracies (epochs: 0 = the method's own).
+
+    method=quantile_paper shows the paper's form.
+    """
+    return draw(compute(bench, severities, images, epochs, method))
 
 
-def compute(bench: Bench, severities: str = "12345", images: int = 300, epochs: int = 0) -> Embedding:
+def compute(
+    bench: Bench, severities: str = "12345", images: int = 300, epochs: int = 0, method: str = "quantile"
+) -> Embedding:
     """`images` (m) of the test set are embedded, those at regular distances in the stream."""
     at_least(10, images=images)
     at_least(0, epochs=epochs)
     if not severities or not set(severities) <= set("12345"):
         raise UserError(f"severities is '{severities}'; expected digits from 1 to 5, e.g. 135.")
-    chosen = tuple(int(digit) for digit in severities)
+    cls, chosen = form(method, Quantile), tuple(int(digit) for digit in severities)
     labels = bench.labels
     shown = np.linspace(0, len(labels) - 1, min(images, len(labels))).round().astype(int)
-    columns = [correct(bench, severity, labels, epochs) for severity in chosen]
+    columns = [correct(bench, severity, labels, epochs, cls) for severity in chosen]
     features = np.stack([[seen.features[shown] for seen in column] for column in zip(*columns, strict=True)])
     bench.tell("t-SNE", 0, features[..., 0].size)
     return Embedding(
@@ -77,9 +85,11 @@ def compute(bench: Bench, severities: str = "12345", images: int = 300, epochs: 
     )
 
 
-def correct(bench: Bench, severity: int, labels: Labels, epochs: int) -> tuple[Seen, Seen]:
+def correct(
+    bench: Bench, severity: int, labels: Labels, epochs: int, cls: type[Quantile] = Quantile
+) -> tuple[Seen, Seen]:
     """What the classifier sees of one severity as it is, and after quantile matching."""
-    method = bench.method(Quantile)
+    method = bench.method(cls)
     images = bench.images(severity, method.batch_size)
 
     @torch.no_grad()

@@ -1,0 +1,57 @@
+"""The accuracies under Figure 1 as curves: ours and the paper's, by severity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from ttabench_reports import naming
+from ttabench_reports.paper import theirs
+from ttabench_reports.paper.ours import Ours
+from ttabench_reports.paper.sheets import METHOD, SETTING
+
+__all__ = ["severity_curve"]
+
+COLOURS = {"Source": "#8A8A8A", "Quantile (paper)": "#0072B2"}  # Okabe and Ito's
+
+
+def severity_curve(ours: Ours, to: Path, name: str) -> list[Path]:
+    """``name.png`` and ``name.pdf`` in the folder `to`; none where no severity was measured."""
+    frame = pd.DataFrame(_points(ours))
+    if not frame["whose"].eq("ours").any():
+        return []
+    import seaborn as sns
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"font.size": 8, "pdf.fonttype": 42, **sns.axes_style("ticks")}):
+        figure = Figure(figsize=(3.3, 2.5), layout="constrained")
+        axes = figure.subplots()
+        sns.lineplot(
+            frame, x="severity", y="accuracy", hue="method", style="whose", palette=COLOURS, markers=True,
+            dashes=True, ax=axes, errorbar=None,
+        )  # fmt: skip
+        axes.set(xlabel="Severity", ylabel="Accuracy (%)", xticks=sorted(frame["severity"].unique()))
+        axes.legend(frameon=False, fontsize=7)
+        sns.despine(ax=axes)
+        to.mkdir(parents=True, exist_ok=True)
+        paths = [to / f"{name}.png", to / f"{name}.pdf"]
+        figure.savefig(paths[0], dpi=220, metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return paths
+
+
+def _points(ours: Ours) -> Iterator[dict[str, object]]:
+    for row in theirs.severities():
+        severity = int(row["severity"])
+        for method, printed in (("source", row["source"]), (METHOD, row["quantile"])):
+            settings = SETTING if method == METHOD else {}
+            found = ours.find(row["dataset"], row["arch"], method, severity=severity, **settings)
+            shared = {"severity": severity, "method": naming.method(method)}
+            yield {**shared, "whose": "paper", "accuracy": float(printed)}
+            value = found.value(row["corruption"])
+            if not math.isnan(value):
+                yield {**shared, "whose": "ours", "accuracy": value}

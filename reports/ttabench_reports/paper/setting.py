@@ -1,0 +1,96 @@
+"""What differs in setting between our numbers and the paper's, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ttabench_reports import installed, naming
+from ttabench_reports.paper import theirs
+from ttabench_reports.paper.ours import Found, Ours
+from ttabench_reports.paper.sheets import METHOD, SETTING
+
+__all__ = ["sentences"]
+
+UNSTATED = ("epochs", "lr", "warmup", "regulariser", "clip", "confident")
+"""Settings of the paper's method that the paper does not state."""
+
+
+def sentences(ours: Ours, facts: Mapping[str, Any]) -> list[str]:
+    """`facts` are those that ``ttabench paper`` keeps in its folder."""
+    found = [
+        one for dataset in theirs.DATASETS for arch in theirs.ARCHS
+        if (one := ours.find(dataset, arch, METHOD, **SETTING)).about
+    ]  # fmt: skip
+    return [*_images(ours, found), *_networks(ours, facts), *_method(found), *_protocol(found, facts)]
+
+
+def _images(ours: Ours, found: Sequence[Found]) -> Iterator[str]:
+    for published in theirs.DATASETS:
+        here = ours.dataset(published)
+        if here != published:
+            yield (
+                f"Images: {naming.dataset(here)} stands for {naming.dataset(published)}. Its corrupted "
+                "images are not the published files, so differences of some points may come from them."
+            )
+    fewer = sorted({int(one.about["n_images"]) for one in found if one.about["n_images"] < 10_000})
+    if fewer:
+        counts = ", ".join(f"{n:,}" for n in fewer)
+        yield f"Images per corruption: {counts}; the paper has 10,000."
+
+
+def _networks(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
+    clean = []
+    for dataset in theirs.DATASETS:
+        for arch in theirs.ARCHS:
+            source = ours.find(dataset, arch, "source")
+            if source.about:
+                paper = _clean(dataset, arch)
+                beside = f" (paper: {paper})" if paper else ""
+                where = naming.dataset(ours.dataset(dataset))
+                clean.append(f"{naming.arch(arch)} on {where} {source.clean:.1f}{beside}")
+    recipe = f" with the recipe {facts['recipe']}" if facts.get("recipe") else ""
+    yield (
+        f"Networks: trained here{recipe}, unless a note says otherwise; the "
+        "paper trained its own, and took CCT on CIFAR from its authors. Training differs, and with it "
+        "the features that are matched."
+    )
+    if clean:
+        yield f"Accuracy (%) on clean images: {'; '.join(clean)}."
+    for arch, names in facts.get("nets", {}).items():
+        yield f"{naming.arch(arch)}: here {', '.join(map(naming.arch, names))}."
+    yield from (f"{note.rstrip('.')}." for note in facts.get("notes", ()))
+
+
+def _clean(dataset: str, arch: str) -> str:
+    """What the paper prints as the clean accuracy of its network."""
+    name = f"quantile-{arch}"
+    return next(
+        (r["clean"] for r in theirs.drops() if (r["approach"], f"{r['clean_dataset']}-c") == (name, dataset)),
+        "",
+    )
+
+
+def _method(found: Sequence[Found]) -> Iterator[str]:
+    used = {name: sorted({one.about["_settings"].get(name) for one in found}) for name in UNSTATED}
+    stated = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in used.items() if values)
+    if found:
+        yield f"The paper's method: what the paper does not state is chosen here: {stated}."
+    if deviations := installed.class_text(METHOD, "deviations"):
+        yield f"{naming.method(METHOD)}: {deviations}."
+
+
+def _protocol(found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
+    for precision in sorted({str(one.about["precision"]) for one in found} - {"float32"}):
+        archs = sorted(
+            {naming.arch(str(o.about["arch"])) for o in found if o.about["precision"] == precision}
+        )
+        yield f"Precision: {', '.join(archs)} in {precision}; the paper does not state its own."
+    seeds = sorted({one.seeds for one in found})
+    if seeds:
+        yield f"Seeds: {' or '.join(map(str, seeds))} per cell here; the paper does not state them."
+    stale = sum(bool(one.about["stale"]) for one in found)
+    if stale:
+        yield f"{stale} rows of the paper's method were measured with other code than is installed."
+    if facts.get("scale", 1) < 1:
+        yield f"This is a rehearsal at {facts['scale']:g} of the size: its numbers mean nothing."

@@ -1,0 +1,299 @@
+"""The paper's tables with three numbers in place of one: ours, the paper's, and the difference."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import string
+from collections.abc import Iterator, Sequence
+
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench_reports import naming
+from ttabench_reports.paper import theirs
+from ttabench_reports.paper.ours import MEAN, Found, Ours
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.words import minus
+
+__all__ = ["every"]
+
+METHOD = "quantile_paper"
+SETTING = {"minibatch": 512}  # images per update of the paper's tables
+OTHERS = ("bn_stats", "tent", "cotta", "eata", "sotta", "rotta", "sar", "medbn", "quantile")
+"""Methods of which the paper prints no table on these networks, or one only of SoTTA."""
+RUNTIME: tuple[tuple[str, str, dict[str, bool]], ...] = (
+    ("tent", "TENT", {}),
+    ("cotta", "CoTTA, a mean teacher", {}),
+    (METHOD, "Quantile (paper), bank in host memory", {"bank_on_cpu": True}),
+    (METHOD, "Quantile (paper), bank on the device", {"bank_on_cpu": False}),
+)
+TRIPLE = ("ours", "paper", "diff.")
+
+
+def every(ours: Ours, runtime: Ours) -> list[Sheet]:
+    """All tables, in the order of the paper."""
+    return [
+        table1(ours), table2(ours), table3(ours), severity(ours), others(ours), *appendix(ours),
+        time(runtime),
+    ]  # fmt: skip
+
+
+class _Notes:
+    """Footnotes: why a number of ours is missing."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def mark(self, text: str) -> str:
+        for letter, known in self.texts.items():
+            if known == text:
+                return letter
+        letter = string.ascii_lowercase[len(self.texts) % 26]
+        self.texts.setdefault(letter, text)
+        return letter
+
+    def three(self, ours: float, paper: float, why: str, *, signed: bool = False) -> list[Cell]:
+        """Ours, the paper's, and the difference of the printed numbers."""
+        form = naming.points if signed else naming.number
+        mine = _number(ours, form)
+        cell = Cell(mine) if mine else Cell("–", marks=self.mark(why or "not measured"))
+        gap = round(ours, 1) - paper
+        return [cell, Cell(_number(paper, form) or "–"), Cell(_number(gap, naming.points), small=True)]
+
+
+def _number(value: float, form: object) -> str:
+    return "" if math.isnan(value) else minus(form(value))  # type: ignore[operator]
+
+
+def _heads(*labels: str, groups: Sequence[str]) -> tuple[list[Head], list[tuple[str, int]]]:
+    heads = [Head(label, "l") for label in labels]
+    heads += [Head(word) for _ in groups for word in TRIPLE]
+    return heads, [("", len(labels)), *((name, 3) for name in groups)]
+
+
+def table1(ours: Ours) -> Sheet:
+    """Source, the paper's method, and the increase, on every dataset and network."""
+    notes, groups = _Notes(), []
+    for dataset in theirs.DATASETS:
+        block: list[Line] = []
+        for arch in theirs.ARCHS:
+            source = ours.find(dataset, arch, "source")
+            method = ours.find(dataset, arch, METHOD, **SETTING)
+            paper = [theirs.accuracy(dataset, arch, name) for name in ("source", METHOD)]
+            increase = round(method.value(MEAN), 1) - round(source.value(MEAN), 1)
+            block.append([
+                Cell(naming.arch(arch)),
+                *notes.three(source.value(MEAN), paper[0], source.why),
+                *notes.three(method.value(MEAN), paper[1], method.why),
+                *notes.three(increase, paper[1] - paper[0], method.why or source.why, signed=True),
+            ])  # fmt: skip
+        groups.append(Group(_dataset(ours, dataset), [block]))
+    heads, over = _heads("Network", groups=("Source", "Quantile (paper)", "Increase"))
+    caption = "The paper's Table 1: mean accuracy (%) over the fifteen corruptions at severity 5."
+    footer = "diff.: ours minus the paper's, of the printed numbers. Increase: over Source."
+    return Sheet("paper_table1", caption, footer, heads, groups, over, notes=notes.texts, wide=True)
+
+
+def table2(ours: Ours) -> Sheet:
+    """The drop from clean to corrupted images; the two networks of CCT are one row."""
+    notes = _Notes()
+    by: dict[str, dict[str, dict[str, str]]] = {}
+    for row in theirs.drops():
+        by.setdefault(row["approach"], {})[row["clean_dataset"]] = row
+    groups = []
+    for clean in ("cifar10", "cifar100"):
+        block: list[Line] = []
+        for approach, printed in by.items():
+            name, arch = approach.split("-")
+            settings = SETTING if name == "quantile" else {}
+            method = METHOD if name == "quantile" else name
+            found = ours.find(f"{clean}-c", arch, method, **settings)
+            row = printed[clean]
+            drop = round(found.clean, 1) - round(found.value(MEAN), 1)
+            block.append([
+                Cell(f"{naming.method(method)} on {naming.arch(arch)}"),
+                *notes.three(found.clean, float(row["clean"]), found.why),
+                *notes.three(found.value(MEAN), float(row["corrupted"]), found.why),
+                *notes.three(drop, float(row["printed_drop"]), found.why),
+            ])  # fmt: skip
+        groups.append(Group(_dataset(ours, f"{clean}-c"), [block]))
+    heads, over = _heads("Method", groups=("Clean", "Corrupted", "Drop"))
+    caption = (
+        "The paper's Table 2: accuracy (%) on clean images, not adapted, the mean over corruptions, the drop."
+    )
+    return Sheet(
+        "paper_table2", caption, "diff.: ours minus the paper's.", heads, groups, over, notes=notes.texts,
+        wide=True,
+    )  # fmt: skip
+
+
+def table3(ours: Ours) -> Sheet:
+    """Images per update and quantiles per class: the rows that the paper has, and no others."""
+    notes, block = _Notes(), []
+    for row in theirs.ablation():
+        batch, points = int(row["batch_size"]), int(row["quantiles_per_class"])
+        found = ours.find(row["dataset"], row["arch"], METHOD, minibatch=batch, quantiles_per_class=points)
+        block.append([
+            Cell(str(batch)), Cell(str(points)),
+            *notes.three(found.value(MEAN), float(row["accuracy"]), found.why),
+        ])  # fmt: skip
+    heads, over = _heads("Images per update", "Quantiles per class", groups=("Mean accuracy",))
+    caption = (
+        f"The paper's Table 3: mean accuracy (%) of its method with CCT on {_dataset(ours, 'cifar100-c')}."
+    )
+    return Sheet("paper_table3", caption, "", heads, [Group("", [block])], over, labels=2, notes=notes.texts)
+
+
+def severity(ours: Ours) -> Sheet:
+    """The accuracies under the panels of Figure 1."""
+    notes, block = _Notes(), []
+    for row in theirs.severities():
+        line = [Cell(row["severity"])]
+        for method, printed in (("source", row["source"]), (METHOD, row["quantile"])):
+            settings = SETTING if method == METHOD else {}
+            found = ours.find(row["dataset"], row["arch"], method, severity=int(row["severity"]), **settings)
+            line += notes.three(found.value(row["corruption"]), float(printed), found.why)
+        block.append(line)
+    heads, over = _heads("Severity", groups=("Source", "Quantile (paper)"))
+    caption = (
+        f"The paper's Figure 1: accuracy (%) under Gaussian noise, ResNet18, {_dataset(ours, 'cifar10-c')}."
+    )
+    return Sheet("paper_severity", caption, "", heads, [Group("", [block])], over, notes=notes.texts)
+
+
+def others(ours: Ours) -> Sheet:
+    """The other methods on each network: mean accuracies of ours, and the paper's of SoTTA."""
+    notes, groups = _Notes(), []
+    for dataset in theirs.DATASETS:
+        block: list[Line] = []
+        for method in ("source", *OTHERS, METHOD):
+            settings = SETTING if method == METHOD else {}
+            line = [Cell(naming.method(method))]
+            for arch in theirs.ARCHS:
+                found = ours.find(dataset, arch, method, **settings)
+                value = _number(found.value(MEAN), naming.number)
+                line.append(Cell(value) if value else Cell("–", marks=notes.mark(found.why)))
+            line.append(Cell(_number(theirs.accuracy(dataset, "resnet18", method), naming.number) or "–"))
+            block.append(line)
+        groups.append(Group(_dataset(ours, dataset), [block]))
+    heads = [
+        Head("Method", "l"),
+        *(Head(naming.arch(arch)) for arch in theirs.ARCHS),
+        Head("paper, ResNet18"),
+    ]
+    caption = "The methods of the appendix, ours on each network. Mean accuracy (%) over the corruptions."
+    footer = (
+        "Online methods see each image once; quantile matching sees all images ten times before it scores."
+    )
+    return Sheet("paper_methods", caption, footer, heads, groups, notes=notes.texts, wide=True)
+
+
+def appendix(ours: Ours) -> Iterator[Sheet]:
+    """The tables of the appendix: every corruption."""
+    for dataset in theirs.DATASETS:
+        notes, groups = _Notes(), []
+        for arch in theirs.ARCHS:
+            blocks: list[list[Line]] = []
+            for method in ("source", METHOD, "sotta"):
+                paper = {c: theirs.accuracy(dataset, arch, method, c) for c in (*CORRUPTIONS, MEAN)}
+                if all(map(math.isnan, paper.values())):
+                    continue
+                found = ours.find(dataset, arch, method, **(SETTING if method == METHOD else {}))
+                blocks.append(list(_corruptions(naming.method(method), found, paper, notes)))
+            groups.append(Group(naming.arch(arch), blocks))
+        heads = [Head("Method", "l"), Head("", "l")]
+        heads += [Head(naming.short(name)) for name in (*CORRUPTIONS, MEAN)]
+        caption = (
+            f"The paper's appendix: accuracy (%) per corruption on {_dataset(ours, dataset)}, severity 5."
+        )
+        name = f"paper_appendix_{naming.slug(dataset)}"
+        yield Sheet(name, caption, "", heads, groups, labels=2, notes=notes.texts, wide=True)
+
+
+def _corruptions(name: str, found: Found, paper: dict[str, float], notes: _Notes) -> Iterator[Line]:
+    columns = (*CORRUPTIONS, MEAN)
+    mine = [_number(found.value(c), naming.number) for c in columns]
+    lacks = not all(mine)
+    mark = notes.mark(found.why or "not every corruption was measured") if lacks else ""
+    yield [Cell(name), Cell("ours", marks=mark), *(Cell(text or "–") for text in mine)]
+    yield [Cell(""), Cell("paper"), *(Cell(_number(paper[c], naming.number) or "–") for c in columns)]
+    gaps = [round(found.value(c), 1) - paper[c] for c in columns]
+    yield [Cell(""), Cell("diff."), *(Cell(_number(gap, naming.points), small=True) for gap in gaps)]
+
+
+def time(runtime: Ours) -> Sheet:
+    """Section 5.2: seconds per epoch and memory, beside what the paper says."""
+    notes, block = _Notes(), []
+    said = {True: ("2.03", "1,429"), "source": ("1.44", "765")}
+    for method, words, settings in RUNTIME:
+        found = runtime.find("cifar100-c", "resnet18", method, **settings)
+        about = found.about
+        paper = said[True] if settings.get("bank_on_cpu") else ("–", "–")
+        seconds = _per_pass(about)
+        cells = [
+            _number(seconds, lambda v: f"{v:.2f}"),
+            _memory(about, "device_mb"),
+            _memory(about, "host_mb"),
+        ]
+        accuracy = _number(found.value("gaussian_noise"), naming.number)
+        mark = "" if seconds == seconds else notes.mark(found.why or "not measured")
+        block.append([
+            Cell(words, marks=mark), Cell(cells[0] or "–"), Cell(paper[0]), Cell(cells[1] or "–"),
+            Cell(paper[1]), Cell(cells[2] or "–"), Cell(accuracy or "–"),
+        ])  # fmt: skip
+    block.append([
+        Cell("Quantile without the decorruptor"), Cell("–", marks=notes.mark(NO_DECORRUPTOR)),
+        Cell(said["source"][0]), Cell("–"), Cell(said["source"][1]), Cell("–"), Cell("–"),
+    ])  # fmt: skip
+    heads = [Head("Method", "l"), Head("s per epoch, ours"), Head("paper"), Head("Device MB, ours"),
+             Head("paper"), Head("Host MB, ours"), Head("Accuracy (%)")]  # fmt: skip
+    caption = (
+        "The paper's Section 5.2: time and memory: ResNet18, "
+        f"{_dataset(runtime, 'cifar100-c')}, Gaussian noise, 128 images per update."
+    )
+    device = next(
+        (str(f.about["processor"]) for f in runtime._found.values() if f.about.get("processor")), ""
+    )
+    footer = f"Ours: on {device}. " if device else ""
+    footer += (
+        "Paper: on an NVIDIA H100; its index takes about 2 ms and 570 MB per batch of 128. An epoch is a "
+        "pass over the images; of an online method, its only one."
+    )
+    return Sheet("paper_runtime", caption, footer, heads, [Group("", [block])], notes=notes.texts, wide=True)
+
+
+NO_DECORRUPTOR = "the paper trains without its decorruptor to compare; there is no such method here"
+
+
+def _per_pass(about: object) -> float:
+    """Seconds of one pass over the images: of an offline method, its time by its epochs."""
+    if not isinstance(about, dict) or not about:
+        return math.nan
+    epochs = about["_settings"].get("epochs", 1) if about["mode"] == "offline" else 1
+    return float(about["seconds"]) / max(1, int(about["epochs"] or epochs))
+
+
+def _memory(about: object, name: str) -> str:
+    value = about.get(name, math.nan) if isinstance(about, dict) else math.nan
+    return "" if value is None or math.isnan(value) else f"{value:,.0f}"
+
+
+def _dataset(ours: Ours, published: str) -> str:
+    """The dataset of the paper, and the one that stands for it."""
+    here = ours.dataset(published)
+    name = naming.dataset(published)
+    return name if here == published else f"{name} (ours: {naming.dataset(here)})"
+
+
+def cells(sheet: Sheet) -> list[list[str]]:
+    """The texts of a sheet, line by line, each with its group's heading first; for CSV."""
+    lines = []
+    for group, block in ((g, b) for g in sheet.groups for b in g.blocks):
+        lines += [[group.heading, *(cell.text for cell in line)] for line in block]
+    return lines
+
+
+def columns(sheet: Sheet) -> list[str]:
+    """One name per column of :func:`cells`."""
+    over = list(itertools.chain.from_iterable([text] * span for text, span in sheet.over))
+    over = over or [""] * len(sheet.heads)
+    return ["part", *(" ".join(filter(None, (a, h.text))) for a, h in zip(over, sheet.heads, strict=True))]

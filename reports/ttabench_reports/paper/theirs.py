@@ -1,0 +1,41 @@
+"""The paper's numbers, as it prints them."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from ttabench_reports.paper.ours import PAPER
+from ttabench_reports.published.catalog import accuracies, rows
+
+__all__ = ["ARCHS", "DATASETS", "ablation", "accuracy", "drops", "severities"]
+
+DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
+ARCHS = ("resnet18", "cct", "cvt", "vit_lite")
+
+
+@cache
+def _numbers() -> dict[tuple[str, str, str, str], float]:
+    frame = accuracies(PAPER)
+    keys = frame[["dataset", "arch", "method", "corruption"]].itertuples(index=False, name=None)
+    return dict(zip(keys, frame["accuracy"].tolist(), strict=True))
+
+
+def accuracy(dataset: str, arch: str, method: str, corruption: str = "mean") -> float:
+    """Percent, at severity 5; NaN where the paper has none. `method` by its name here."""
+    return _numbers().get((dataset, arch, method, corruption), math.nan)
+
+
+def ablation() -> list[dict[str, str]]:
+    """Table 3: dataset, arch, batch_size, quantiles_per_class, accuracy."""
+    return rows(f"{PAPER}_ablation")
+
+
+def drops() -> list[dict[str, str]]:
+    """Table 2: approach (``quantile-resnet18``), clean_dataset, clean, corrupted, printed_drop."""
+    return rows(f"{PAPER}_drop")
+
+
+def severities() -> list[dict[str, str]]:
+    """Figure 1: dataset, arch, corruption, severity, source, quantile."""
+    return rows(f"{PAPER}_severity")

@@ -1,0 +1,116 @@
+"""Write the page: ``paper.html``, the tables as CSV and LaTeX, and a PDF where there is a TeX."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ttabench_reports import latex
+from ttabench_reports.files import write_text
+from ttabench_reports.paper import sheets
+from ttabench_reports.paper.curve import severity_curve
+from ttabench_reports.paper.ours import Ours
+from ttabench_reports.paper.setting import sentences
+from ttabench_reports.paper.verdict import verdict
+from ttabench_reports.published.audit import audit
+from ttabench_reports.sheets.sheet import Sheet, used
+
+__all__ = ["write"]
+
+TEX = ("latexmk", "pdflatex", "tectonic")
+CURVE = "severity-curve"
+WORDS = {
+    "tsne": "Figure 1. Features before and after matching (t-SNE).",
+    "loss-vs-mse": "Section 3. The loss against the squared error of paired features.",
+    "quantile-index": "The quantile index.",
+    "quantile-field": "Appendix. Quantile indices over the plane: source, shifted, corrected.",
+    "six-blobs": "Appendix. Six classes under a linear shift.",
+    "two-moons": "Appendix. From a start near a symmetry the classes swap.",
+    "informative-quantiles": "Appendix. Which quantiles tell of a shift.",
+    CURVE: "Figure 1, as curves. Accuracy under Gaussian noise by severity: ours and the paper's.",
+}
+
+
+def write(
+    cells: pd.DataFrame | None, runtime: pd.DataFrame | None, facts: Mapping[str, Any], to: Path
+) -> list[Path]:
+    """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths.
+
+    facts  scale, recipe, stands, nets, missing, figures, notes: see `ttabench.cli._paper.Facts`.
+    """
+    small = facts.get("scale", 1) < 1
+    about = {name: facts.get(name, {}) for name in ("stands", "nets", "missing")}
+    ours, timed = (Ours(each, **about, partial=small) for each in (cells, runtime))
+    made = sheets.every(ours, timed)
+    to.mkdir(parents=True, exist_ok=True)
+    paths = [write_text(to / "tables" / f"{sheet.name}.csv", _csv(sheet)) for sheet in made]
+    paths += latex.write_sheets(made, to / "tables", "paper")
+    curve = severity_curve(ours, to / "figures", CURVE)
+    drawn = {**facts.get("figures", {}), CURVE: "" if curve else "no severity was measured"}
+    figures = {name: drawn.get(name, "not asked for yet") for name in WORDS}
+    page = _environment().get_template("paper.html.j2").render(
+        sheets=made, settings=sentences(ours, facts), verdict=[] if small else verdict(ours), small=small,
+        scale=facts.get("scale", 1),
+        figures=_figures(figures, to), misprints=[str(one) for one in audit() if "quantile2026" in str(one)],
+        missing=facts.get("missing", {}).values(), used=used,
+    )  # fmt: skip
+    return [write_text(to / "paper.html", page), *paths, *curve, *_pdf(to / "tables" / "paper.tex")]
+
+
+def _csv(sheet: Sheet) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(sheets.columns(sheet))
+    writer.writerows(sheets.cells(sheet))
+    return text.getvalue()
+
+
+def _figures(known: Mapping[str, str], to: Path) -> list[tuple[str, str, str]]:
+    """(what it shows, the picture as an address, why there is none) of each figure."""
+    shown = []
+    for name, why in known.items():
+        file = to / "figures" / f"{name}.png"
+        address = ""
+        if not why and file.exists():
+            address = f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
+        shown.append((WORDS.get(name, name), address, why or "the picture is not in the folder"))
+    return shown
+
+
+def _pdf(file: Path) -> list[Path]:
+    """The PDF of a LaTeX document beside it; none where no TeX is installed or it fails."""
+    program = next((name for name in TEX if shutil.which(name)), "")
+    command = {
+        "latexmk": ["latexmk", "-pdf", "-interaction=batchmode", file.name],
+        "pdflatex": ["pdflatex", "-interaction=batchmode", file.name],
+        "tectonic": ["tectonic", file.name],
+    }.get(program)
+    if command is None:
+        return []
+    try:
+        subprocess.run(command, cwd=file.parent, capture_output=True, timeout=300, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    made = file.with_suffix(".pdf")
+    return [made] if made.exists() else []
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ttabench_reports.paper"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.globals["style"] = Markup(
+        (Path(__file__).parent / "templates" / "paper.css").read_text(encoding="utf-8")
+    )
+    return environment

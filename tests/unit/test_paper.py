@@ -1,0 +1,287 @@
+"""`ttabench paper`: its experiments are the tables of the paper, and the flags of the user hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.conftest import Output
+from ttabench.cli import _paper
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.data.catalog import EMBEDDED, dataset
+from ttabench.data.dataset import Labelled
+from ttabench.data.own.generate_corrupted import generate
+from ttabench.errors import UserError
+from ttabench.models.external.official import OfficialModel
+from ttabench.models.resolve import resolve_trainable
+from ttabench.paper import experiments
+from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
+from ttabench.paper.rehearsal import SMALL, Rehearsal, share
+from ttabench.paper.sources import weights_of
+from ttabench.parse_methods import parse_method
+from ttabench.registry import figure_names
+from ttabench_reports.published.catalog import rows
+
+Run = Callable[..., Output]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_a_title_and_small_networks(name: str) -> None:
+    assert experiments.title(name).endswith(".")
+    for task in tasks(name):
+        assert task.arch in SMALL
+        assert task.dataset in DATASETS
+    assert any("quantile_paper" in {parse_method(m)[0] for m in task.grid.methods} for task in tasks(name))
+    assert set(FIGURES) <= set(figure_names())
+
+
+def test_table_1_has_nine_methods_on_four_networks_and_three_datasets() -> None:
+    made = tasks("table1")
+    assert len({(task.dataset, task.arch) for task in made}) == len(made) == 12
+    for task in made:
+        assert set(task.grid.methods) - {"source", "quantile"} == {
+            "bn_stats", "tent", "cotta", "eata", "sotta", "rotta", "sar", "medbn", "quantile_paper",
+        }  # fmt: skip
+        assert (task.grid.corruptions, task.grid.severities, task.grid.seeds) == (
+            CORRUPTIONS,
+            (5,),
+            (0, 1, 2),
+        )
+        assert task.grid.settings == ("quantile_paper.minibatch=512",)
+
+
+def test_table_3_and_figure_1_are_those_of_the_paper() -> None:
+    planned: set[tuple[str, str]] = set()
+    for task in tasks("table3"):
+        values = dict(text.removeprefix("quantile_paper.").split("=") for text in task.grid.settings)
+        points = values["quantiles_per_class"].split(",")
+        planned |= {(batch, n) for batch in values["minibatch"].split(",") for n in points}
+    assert planned == {
+        (row["batch_size"], row["quantiles_per_class"]) for row in rows("quantile2026_ablation")
+    }
+    (task,) = tasks("severity")
+    assert {str(severity) for severity in task.grid.severities} == {
+        row["severity"] for row in rows("quantile2026_severity")
+    }
+
+
+def test_datasets_and_networks_of_the_user_take_the_place_of_the_papers() -> None:
+    own = tasks("table1", ["my-cifar10-c-local"])
+    assert {task.dataset for task in own} == {"my-cifar10-c-local"}
+    assert [task.arch for task in own] == ["resnet18", "cct", "cvt", "vit_lite"]  # no published CIFAR weights
+    assert tasks("table3", ["my-cifar10-c-local"]) == []  # which is of CIFAR-100
+    assert {task.dataset for task in tasks("table3", ["birds-c-local"])} == {"birds-c-local"}
+    assert {task.arch for task in tasks("table1", archs=["official/cct_7"])} == {"official/cct_7", "cct"}
+    assert {task.arch for task in tasks("table2", ["cifar10-c"], ["resnet18_w16"])} == {"resnet18_w16"}
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("cifar10-own-c-local", "cifar10-c"), ("real-cifar-100-local", "cifar100-c"), ("birds-c-local", ""),
+        ("tinyimagenet-x0.1-c-local", "tinyimagenet-c"), ("digits-c", ""), ("notcifar10", ""),
+    ],
+)  # fmt: skip
+def test_which_dataset_of_the_paper_a_name_speaks_of(name: str, published: str) -> None:
+    assert stands_for(name) == published
+
+
+def test_seeds_of_the_user_take_the_place_of_the_papers(tmp_path: Path) -> None:
+    asked = _paper.Asked(["table1"], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu", 1, (4,))
+    assert {task.grid.seeds for task in _paper._every(asked)} == {(4,)}
+
+
+# ---- weights
+
+
+def task(arch: str) -> Task:
+    return tasks("severity", [EMBEDDED], [arch])[0]
+
+
+def test_published_weights_that_cannot_be_had_are_trained_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def offline(self: OfficialModel, progress: object = None) -> Path:
+        raise UserError("no network")
+
+    monkeypatch.setattr(OfficialModel, "weights", offline)
+    weights = weights_of(task("official/cct_7"))
+    assert weights.arch == "cct"
+    assert weights.model is not None
+    assert "official/cct_7 on digits-c is trained here" in weights.note
+    assert "no network" in weights.note
+    assert weights_of(task("official/cct_7"), fetch=False).arch == "official/cct_7"
+
+
+def test_the_recipe_is_the_papers_or_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def seen(name: str, data: object, *, recipe: str = "", epochs: int = 0) -> object:
+        asked.append(recipe)
+        return resolve_trainable(name, dataset(EMBEDDED), recipe="fast", epochs=epochs)
+
+    with pytest.raises(UserError, match="recipe"):
+        weights_of(task("resnet18"), "cross-entropy")  # digits-c has none, and it was named
+    assert weights_of(task("resnet18")).model.plan.recipe.name == "fast"  # type: ignore[union-attr]
+    monkeypatch.setattr("ttabench.paper.sources.resolve_trainable", seen)
+    weights_of(task("resnet18"))
+    weights_of(task("resnet18"), "paper")
+    assert asked == ["cross-entropy", "paper"]
+
+
+def test_what_is_trained_is_trained_by_that_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jobs: list[Any] = []
+    monkeypatch.setattr(_paper, "train_all", lambda these, *rest: jobs.extend(these))
+    asked = _paper.Asked([], [], [], [], 1.0, "fast", "float32", tmp_path, "0", "cpu")
+    _paper._train(weights_of(task("resnet18"), "fast", 3), asked)
+    assert [(job.recipe, job.epochs, job.dataset) for job in jobs] == [("fast", 3, EMBEDDED)]
+
+
+# ---- rehearsals
+
+
+def test_a_rehearsal_has_few_of_everything_and_the_embedded_images_where_no_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path))
+    small = Rehearsal(0.01, tmp_path).task(tasks("table1")[0])
+    assert (small.dataset, small.arch) == (EMBEDDED, "resnet18")
+    grid = small.grid
+    assert (len(grid.corruptions), grid.seeds, grid.limit) == (1, (0,), 60)
+    assert {"quantile.epochs=1", "quantile_paper.epochs=1"} <= set(grid.settings)
+
+
+def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 60), ("test", 40)):
+        images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        np.savez(tmp_path / f"{part}.npz", images=images, labels=np.arange(count) % 10)
+    own = generate(
+        tmp_path / "test.npz", train=tmp_path / "train.npz", name="my-cifar10", root=tmp_path / "root",
+        corruptions=("gaussian_noise",), severities=(5,), workers=0,
+    )  # fmt: skip
+    small = Rehearsal(0.1, tmp_path / "data")
+    (asked,) = tasks("severity", [str(own)])
+    made = small.task(asked)
+    data = dataset(made.dataset)
+    assert (len(data.train()), len(data.test())) == (10, 10)  # one of each class
+    assert made.arch == "resnet18_w16"
+    assert made.grid.limit == 0
+    assert small.task(asked) == made  # made once
+
+
+def test_a_share_has_every_class() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(7), 20))
+    images = np.broadcast_to(np.arange(140, dtype=np.uint8)[:, None, None, None], (140, 2, 2, 3))
+    small = share(Labelled(images, labels), 0.1)
+    assert np.bincount(small.labels).tolist() == [2] * 7
+    assert (labels[small.images[:, 0, 0, 0]] == small.labels).all()
+    assert np.bincount(share(Labelled(images, labels), 0.001).labels).tolist() == [1] * 7
+
+
+# ---- the command
+
+
+def test_mistakes_are_told_before_anything_runs(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    out = tmp_path / "out"
+    for arguments, sentence in (
+        (("--only", "tabel1"), "did you mean 'table1'"),
+        (("--scale", "0"), "expected a share above 0, at most 1"),
+        (("--only", "severity"), "ttabench data fetch cifar10-c"),
+        (("--datasets", "no-such-data"), "no-such-data"),
+        (("--page",), "holds no results"),
+        (("--only", "table3", "--datasets", "cifar10-c"), "none of the datasets cifar10-c"),
+    ):
+        output = ttabench("paper", *arguments, "--out", out)
+        assert output.code == 2, arguments
+        assert sentence in output.err
+        assert not out.exists()
+
+
+def test_a_dry_run_says_cells_hours_and_downloads(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    output = ttabench("paper", "--only", "severity", "--dry-run", "--out", tmp_path / "out")
+    assert output.code == 0, output.err
+    assert "10 cells" in output.out
+    assert "3.1 GB to download; ttabench data fetch cifar10-c" in output.out
+    assert "hours on one H200" in output.out
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(_paper, "_measure", lambda task, asked: 0)
+    draw = _paper._figure.make
+
+    def some(name: str, *rest: Any) -> list[Path]:
+        if name == "two-moons":
+            raise UserError("no room for moons")
+        return draw(name, *rest)
+
+    monkeypatch.setattr(_paper._figure, "make", some)
+    out = tmp_path / "out"
+    only = "severity,quantile-index,two-moons"
+    output = ttabench("paper", "--only", only, "--scale", "0.01", "--out", out, "--device", "cpu")
+    assert output.code == 0, output.err
+    page = (out / "paper.html").read_text()
+    assert "A rehearsal at 0.01 of the size" in page
+    assert "data:image/png;base64," in page
+    assert "Not drawn: no room for moons" in page
+    assert "Not drawn: no severity was measured" in page
+    assert "Not drawn: not asked for yet" in page
+    assert json.loads((out / "paper.json").read_text())["stands"] == {"cifar10-c": EMBEDDED}
+    (out / "paper.json").write_text("{")
+    assert "is damaged" in ttabench("paper", "--page", "--out", out).err
+
+
+@pytest.mark.slow
+def test_a_rehearsal_from_the_cells_to_the_page(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    out = tmp_path / "out"
+    command = (
+        "paper",
+        "--only",
+        "severity,quantile-index",
+        "--scale",
+        "0.01",
+        "--out",
+        out,
+        "--device",
+        "cpu",
+    )
+    output = ttabench(*command)
+    assert output.code == 0, output.err
+    page = (out / "paper.html").read_text()
+    assert "A rehearsal at 0.01 of the size" in page
+    assert "data:image/png;base64," in page
+    assert (out / "figures" / "severity-curve.png").exists()
+    facts = json.loads((out / "paper.json").read_text())
+    assert facts["stands"] == {"cifar10-c": EMBEDDED}
+    again = ttabench(*command)
+    assert "0 to run" in again.err  # it goes on where it was
+
+
+def test_more_images_an_update_than_a_batch_has_are_refused(ttabench: Run, tmp_path: Path) -> None:
+    output = ttabench(
+        "sweep", "--methods", "quantile_paper", "--set", "quantile_paper.minibatch=1024",
+        "--archs", "resnet18", "--out", tmp_path / "out", "--dry-run",
+    )  # fmt: skip
+    assert output.code == 2
+    assert "minibatch=1024: its batches have 512 images" in output.err

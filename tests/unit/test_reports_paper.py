@@ -1,0 +1,147 @@
+"""The page of the paper: our numbers beside the right ones, and a reason for each that is missing."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.unit.made_cells import cells, spoil
+from ttabench_reports.paper import sheets, theirs, write
+from ttabench_reports.paper.ours import Ours
+from ttabench_reports.paper.verdict import verdict
+from ttabench_reports.sheets.sheet import Sheet
+
+OWN = "cifar10-own-c-local"
+
+
+def measured(
+    method: str = "quantile_paper", arch: str = "resnet18", dataset: str = "cifar10-c",
+    accuracy: float = 64.5, minibatch: int = 512, points: int = 10, **more: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """A row of a method; of the paper's method with its settings."""
+    settings = {"minibatch": minibatch, "quantiles_per_class": points, "epochs": 10}
+    return cells(
+        (method,), (arch,), datasets=(dataset,), accuracy=lambda row: accuracy, config=json.dumps(settings),
+        n_images=10_000, processor="NVIDIA H200", device_mb=3858.0, host_mb=207.0, **more,
+    )  # fmt: skip
+
+
+def ours(*frames: pd.DataFrame, **more: Any) -> Ours:
+    frame = pd.concat(frames, ignore_index=True) if frames else None
+    return Ours(frame, **more)
+
+
+def lines(sheet: Sheet) -> list[list[str]]:
+    return [[cell.text for cell in line] for group in sheet.groups for line in group.lines]
+
+
+def test_table_1_has_ours_the_papers_and_the_difference() -> None:
+    made = ours(
+        measured("source", accuracy=53.9), measured(), measured(minibatch=128, accuracy=10.0),
+        missing={"cifar100-c": "cifar100-c is not here"},
+    )  # fmt: skip
+    sheet = sheets.table1(made)
+    assert lines(sheet)[0] == [
+        "ResNet18", "53.9", "54.4", "−0.5", "64.5", "79.4", "−14.9", "+10.6", "+25.0", "−14.4",
+    ]  # fmt: skip
+    assert len(lines(sheet)) == 12
+    assert set(sheet.notes.values()) == {"not measured", "cifar100-c is not here"}
+    for line in (line for group in sheet.groups for line in group.lines):
+        assert all(cell.marks for cell in line if cell.text == "–")  # each that is missing has its reason
+
+
+def test_table_2_has_one_row_of_cct_whatever_its_weights_are_called() -> None:
+    made = ours(
+        measured(arch="official/cct_7_3x1_32", accuracy=88.0, clean_accuracy=96.5),
+        measured(arch="official/cct_7_3x1_32_c100", dataset="cifar100-c", accuracy=64.0, clean_accuracy=80.9),
+    )  # fmt: skip
+    found = [line for line in lines(sheets.table2(made)) if "CCT" in line[0]]
+    assert found == [
+        ["Quantile (paper) on CCT", "96.5", "96.2", "+0.3", "88.0", "88.8", "−0.8", "8.5", "7.4", "+1.1"],
+        ["Quantile (paper) on CCT", "80.9", "80.9", "+0.0", "64.0", "65.0", "−1.0", "16.9", "15.9", "+1.0"],
+    ]
+
+
+def test_table_3_has_the_rows_of_the_paper_and_no_others() -> None:
+    frames = [
+        measured(arch="cct", dataset="cifar100-c", accuracy=60.0 + n, minibatch=batch, points=points)
+        for n, (batch, points) in enumerate([(128, 10), (256, 10), (128, 20), (256, 20), (512, 10)])
+    ]
+    for frame, name in zip(frames, range(5), strict=True):
+        frame["cell_id"] = [f"{name}-{n}" for n in range(len(frame))]
+    assert lines(sheets.table3(ours(*frames))) == [
+        ["128", "10", "60.0", "65.5", "−5.5"], ["256", "10", "61.0", "65.8", "−4.8"],
+        ["128", "20", "62.0", "66.8", "−4.8"], ["256", "20", "63.0", "65.6", "−2.6"],
+        ["512", "10", "64.0", "65.0", "−1.0"],
+    ]  # fmt: skip
+
+
+def test_the_severities_of_figure_1_are_found() -> None:
+    made = ours(
+        *(measured(severities=(s,), accuracy=80.0 + s, corruptions=("gaussian_noise",)) for s in (1, 4))
+    )
+    assert [line[4:] for line in lines(sheets.severity(made))] == [
+        ["81.0", "88.4", "−7.4"], ["–", "85.7", ""], ["–", "82.2", ""], ["84.0", "81.0", "+3.0"],
+        ["–", "79.2", ""],
+    ]  # fmt: skip
+
+
+def test_what_failed_or_is_incomplete_says_so() -> None:
+    failed = spoil(measured(), "failed", "out of memory", arch="resnet18")
+    assert "failed: out of memory" in sheets.table1(ours(failed)).notes.values()
+    part = measured(corruptions=("fog", "snow"))
+    assert "2 of 15 corruptions" in sheets.table1(ours(part)).notes.values()
+    assert ours(part, partial=True).find("cifar10-c", "resnet18", "quantile_paper").value("mean") == 64.5
+
+
+def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
+    row = measured(dataset="cifar100-c", corruptions=("gaussian_noise",), seconds=21.0, mode="offline")
+    row["config"] = json.dumps({"bank_on_cpu": True, "epochs": 10, "minibatch": 128})
+    table = {line[0]: line for line in lines(sheets.time(ours(row)))}
+    assert table["Quantile (paper), bank in host memory"][1:5] == ["2.10", "2.03", "3,858", "1,429"]
+    assert table["Quantile without the decorruptor"][2:5:2] == ["1.44", "765"]
+
+
+def test_the_verdict_says_what_is_and_is_not_reproduced() -> None:
+    said = verdict(ours(measured("source", accuracy=53.9), measured(), measured("tent", accuracy=77.3)))
+    assert said[0].startswith("1 of the 12 rows of Table 1 are measured. In 0 of them")
+    assert "+10.6 here and +25.0 there" in said[1]
+    assert "64.5, below the best of the others here, TENT with 77.3" in said[2]
+    assert verdict(ours()) == []
+
+
+def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
+    facts = {
+        "scale": 1.0, "recipe": "cross-entropy", "stands": {"cifar10-c": OWN}, "nets": {}, "notes": ["<b>"],
+        "missing": {"cifar100-c": "cifar100-c is not here"}, "figures": {"tsne": "out of memory"},
+    }  # fmt: skip
+    frame = pd.concat(
+        [measured("source", dataset=OWN, accuracy=53.9), measured(dataset=OWN, precision="tf32")]
+    )
+    paths = write(frame.reset_index(drop=True), None, facts, tmp_path)
+    page = (tmp_path / "paper.html").read_text()
+    for words in (
+        "cifar10-own-C (own) stands for CIFAR10-C", "recipe cross-entropy", "ResNet18 in tf32", "64.5",
+        "79.4", "Not drawn: out of memory", "cifar100-c is not here", "&lt;b&gt;.", "epochs 10",
+    ):  # fmt: skip
+        assert words in page
+    assert all(path.exists() for path in paths)
+    first = page
+    write(frame.reset_index(drop=True), None, facts, tmp_path)
+    assert (tmp_path / "paper.html").read_text() == first  # the same bytes
+    with (tmp_path / "tables" / "paper_table1.csv").open() as file:
+        head, row, *_ = csv.reader(file)
+    assert head[:4] == ["part", "Network", "Source ours", "Source paper"]
+    assert row[1:4] == ["ResNet18", "53.9", "54.4"]
+
+
+@pytest.mark.parametrize("dataset", theirs.DATASETS)
+def test_the_papers_numbers_are_whole(dataset: str) -> None:
+    for arch in theirs.ARCHS:
+        for method in ("source", "quantile_paper"):
+            assert theirs.accuracy(dataset, arch, method) > 0

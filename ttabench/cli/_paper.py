@@ -1,0 +1,330 @@
+"""What ``ttabench paper`` does once its options are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ttabench.cli import _figure
+from ttabench.cli._display import Meter
+from ttabench.cli._folders import check_folder
+from ttabench.cli._sweep import run_cells
+from ttabench.cli._table import table
+from ttabench.cli._training import train_all
+from ttabench.cli.figure import BENCH
+from ttabench.data.catalog import dataset, listing
+from ttabench.env import pick_device
+from ttabench.errors import UserError, counted, printable
+from ttabench.executors.workers import pick_executor
+from ttabench.files import replace_file
+from ttabench.models.resolve import resolve_model
+from ttabench.paper.experiments import OFFICIAL, Task, stands_for, tasks, title
+from ttabench.paper.rehearsal import Rehearsal
+from ttabench.paper.sources import RECIPE, Weights, trained, weights_of
+from ttabench.registry import view
+from ttabench.sweep.options import DEFAULTS
+from ttabench.sweep.resolve import choose_methods
+from ttabench.sweep.train_sources import TrainJob
+
+FACTS = "paper.json"
+ALONE = "runtime"  # its own folder: its cells run one at a time
+SECONDS = {"quantile": 10.0, "official/cct_7": 4.0, "cct": 4.0, "": 1.7}
+"""Of a cell of 10,000 images on one H200 with seven workers: of `quantile`, of CCT in TF32, of the others."""
+TRAINING = {"cct": 234.0, "": 63.0}
+"""Seconds of the recipe cross-entropy on CIFAR-10 on one H200."""
+SMALL_FIGURES: Mapping[str, Sequence[str]] = {
+    "tsne": ("severities=5", "images=40", "epochs=1"),
+    "loss-vs-mse": ("epochs=1",),
+    "quantile-field": ("epochs=40",),
+    "six-blobs": ("epochs=40",),
+    "two-moons": ("epochs=20",),
+}
+"""Options of figures in a rehearsal."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command: experiments and figures, and the options of the same names."""
+
+    experiments: Sequence[str]
+    figures: Sequence[str]
+    datasets: Sequence[str]
+    archs: Sequence[str]
+    scale: float
+    recipe: str
+    precision: str
+    out: Path
+    workers: str
+    device: str
+    per_gpu: int = 1
+    seeds: Sequence[int] = ()
+
+    @property
+    def small(self) -> Rehearsal | None:
+        return Rehearsal(self.scale, self.out / "data") if self.scale < 1 else None
+
+
+@dataclass
+class Facts:
+    """What the page says beside the cells; kept in the folder, so that a later run adds to it.
+
+    recipe   "" where it is not known, of results that this command did not measure.
+    stands   the dataset of the paper → the dataset that was measured.
+    nets     the network of the paper → those that stand for it under other names.
+    missing  the dataset of the paper → why it is not measured.
+    figures  the figure → "" or why it is missing.
+    """
+
+    scale: float = 1.0
+    recipe: str = ""
+    stands: dict[str, str] = field(default_factory=dict)
+    nets: dict[str, list[str]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, folder: Path) -> Facts:
+        """Those that the folder has. Raises UserError where their file is damaged."""
+        file = folder / FACTS
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return cls()
+        except (ValueError, TypeError, OSError):
+            raise UserError(f"{file} is damaged; delete it, and run the same command again.") from None
+
+    def keep(self, folder: Path) -> None:
+        replace_file(folder / FACTS, json.dumps(asdict(self), indent=1, ensure_ascii=False).encode())
+
+
+def run(asked: Asked) -> int:
+    """Measure, draw, and write the page; the number of cells that failed."""
+    check_folder(asked.out, "--out")
+    console, facts = _console(), Facts.of(asked.out)
+    every = _every(asked)
+    lacking = _lacking(asked, every)
+    found = [task for task in every if task.dataset not in lacking]
+    facts.scale, facts.recipe = asked.scale, asked.recipe or RECIPE
+    facts.missing = {**facts.missing, **lacking}
+    _refuse_nothing(asked, found, lacking)
+    for why in lacking.values():
+        console.print(f"Left out: {why}")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    facts.keep(asked.out)
+    failed, measured = 0, []
+    for number, task in enumerate(found, 1):
+        console.print(f"\n[{number} of {len(found)}] {title(task.experiment)} {task.arch} on {task.dataset}")
+        ready = _prepared(task, asked, facts)
+        place = (ready.experiment == ALONE, ready.grid)
+        if place not in measured:  # in a rehearsal, several tasks become one
+            failed += _measure(ready, asked)
+            measured.append(place)
+        facts.keep(asked.out)
+    _draw(asked, found, facts, console)
+    facts.keep(asked.out)
+    make_page(asked)
+    return failed
+
+
+def make_page(asked: Asked) -> int:
+    """Write the page of what the folder holds, and print the paths; 0."""
+    results = [asked.out / "results", asked.out / ALONE]
+    here = [folder for folder in results if (folder / "cells").is_dir()]
+    facts = Facts.of(asked.out)
+    read = view("load")
+    cells = {folder.name: read([folder]) for folder in here}
+    for name in sorted({str(name) for frame in cells.values() for name in frame["dataset"]}):
+        if (published := stands_for(name)) not in ("", name):  # of a sweep that this command did not start
+            facts.stands.setdefault(published, name)
+    if not cells and not facts.figures:
+        raise UserError(f"{asked.out} holds no results of this command; leave --page out to measure them.")
+    for path in view("paper")(cells.get("results"), cells.get(ALONE), asdict(facts), asked.out):
+        print(printable(str(path)))
+    return 0
+
+
+def plan(asked: Asked) -> int:
+    """``--dry-run``: what would be trained, downloaded and measured; 0."""
+    every = _every(asked)
+    lacking = _lacking(asked, every)
+    rows, hours, seen = [], 0.0, set()
+    for task in every:
+        here = task.dataset not in lacking
+        small = asked.small.task(task) if asked.small else task
+        number = len(small.grid.corruptions) * len(small.grid.severities) * len(small.grid.seeds)
+        methods = [choice.cls.name for choice in choose_methods(small.grid)]
+        hours += number * sum(_seconds(name, task.arch) for name in methods) / 3600
+        weights = _weights(small, asked, fetch=False) if here else None
+        arch = weights.arch if weights else small.arch
+        new = (small.dataset, arch) not in seen
+        seen.add((small.dataset, arch))
+        hours += TRAINING.get(arch, TRAINING[""]) / 3600 if new and not arch.startswith(OFFICIAL) else 0
+        state = _state(weights, new) if weights else "after the dataset is here"
+        rows.append((task.experiment, small.dataset, arch, state, str(number * len(methods))))
+    if rows:
+        table(["table", "dataset", "network", "weights", "cells"], rows)
+        whole = sum(int(row[-1]) for row in rows)
+        print(f"{counted(whole, 'cell')}; those that two tables share are measured once.")
+    if asked.figures:
+        print(f"Figures: {', '.join(asked.figures)}.")
+    for why in lacking.values():
+        print(f"To download first: {why}")
+    if asked.scale == 1 and rows:
+        print(f"About {hours:.1f} hours on one H200 GPU and much longer on processors; not measured here.")
+    return 0
+
+
+# ---- what there is to do
+
+
+def _every(asked: Asked) -> list[Task]:
+    every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
+    return [task.with_seeds(asked.seeds) for task in every] if asked.seeds else every
+
+
+def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
+    """The datasets that are not here, with the reason; none in a rehearsal, which has others in their place.
+
+    Raises UserError for a dataset that the user names and that there is not.
+    """
+    names = dict.fromkeys(task.dataset for task in every)
+    absent = [name for name in names if not _is_here(name)]
+    return {} if asked.small else {name: _why(name) for name in absent}
+
+
+def _is_here(name: str) -> bool:
+    states = {entry.name: entry.state for entry in listing()}
+    if name in states:
+        return states[name] == "here"
+    return bool(dataset(name).name)  # raises where there is none
+
+
+def _why(name: str) -> str:
+    entry = next(entry for entry in listing() if entry.name == name)
+    return f"{name} is {entry.state}: {entry.note}."
+
+
+def _refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, str]) -> None:
+    if found or (asked.figures and not asked.experiments):
+        return
+    if not lacking:
+        names = ", ".join(asked.experiments)
+        raise UserError(f"{names} is of none of the datasets {', '.join(asked.datasets)}; name others.")
+    raise UserError(
+        "none of the datasets is here.\n" + "\n".join(lacking.values())
+        + "\nTo rehearse without them: ttabench paper --scale 0.01"
+    )  # fmt: skip
+
+
+def _seconds(method: str, arch: str) -> float:
+    """About how long a cell takes, see :data:`SECONDS`."""
+    return SECONDS.get(method, SECONDS.get(arch, SECONDS[""]))
+
+
+# ---- weights
+
+
+def _weights(task: Task, asked: Asked, *, fetch: bool) -> Weights:
+    if asked.small is None:
+        with Meter("bytes") as meter:
+            return weights_of(task, asked.recipe, fetch=fetch, progress=meter)
+    if not resolve_model(task.arch, dataset(task.dataset)).trainable:
+        return Weights(task.arch, None)
+    whole = trained(task.arch, task.dataset, asked.recipe)
+    if whole.model is None or whole.model.ready:  # some come with ttabench
+        return whole
+    epochs = asked.small.epochs(whole.model.plan.recipe.epochs)
+    return trained(task.arch, task.dataset, asked.recipe, epochs)
+
+
+def _state(weights: Weights, new: bool) -> str:
+    if weights.model is None:
+        return "published, downloaded if need be" if weights.arch.startswith(OFFICIAL) else "its own"
+    name = weights.model.plan.recipe.name
+    return f"to train: {name}" if new else f"trained: {name}"
+
+
+def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
+    """The task with its weights, small in a rehearsal; facts learn what stands for what."""
+    asked_for = task
+    if asked.small is not None:
+        task = asked.small.task(task)
+    weights = _weights(task, asked, fetch=True)
+    if weights.note and weights.note not in facts.notes:
+        facts.notes.append(weights.note)
+        _console().print(f"Note: {weights.note}.")
+    if weights.model is not None and not weights.model.ready:
+        _train(weights, asked)
+    name = dataset(task.dataset).name
+    published = stands_for(asked_for.dataset)
+    if published and name != published:
+        facts.stands[published] = name
+    if published:
+        facts.missing.pop(published, None)
+    family = "cct" if asked_for.arch.startswith(f"{OFFICIAL}cct") else asked_for.arch
+    if weights.arch not in (asked_for.arch, family):
+        names = facts.nets.setdefault(family, [])
+        if weights.arch not in names:
+            names.append(weights.arch)
+    moved = task.on(task.dataset, weights.arch)
+    grid = replace(moved.grid, checkpoint=weights.checkpoint, precision=asked.precision)
+    return replace(moved, grid=grid)
+
+
+def _train(weights: Weights, asked: Asked) -> None:
+    assert weights.model is not None
+    plan, device = weights.model.plan, pick_device(asked.device)
+    epochs = weights.model.epochs
+    job = TrainJob(
+        weights.model.name, weights.model.dataset.name, device, epochs=epochs, recipe=plan.recipe.name
+    )
+    workers = 0 if asked.workers == "0" else 1
+    train_all([job], pick_executor(workers, device), workers)
+
+
+def _measure(task: Task, asked: Asked) -> int:
+    folder = asked.out / (ALONE if task.experiment == ALONE else "results")
+    workers = "1" if task.experiment == ALONE and asked.workers != "0" else asked.workers
+    options: dict[str, Any] = {
+        **DEFAULTS, "out": str(folder), "workers": workers, "device": asked.device,
+        "per_gpu": 1 if task.experiment == ALONE else asked.per_gpu,
+    }  # fmt: skip
+    finished = run_cells(task.grid, options, extend=True)
+    _console().print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed.")
+    return len(finished.failed)
+
+
+# ---- figures
+
+
+def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -> None:
+    """Each figure, of the first network and dataset that were measured; or why there is none."""
+    shown = next((task for task in found if task.arch == "resnet18"), found[0] if found else None)
+    bench, given = dict(BENCH), {}
+    if shown is not None:
+        ready = _prepared(shown, asked, facts)
+        given = {"arch": ready.arch, "dataset": ready.dataset, "device": asked.device}
+        given["checkpoint"] = ready.grid.checkpoint
+    for name in asked.figures:
+        console.print(f"\nFigure {name}")
+        settings = [*(SMALL_FIGURES.get(name, ()) if asked.scale < 1 else ())]
+        settings += ["method=quantile_paper"] if "method" in _figure.options_of(name) else []
+        own = given if _figure.shows_classifier(name) else {}
+        try:
+            _figure.make(name, asked.out / "figures", own, {**bench, **own}, settings)
+            facts.figures[name] = ""
+        except UserError as problem:
+            facts.figures[name] = str(problem)
+            console.print(f"Left out: {problem}")
+        facts.keep(asked.out)
+
+
+def _console() -> Console:
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)

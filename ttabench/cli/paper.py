@@ -1,0 +1,93 @@
+"""``ttabench paper``: the tables and figures of the quantile-matching paper, beside its own numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(paper)
+
+
+def paper(
+    only: Annotated[
+        str, Option(metavar="NAMES", help="Some tables and figures, see --list.", show_default="all")
+    ] = "",
+    scale: Annotated[
+        float,
+        Option(
+            metavar="SHARE",
+            help="Below 1: a rehearsal, with this share of images, corruptions, epochs; small networks.",
+        ),
+    ] = 1.0,
+    datasets: Annotated[
+        str,
+        Option(metavar="NAMES", help="In place of the paper's, by name or path.", show_default="the paper's"),
+    ] = "",
+    archs: Annotated[
+        str, Option(metavar="NAMES", help="In place of the paper's.", show_default="the paper's")
+    ] = "",
+    recipe: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="How networks are trained, as in ttabench train.",
+            show_default="cross-entropy, as in the paper; fast where there is none",
+        ),
+    ] = "",
+    seeds: Annotated[
+        str, Option(metavar="NUMBERS", help="In place of the paper's tables.", show_default="0,1,2; 0")
+    ] = "",
+    precision: Annotated[str, Option(metavar="TYPE", help="float32, bfloat16 or tf32 (GPU).")] = "float32",
+    out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")] = Path("paper"),
+    workers: Annotated[
+        str,
+        Option(metavar="COUNT", help="As in ttabench sweep.", show_default="auto; 0 where scale is below 1"),
+    ] = "",
+    device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    per_gpu: Annotated[int, Option(metavar="COUNT", help="Workers per GPU.", min=1)] = 1,
+    page: Annotated[
+        bool, Option("--page", help="Measure nothing: make the page of what the folder holds.")
+    ] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Say what would be trained, downloaded and measured; run nothing.")
+    ] = False,
+    list_: Annotated[bool, Option("--list", help="List the tables and figures.")] = False,
+) -> None:
+    """Measure the tables and figures of the quantile-matching paper, and set them beside its own numbers.
+
+    Trains what is missing, measures, draws, and writes paper.html and tables/paper.tex: ours, the paper's, the
+    difference, and what differs in setting. The same command run again goes on where it stopped. Exit code
+    1 if a cell failed.
+    """
+    from ttabench.errors import UserError
+    from ttabench.paper import experiments
+    from ttabench.parse_methods import distinct_list
+    from ttabench.sweep.options import whole_numbers
+
+    names = distinct_list(only, "--only") if only else []
+    chosen, figures = experiments.asked(names)
+    if list_:
+        from ttabench.cli._facts import figures as facts
+        from ttabench.cli._table import table
+
+        shows = {fact["name"]: fact["shows"] for fact in facts()}
+        rows = [(name, experiments.title(name)) for name in chosen]
+        table(["name", "what it is"], [*rows, *((name, shows[name]) for name in figures)])
+        return
+    if not 0 < scale <= 1:
+        raise UserError(f"--scale {scale:g}: expected a share above 0, at most 1.")
+    from ttabench.cli import _paper
+
+    asked = _paper.Asked(
+        chosen, figures, distinct_list(datasets, "--datasets") if datasets else [],
+        distinct_list(archs, "--archs") if archs else [], scale, recipe, precision, out,
+        workers or ("0" if scale < 1 else "auto"), device, per_gpu, whole_numbers(seeds, "--seeds"),
+    )  # fmt: skip
+    failed = _paper.plan(asked) if dry_run else _paper.make_page(asked) if page else _paper.run(asked)
+    if failed:
+        raise typer.Exit(1)

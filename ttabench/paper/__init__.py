@@ -1,0 +1,1 @@
+"""The experiments of the quantile-matching paper: what each measures, and how it is rehearsed small."""

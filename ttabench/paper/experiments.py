@@ -1,0 +1,114 @@
+"""What the experiments of the paper measure: one sweep file each, as a list of tasks. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import as_file, files
+
+from ttabench.errors import unknown
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.options import make_grid
+from ttabench.sweep.rules import plain_grids
+from ttabench.sweep.sweep_file import read_sweep_file, with_flags
+
+__all__ = ["DATASETS", "EXPERIMENTS", "FIGURES", "Task", "asked", "stands_for", "tasks", "title"]
+
+EXPERIMENTS = ("table1", "table2", "table3", "severity", "runtime")
+FIGURES = (
+    "tsne", "loss-vs-mse", "quantile-index", "quantile-field", "six-blobs", "two-moons",
+    "informative-quantiles",
+)  # fmt: skip
+DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
+"""Those of the paper."""
+OFFICIAL = "official/"
+_FOLDER = "sweeps"
+_STANDS = (("cifar10-c", r"cifar-?10"), ("cifar100-c", r"cifar-?100"), ("tinyimagenet-c", r"tiny-?imagenet"))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One network on one dataset, of an experiment; `grid` has this architecture and dataset alone."""
+
+    experiment: str
+    grid: Grid
+
+    @property
+    def arch(self) -> str:
+        return self.grid.archs[0]
+
+    @property
+    def dataset(self) -> str:
+        return self.grid.datasets[0]
+
+    def with_seeds(self, seeds: Sequence[int]) -> Task:
+        return replace(self, grid=replace(self.grid, seeds=tuple(seeds)))
+
+    def on(self, dataset: str, arch: str) -> Task:
+        return replace(self, grid=replace(self.grid, datasets=(dataset,), archs=(arch,)))
+
+
+def asked(only: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The experiments and figures that `only` names; all for none. Raises UserError for an unknown one."""
+    for name in only:
+        if name not in (*EXPERIMENTS, *FIGURES):
+            raise unknown("table or figure of the paper", name, [*EXPERIMENTS, *FIGURES])
+    chosen = set(only) or {*EXPERIMENTS, *FIGURES}
+    return [e for e in EXPERIMENTS if e in chosen], [f for f in FIGURES if f in chosen]
+
+
+def title(experiment: str) -> str:
+    """What a sweep file says of itself, its first line."""
+    text = files(__package__).joinpath(_FOLDER, f"{experiment}.toml").read_text(encoding="utf-8")
+    return text.partition("\n")[0].lstrip("# ")
+
+
+def stands_for(dataset: str) -> str:
+    """The dataset of the paper that a name speaks of: ``my-cifar10-c-local`` → ``cifar10-c``; "" for none."""
+    for published, pattern in _STANDS:
+        if dataset == published or re.search(rf"(?<![a-z0-9]){pattern}(?![0-9])", dataset.lower()):
+            return published
+    return ""
+
+
+def tasks(experiment: str, datasets: Sequence[str] = (), archs: Sequence[str] = ()) -> list[Task]:
+    """The tasks of an experiment, each once.
+
+    datasets  in place of the experiment's own. One that stands for a dataset of the paper takes the place of
+              that one, and nothing else; any other is measured in every experiment.
+    archs     in place of the experiment's own.
+    """
+    found: list[Task] = []
+    for grid in _grids(experiment):
+        for name in _datasets(grid, datasets):
+            for arch in archs or grid.archs:
+                task = Task(experiment, grid).on(name, _fitting(arch, name, named=bool(archs)))
+                if task not in found:
+                    found.append(task)
+    return found
+
+
+def _grids(experiment: str) -> list[Grid]:
+    with as_file(files(__package__).joinpath(_FOLDER, f"{experiment}.toml")) as file:
+        return plain_grids(make_grid(with_flags(read_sweep_file(file), {})))
+
+
+def _datasets(grid: Grid, given: Sequence[str]) -> list[str]:
+    if not given:
+        return [*grid.datasets]
+    return [name for name in given if not stands_for(name) or stands_for(name) in grid.datasets]
+
+
+def _fitting(arch: str, dataset: str, *, named: bool) -> str:
+    """Published weights are for CIFAR; elsewhere the network is trained, unless the user named them."""
+    published = ("cifar10-c", "cifar100-c")
+    own = dataset not in DATASETS
+    if arch.startswith(OFFICIAL) and dataset not in published and not (own and named):
+        return trained_here(arch)
+    return arch
+
+
+def trained_here(arch: str) -> str:
+    """The architecture of published weights, as one that is trained here: ``official/cct_7`` → ``cct``."""
+    return "cct" if arch == f"{OFFICIAL}cct_7" else arch.removeprefix(OFFICIAL)

@@ -1,0 +1,105 @@
+"""A small form of the experiments: small networks, few images, few epochs. Its numbers mean nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.data.catalog import EMBEDDED, dataset
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.array_files import save_npz
+from ttabench.data.own.generate_corrupted import generate
+from ttabench.errors import UserError
+from ttabench.paper.experiments import Task
+from ttabench.parse_methods import parse_method
+
+__all__ = ["SMALL", "Rehearsal", "share"]
+
+SMALL = {
+    "resnet18": "resnet18_w16", "official/cct_7": "cct_2_3x2_32", "cct": "cct_2_3x2_32",
+    "cvt": "cvt_2_4_32", "vit_lite": "vit_2_4_32",
+}  # fmt: skip
+"""Networks of the same kinds for images of 32 pixels."""
+SIDE = 32
+IMAGES = 60  # of the embedded dataset, which is small already
+EPOCHS = 10  # of the paper's method and of `quantile`, of which a rehearsal has a share
+MATCHING = ("quantile", "quantile_paper")
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """How small.
+
+    scale   the share of images, corruptions and epochs; at least one of each.
+    folder  for small datasets.
+    """
+
+    scale: float
+    folder: Path
+
+    def task(self, task: Task) -> Task:
+        """The small form of a task: one seed, and the embedded dataset where the task's is not here."""
+        name = self.dataset(task)
+        arch = _family(task.arch) if name == EMBEDDED else SMALL.get(task.arch, task.arch)
+        used = {parse_method(text)[0] for text in task.grid.methods}
+        fewer = tuple(f"{name}.epochs={self.epochs(EPOCHS)}" for name in MATCHING if name in used)
+        grid = replace(
+            task.grid, corruptions=self._corruptions(task.grid.corruptions), seeds=(0,),
+            limit=IMAGES if name == EMBEDDED else 0, settings=(*task.grid.settings, *fewer),
+        )  # fmt: skip
+        return replace(task, grid=grid).on(name, arch)
+
+    def epochs(self, whole: int) -> int:
+        return max(1, round(self.scale * whole))
+
+    def _corruptions(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names[: max(1, round(self.scale * len(names)))])
+
+    def dataset(self, task: Task) -> str:
+        """The name of a small dataset with the task's images, or the embedded one."""
+        try:
+            data = dataset(task.dataset)
+            if data.name == EMBEDDED:
+                return EMBEDDED
+            clean = data.train(), data.test()
+        except UserError:
+            return EMBEDDED
+        base = f"{data.name.removesuffix('-local').removesuffix('-c')}-x{self.scale:g}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for part, labelled in zip(("train", "test"), clean, strict=True):
+            file = self.folder / f"{base}.{part}.npz"
+            if not file.exists():
+                save_npz(file, share(labelled, self.scale))
+        made = generate(
+            self.folder / f"{base}.test.npz", train=self.folder / f"{base}.train.npz", name=base, size=SIDE,
+            corruptions=self._corruptions(CORRUPTIONS), severities=(1, 2, 3, 4, 5), root=self.folder,
+            workers=0,
+        )  # fmt: skip
+        return dataset(str(made)).name  # opened once, so that workers know its name
+
+
+def _family(arch: str) -> str:
+    """The family of a network, whose small member is the one for the embedded dataset."""
+    return "cct" if arch.startswith("official/cct") else arch
+
+
+def share(labelled: Labelled, scale: float) -> Labelled:
+    """The first images of each class, so many that they are `scale` of all; at least one of each class."""
+    classes = len(np.unique(labelled.labels))
+    each = max(1, math.ceil(scale * len(labelled) / classes))
+    kept = np.flatnonzero(rank_in_class(labelled.labels) < each)
+    return Labelled(np.asarray(labelled.images)[kept], labelled.labels[kept])
+
+
+def rank_in_class(labels: np.ndarray) -> np.ndarray:
+    """For each image, how many images of its class come before it."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], labels[order])
+    ranks = np.empty(len(labels), np.int64)
+    ranks[order] = np.arange(len(labels)) - starts
+    return ranks
