@@ -157,10 +157,36 @@ def _current_code(
     whole = _strangers(method, network)
     roots += [(name, WHOLE, "") for name in sorted(whole)]
     roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", ALONE, "")] if prefix else ()
-    others = (node for name, each in known.items() if named and name not in named for node in _node_of(each))
-    made = closure(roots, _graph(whole), {point.module: frozenset(others)})
+    made = closure(roots, _graph(whole), {point.module: _unnamed(point, named)})
     keep()
     return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())})
+
+
+def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:
+    """The methods that the module of a composed method refers to and its settings do not name.
+
+    None where the settings name no method of that kind: a word such as ``source`` may mean something else. The
+    classes that classes of the module are made from always count.
+    """
+    facts = module_facts(point.module)
+    if facts is None or not named:
+        return frozenset()
+    graph = _graph(frozenset())
+    made = [part for each in facts.definitions.values() for part in (each, *each.members.values())]
+    referred = {
+        node for part in made for dotted in part.refers
+        for node in graph.resolve(point.module, dotted, part.imports)
+    }  # fmt: skip
+    bases = {
+        node for part in made for base in part.bases or () for node in graph.resolve(point.module, base, {})
+    }
+    parts = {
+        name: node for name, each in entry_points(METHODS).items() for node in _node_of(each)
+        if node in referred and node[0] != point.module
+    }  # fmt: skip
+    if not parts.keys() & {*named}:
+        return frozenset()
+    return frozenset(node for name, node in parts.items() if name not in named and node not in bases)
 
 
 def shown(node: Node) -> str:
