@@ -165,7 +165,7 @@ def _current_code(
 def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:
     """The methods that the module of a composed method refers to and its settings do not name.
 
-    None where the settings name no method of that kind: a word such as ``source`` may mean something else. The
+    None where the settings name no method of that kind: a word such as ``source`` may mean another thing. The
     classes that classes of the module are made from always count.
     """
     facts = module_facts(point.module)
