@@ -193,7 +193,7 @@ def closure(roots: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Nod
 def _reached(start: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Node]]) -> dict[Node, _Found]:
     """The roots and all that they reach. A member counts once any reached code uses its name.
 
-    Where code makes the name of an attribute, all members of the classes of its module count.
+    Where code puts the name of an attribute together, all members of the classes of its module count.
     """
     reached: dict[Node, _Found] = {}
     used: set[str] = set()

@@ -19,7 +19,7 @@ __all__ = ["ANY", "BODY", "Definition", "Definitions", "definitions_of"]
 BODY = ""
 """The name of the definition that holds the other statements of a module, which run when it is imported."""
 ANY = "*"
-"""Stands among the attributes that a definition uses for one whose name is made when it runs."""
+"""Stands among the attributes that a definition uses for one whose name is put together when it runs."""
 READS_NAMES = frozenset({"getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,7 +31,7 @@ class Definition:
 
     text     16 hex digits of its text, in which references are numbers.
     refers   the references in the order of their numbers: dotted names such as ``tta.entropy``.
-    uses     names of attributes that it reads, sets or calls; `ANY` where it makes such a name.
+    uses     names of attributes that it reads, sets or calls; `ANY` where it puts such a name together.
     imports  names that it imports itself → what they mean, see :class:`Definitions`.
     bases    of a class: its base classes, dotted names.
     members  of a class: its functions by name.
@@ -238,11 +238,11 @@ def _plain(node: ast.AST) -> Definition:
 
 
 def _makes_a_name(call: ast.Call) -> bool:
-    """Whether an attribute is read or set by a name that is no constant."""
+    """Whether an attribute is read or set by a name that the call puts together."""
     called = ast.unparse(call.func).rpartition(".")[2]
     at = 0 if called in ("attrgetter", "methodcaller") else 1
     name = call.args[at] if called in READS_NAMES and len(call.args) > at else ast.Constant("")
-    return not isinstance(name, ast.Constant)
+    return isinstance(name, ast.JoinedStr | ast.BinOp)
 
 
 def _dotted(node: ast.AST, imports: Mapping[str, str]) -> str | None:

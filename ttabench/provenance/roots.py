@@ -54,6 +54,7 @@ def _nodes(*names: str) -> tuple[Node, ...]:
 MEASURE = _nodes(
     "torch_defaults:default_modes", "torch_defaults:default_kernels", "torch_defaults:matrix_products",
     "measure.prepare:prepared", "measure.test_set:test_set", "source_access:SourceImages", "scoring:evaluate",
+    "protocol:Protocol",
 )  # fmt: skip
 STREAM = _nodes("streams.cell:stream_of", "streams.cell:checkpoint_of", "streams.score:evaluate_stream")
 STREAMS = {  # by what stands in place of a corruption
