@@ -84,12 +84,10 @@ def test_imports_stay_light(statement: str, forbidden: tuple[str, ...]) -> None:
 LAYERS = (
     (
         "protocol", "errors", "cores", "progress", "ranges", "malloc", "collector", "nonblocking", "saved",
-        "code_hash",
         "torch_defaults",
     ),
     ("cell", "env", "files", "gpu", "registry", "worker_state", "parse_methods"),
     ("records",),
-    ("module_facts",),
     ("provenance", "stats", "corruptions", "claims", "events"),
     ("classifier", "figure"),
     ("method",),

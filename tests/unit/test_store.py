@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.unit import other_code
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
-from ttabench.provenance import combined, current_modules
+from ttabench.provenance import current_code
+from ttabench.provenance.staleness import NOT_RECORDED, by_importance, stale_cells
 from ttabench.records import decode, encode
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COLUMNS
-from ttabench.store.staleness import NOT_RECORDED, _changes, by_importance, stale_cells
 
 SWEEP = {"methods": ["tent"], "limit": 0}
 
@@ -340,9 +341,10 @@ def test_a_method_that_is_not_installed_is_one_reason(store: Store, result: Resu
         (1, ["a.py changed"], "1 stale cell of tent: a.py changed since it was measured"),
         (2, ["a.py changed", "b.py is gone"],
          "2 stale cells of tent: a.py changed, b.py is gone since they were measured"),
-        (1, [NOT_RECORDED], "1 stale cell of tent: it was stored by a version that did not record its code"),
+        (1, [NOT_RECORDED],
+         "1 stale cell of tent: it was stored by a version that did not record its code by definition"),
         (3, [NOT_RECORDED],
-         "3 stale cells of tent: they were stored by a version that did not record its code"),
+         "3 stale cells of tent: they were stored by a version that did not record its code by definition"),
         (2, ["tent is not installed"], "2 stale cells of tent: tent is not installed"),
     ],
 )  # fmt: skip
@@ -408,8 +410,9 @@ def test_between_writers_side_by_side_the_later_result_wins(
 def test_records_know_code_versions_device_and_threads(store: Store, result: Result) -> None:
     fill(store, result)
     (record,) = store.records()
-    assert record.modules["ttabench_methods.tent"]
-    assert record.source == combined(record.modules)
+    assert record.definitions["ttabench_methods/tent.py: Tent.adapt"]
+    assert record.source == current_code("tent", "digits-c").source
+    assert record.definitions == current_code("tent", "digits-c").definitions
     assert record.environment["versions"]["numpy"] == np.__version__
     assert record.environment["device"] == "cpu"
     assert not record.stale
@@ -418,16 +421,12 @@ def test_records_know_code_versions_device_and_threads(store: Store, result: Res
 def test_a_record_of_other_code_is_stale_and_says_what_changed(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = dict(current_modules("tent", "digits-c"))
-    then = {**now, "ttabench.nn.batch_norm": "0" * 16}
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: then)
-    fill(store, result)
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: now)
-    _changes.cache_clear()
+    with monkeypatch.context() as patch:
+        other_code.changed(patch)
+        fill(store, result)
     (row,) = store.frame().to_dict("records")
-    _changes.cache_clear()
     assert row["stale"]
-    assert row["stale_because"] == "ttabench/nn/batch_norm.py changed"
+    assert row["stale_because"] == f"{other_code.CHANGED} changed"
 
 
 def test_of_all_that_changed_new_modules_are_named_last() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from ttabench import module_facts
 from ttabench.code_hash import code_hash
 from ttabench.module_facts import facts_of, keep
+
+from ttabench import module_facts
 
 CODE = b"import numpy.linalg\nfrom . import near\nfrom ..far import thing\nA = 1\n"
 NewProcess = Callable[[], None]

@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
+from ttabench.code_hash import FIRST_NAMES, code_hash
 
 import ttabench
-from ttabench.code_hash import FIRST_NAMES, code_hash
 from ttabench.provenance import module_file
 
 FUNCTION = '''
