@@ -40,7 +40,7 @@ def test_every_corruption_and_the_libraries_that_it_calls_count(
     for module, *change in (
         ("noise", "def gaussian_noise(", "def gaussian_noise(_more=0, *, "),
         ("elastic", "def _smooth(", "def _smooth(_more=0, *, "),
-        ("constants", "CONTRAST = ", "CONTRAST = 1 and "),
+        ("constants", "(0.75, 0.5, 0.4", "(0.75, 0.5, 0.3"),
         ("bar.warps", "SQUARES = ", "SQUARES = 1 and "),
     ):
         edits.edit(f"ttabench.corruptions.{module}", (change[0], change[1]))

@@ -440,7 +440,7 @@ def test_a_result_of_another_form_is_no_record(store: Store, result: Result, cha
         with pytest.raises(UserError) as problem:
             store.latest(quick=quick)
         assert str(problem.value) == (
-            f"{path}, line 3, is not a record of ttabench; restore the file or move it out of the folder."
+            f"{path}, line 4, is not a record of ttabench; restore the file or move it out of the folder."
         )
 
 
@@ -461,7 +461,7 @@ def test_to_count_cells_neither_their_ids_are_computed_nor_their_images_kept(
     with pytest.raises(UserError) as problem:
         store.latest()
     assert str(problem.value) == (
-        f"{path}, line 3, is not what ttabench wrote: its id is not that of its cell; restore the file or "
+        f"{path}, line 4, is not what ttabench wrote: its id is not that of its cell; restore the file or "
         "move it out of the folder."
     )
 
@@ -470,8 +470,8 @@ def test_a_record_knows_the_environment_above_it_and_its_place(store: Store, res
     path = fill(store, result)
     (record,) = store.records()
     assert set(record.environment) == {"device", "threads", "versions", "machine", "processor"}
-    assert record.place == f"{path}, line 3"
-    head, code, row = path.read_bytes().splitlines(keepends=True)
+    assert record.place == f"{path}, line 4"
+    head, names, code, row = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(head + row)
     with pytest.raises(UserError) as problem:
         store.latest()
@@ -479,11 +479,11 @@ def test_a_record_knows_the_environment_above_it_and_its_place(store: Store, res
         f"{path}, line 2, is not what ttabench wrote: no record of its code {record.source[:12]} stands "
         "before it; restore the file or move it out of the folder."
     )
-    path.write_bytes(code + row)
+    path.write_bytes(names + code + row)
     with pytest.raises(UserError) as problem:
         store.latest()
     assert str(problem.value) == (
-        f"{path}, line 2, is not what ttabench wrote: no environment stands before it; restore the file or "
+        f"{path}, line 3, is not what ttabench wrote: no environment stands before it; restore the file or "
         "move it out of the folder."
     )
 

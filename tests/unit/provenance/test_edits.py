@@ -43,7 +43,7 @@ STALE = {
     ),
     "a default": (TENT, ("steps: Count = 1", "steps: Count = 2")),
     "a setting for a dataset's size": ("ttabench.nn.norm_adapter", ("lr", "rate")),
-    "a constant of a corruption": ("ttabench.corruptions.constants", ("FOG = ", "FOG = 1 and ")),
+    "a constant of a corruption": ("ttabench.corruptions.constants", ("Fog(1.5, 1.75)", "Fog(1.5, 1.8)")),
     "the other loss": (TENT, ("staticmethod(entropy)", "staticmethod(minimise)")),
     "the period of resets": ("ttabench.protocol", ("def reset_period(self)", "def reset_period(self, by=2)")),
     "scoring": ("ttabench.scoring", ("def evaluate(", "def evaluate(_more=0, *, ")),
