@@ -302,7 +302,7 @@ def test_a_result_whose_code_was_deleted_is_refused(store: Store, result: Result
     with pytest.raises(UserError, match=r"line 3, is not"):
         store.latest(quick=True)
     path.write_bytes(lines[0] + lines[2] + lines[3])
-    with pytest.raises(UserError, match=r"line 2, is not .*: names of its definitions do not stand before it"):
+    with pytest.raises(UserError, match=r"line 2, is not .*: names of its definitions do not stand before"):
         store.latest()
 
 

@@ -71,6 +71,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "folders": _nodes("data.published.imagenet:TinyImageNetC"),
 }
 NETWORKS = _nodes("models.architectures.build:build")
+OF_OTHERS = _nodes("models.external.external_model:ExternalModel.wrap")  # makes a classifier of a network
 EXTERNAL = "ttabench.models.external"  # its modules are called like the prefixes of their networks
 
 OUTSIDE: Mapping[str, str] = {
@@ -155,6 +156,7 @@ def _current_code(
     point = known[method]
     roots = [*MEASURE, *STREAMS.get(stream, ()), *READERS[family], *NETWORKS, *_node_of(point)]
     roots += READERS[foreign] if foreign else ()
+    roots += OF_OTHERS if network or prefix else ()
     whole = _strangers(method, network)
     roots += [(name, WHOLE, "") for name in sorted(whole)]
     roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", ALONE, "")] if prefix else ()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - two texts side by side
 """The hash of definitions: names of definitions do not count, what they do and reach does."""
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,9 +15,10 @@ BETAS = ("betas=(momentum, 0.999)", "betas=(momentum, 0.99)")
 
 
 @pytest.fixture
-def edits(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Edits:
-    request.addfinalizer(forget)
-    return Edits(monkeypatch)
+def edits() -> Iterator[Edits]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Edits(patch)
+    forget()
 
 
 def code(method: str = "tent", corruption: str = "fog") -> str:
@@ -39,7 +41,7 @@ STALE = {
     "a step of the optimiser": (UPDATES, ("    optimizer.zero_grad()\n", "")),
     "a parameter of Adam": (UPDATES, BETAS),
     "an own predict": (
-        TENT, ("    @torch.enable_grad()\n", "    def predict(self, x): return -x\n\n    @torch.enable_grad()\n"),
+        TENT, ("    @torch.enable_grad()\n", "    def predict(self, x): return -x\n    @torch.enable_grad()\n"),
     ),
     "a default": (TENT, ("steps: Count = 1", "steps: Count = 2")),
     "a setting for a dataset's size": ("ttabench.nn.norm_adapter", ("lr", "rate")),

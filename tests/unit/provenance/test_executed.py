@@ -32,10 +32,13 @@ BESIDE = {
 """What is measured or done beside the accuracy: what it calls changes no accuracy either."""
 
 HARMLESS: Mapping[str, str] = {
+    "ttabench.data.on_disk:OnDisk.fingerprint": "is in the identity of a result",
+    "ttabench.data.own.open_own": "opens data by name; data have a fingerprint",
     "ttabench.events": "says how far a sweep is",
     "ttabench.gpu": "chooses a device",
     "ttabench.memory": "counts memory",
     "ttabench.models.checkpoints": "finds weights; their hash is in the identity of a result",
+    "ttabench.models.external": "opens networks by name; what makes classifiers of them is in the hash",
     "ttabench.models.model": "finds weights; their hash is in the identity of a result",
     "ttabench.models.trained_model": "finds weights; their hash is in the identity of a result",
     "ttabench.models.training": "names weights; their hash is in the identity of a result",
@@ -132,7 +135,7 @@ def _counts(module: str, definition: str, reached: object) -> bool:
     return (
         roots._left_out(module) or roots._left_out(f"{module}:{name}")
         or is_one_of(HARMLESS, module, name)
-        or (module.startswith(("ttabench_methods", "ttabench.nn")) and parts[-1] in HOOKS)
+        or (module.startswith(("ttabench_methods", "ttabench.method", "ttabench.nn")) and parts[-1] in HOOKS)
         or definition in ("NormAdapter.needs_of", "norm_needs")
     )  # fmt: skip
 
