@@ -41,10 +41,10 @@ STALE = {
     "a step of the optimiser": (UPDATES, ("    optimizer.zero_grad()\n", "")),
     "a parameter of Adam": (UPDATES, BETAS),
     "an own predict": (
-        TENT, ("    @torch.enable_grad()\n", "    def predict(self, x): return -x\n    @torch.enable_grad()\n"),
+        TENT, ("    def setup(self", "    def predict(self, x): return -x\n    def setup(self"),
     ),
     "a default": (TENT, ("steps: Count = 1", "steps: Count = 2")),
-    "a setting for a dataset's size": ("ttabench.nn.norm_adapter", ("lr", "rate")),
+    "settings that a method shares": ("ttabench.nn.norm_adapter", ("lr", "rate")),
     "a constant of a corruption": ("ttabench.corruptions.constants", ("Fog(1.5, 1.75)", "Fog(1.5, 1.8)")),
     "the other loss": (TENT, ("staticmethod(entropy)", "staticmethod(minimise)")),
     "the period of resets": ("ttabench.protocol", ("def reset_period(self)", "def reset_period(self, by=2)")),
