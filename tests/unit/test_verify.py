@@ -186,6 +186,7 @@ def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, o
                     "ttabench/scoring.py: evaluate")  # fmt: skip
     edit(out, older, "definitions")
     edit(out, with_it, "code")
+    edit(out, lambda data: data.update(source="0" * 64))
     output = ttabench("verify", out, *HERE)
     assert output.code == 0
     assert output.out.count("made with other code: ttabench/scoring.py: evaluate changed") == 4
