@@ -94,7 +94,7 @@ LAYERS = (
     ("nn",),
     ("method_settings", "data", "stream", "reach"),
     ("models", "source_cache", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
-    ("source_access", "scoring", "store", "tail"),
+    ("source_access", "scoring", "measure", "store", "tail"),
     ("streams",),
     ("workbench", "conformance", "worker", "sharing"),
     ("unit", "loggers", "executors"),
