@@ -271,12 +271,12 @@ for name in ("torch", "sklearn.datasets", "pandas", "cv2", "scipy.stats", "ttabe
              "ttabench.cli._sweep", "ttabench_reports.terminal"):
     importlib.import_module(name)
 from ttabench.data.catalog import dataset
-from ttabench.provenance import current_modules
+from ttabench.provenance import current_code
 from ttabench.registry import method
 sys.modules["torch"].set_num_threads(1)
 for name in ("source", "bn_stats", "tent"):
     method(name)
-    current_modules(name, "digits-c", "fog")
+    current_code(name, "digits-c", "fog")
 dataset("digits-c").test()
 """
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit import other_code
 from tests.unit.stored_results import CELL
 from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
@@ -35,7 +36,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
         writer.close()
 
     with monkeypatch.context() as patch:
-        patch.setattr("ttabench.provenance.current_modules", lambda *_: {"ttabench.nn": "0" * 16})
+        other_code.changed(patch)
         fill(
             Result(cell=CELLS["stale"], status="ok", accuracy=50.0),
             Result(cell=CELLS["failed and stale"], status="failed", reason="too hard"),

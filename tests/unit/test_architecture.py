@@ -84,12 +84,11 @@ def test_imports_stay_light(statement: str, forbidden: tuple[str, ...]) -> None:
 LAYERS = (
     (
         "protocol", "plain_text", "errors", "cores", "progress", "ranges", "malloc", "collector",
-        "nonblocking", "saved", "code_hash",
+        "nonblocking", "saved",
         "torch_defaults",
     ),
     ("cell", "env", "files", "gpu", "registry", "worker_state", "parse_methods"),
     ("records",),
-    ("module_facts",),
     ("provenance", "stats", "corruptions", "claims", "events"),
     ("classifier", "figure"),
     ("method",),
@@ -97,7 +96,7 @@ LAYERS = (
     ("foreign",),
     ("method_settings", "data", "stream", "reach"),
     ("models", "source_cache", "summaries", "collapse", "contamination", "calibration", "cost", "unlabelled"),
-    ("source_access", "scoring", "store", "tail"),
+    ("source_access", "scoring", "measure", "store", "tail"),
     ("streams",),
     ("workbench", "conformance", "worker", "sharing"),
     ("unit", "loggers", "executors"),

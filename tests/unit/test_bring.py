@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.unit import other_code
 from tests.unit.models_by_name import bring, construct, load, recall
-from ttabench import provenance
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
@@ -305,13 +305,7 @@ def forget_code() -> None:
     """What a new process does not know: the modules that were imported and the code that was read."""
     sys.modules.pop("mynets", None)
     importlib.invalidate_caches()
-    for kept in (
-        provenance.module_file,
-        provenance._facts,
-        provenance._imports,
-        provenance._network_code,
-    ):
-        kept.cache_clear()
+    other_code.forget()
 
 
 @pytest.mark.usefixtures("nets")

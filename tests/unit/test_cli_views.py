@@ -14,13 +14,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from rich.console import Console
-from ttabench.store.staleness import _changes
 
+from tests.unit import other_code
 from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.cell import Result
 from ttabench.cli import _table
-from ttabench.provenance import current_modules
 from ttabench.store import Store
 
 Run = Callable[..., Output]
@@ -407,17 +406,13 @@ def test_methods_that_a_report_leaves_out_are_not_called_missing(
 def test_report_names_what_is_stale_and_why_in_every_table(
     ttabench: Run, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = dict(current_modules("tent", "digits-c"))
-    then = now | {"ttabench.nn.batch_norm": "0" * 16}
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: then)
-    _changes.cache_clear()
+    other_code.changed(monkeypatch)
     output = ttabench("report", results, "--out", tmp_path / "out", "--format", "csv,latex,markdown,html")
     assert output.code == 0
-    assert "stale cells of tent: ttabench/nn/batch_norm.py changed since they were measured." in output.err
+    assert f"stale cells of tent: {other_code.CHANGED} changed since they were measured." in output.err
     status = ttabench("status", results)
-    assert "stale cells of tent: ttabench/nn/batch_norm.py changed since they were measured\n" in status.out
-    _changes.cache_clear()
+    assert f"stale cells of tent: {other_code.CHANGED} changed since they were measured\n" in status.out
     tex = ["per_corruption_digits-c-severity-5.tex", "summary.tex", "statistics.tex"]
     for name in (*tex, "tables.md", "cells.csv", "summary.csv", "results.html"):
         text = (tmp_path / "out" / name).read_text().replace("\\_", "_").replace("\\allowbreak ", "")
-        assert "ttabench/nn/batch_norm.py changed" in text, name
+        assert f"{other_code.CHANGED} changed" in text, name

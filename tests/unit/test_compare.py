@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
-from ttabench.store.staleness import _changes
 
+from tests.unit import other_code
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.provenance import current_modules
 from ttabench.records import decode, encode
 from ttabench.stats import mcnemar
 from ttabench.store import Store
@@ -352,22 +351,21 @@ def test_stale_cells_of_either_side_are_named_with_what_changed(
     tmp_path: Path, result: Result, other: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = (Store.create(tmp_path / name, {"methods": ["tent"]}) for name in ("old", "new"))
-    now = dict(current_modules("tent", "digits-c"))
-    for store, then in ((old, now | {"ttabench.nn.batch_norm": "0" * 16}), (new, now)):
-        monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_, then=then: then)
-        writer = store.writer()
-        writer.extend([result, other])
-        writer.close()
-    _changes.cache_clear()
+    for store in (old, new):
+        with monkeypatch.context() as patch:
+            if store is old:
+                other_code.changed(patch)
+            writer = store.writer()
+            writer.extend([result, other])
+            writer.close()
     outcome = compare(old.root, new.root)
-    text = "2 cells of tent in the baseline: ttabench/nn/batch_norm.py changed."
+    text = f"2 cells of tent in the baseline: {other_code.CHANGED} changed."
     assert outcome.stale == (text,)
     assert text in printed(outcome)
     assert json.loads(as_json(outcome))["stale"] == [text]
     write_cells(load_cells([old.root]), tmp_path / "cells.csv")
     assert compare(tmp_path / "cells.csv", new.root).stale == (text,)
     assert compare(new.root, new.root).stale == ()
-    _changes.cache_clear()
 
 
 def test_a_record_of_another_cell_is_refused(tmp_path: Path, result: Result, other: Result) -> None:

@@ -21,6 +21,7 @@ from ttabench.protocol import Protocol
 from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import load_frame
+from ttabench.store.shards import name_key
 from ttabench_reports.compare import as_json, compare, diff, github, junit
 from ttabench_reports.compare.cards import differences
 from ttabench_reports.compare.sides import side
@@ -33,7 +34,7 @@ def without_sum(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "result") -> Path:
-    """The folder with every record of a kind changed; the modules of a new `source` are unknown."""
+    """The folder with every record of a kind changed; the definitions of a new `source` are unknown."""
     for shard in (path / "cells").glob("*.jsonl"):
         records: list[dict[str, Any]] = []
         code: dict[str, Any] = {}
@@ -45,7 +46,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "re
             if record["kind"] == "result":
                 record["id"] = Cell.from_json(record["cell"]).cell_id
                 if record["source"] != code["source"]:
-                    code = {**code, "source": record["source"], "modules": {}}
+                    code = {**code, "source": record["source"], "definitions": []}
                     records.append(code)
             records.append(record)
         shard.write_bytes(b"".join(map(encode, map(without_sum, records))))
@@ -139,18 +140,26 @@ def test_source_settings_and_keys_of_later_versions(runs: tuple[Path, Path]) -> 
     assert len(result) == 4
 
 
-def test_the_modules_that_changed_are_named(runs: tuple[Path, Path]) -> None:
+def test_the_definitions_that_changed_are_named(runs: tuple[Path, Path]) -> None:
     before, after = runs
-    changed: list[str] = []
+    name = "ttabench/scoring.py: evaluate"
+    keys: list[str] = []
+
+    def named(record: dict[str, Any]) -> None:
+        for pair in record["names"]:
+            if pair[1] == name:
+                keys.append(name_key(*pair))
+                pair[0] = "0" * 16
 
     def newer(record: dict[str, Any]) -> None:
-        changed.append(next(name for name in record["modules"] if name.startswith("ttabench.nn")))
-        record["modules"][changed[0]] = "0" * 16
+        others = [key for key in record["definitions"] if key not in keys]
+        record["definitions"] = [*others, name_key("0" * 16, name)]
 
+    edited(after, named, "definitions")
     edited(after, newer, "code")
     (result,) = diff(before, after).differences
-    assert (result.key, result.after) == (f"modules.{changed[0]}", "0" * 16)
-    assert f"{changed[0]}: " in str(result)
+    assert (result.key, result.after) == (f"code.{name}", "0" * 16)
+    assert f"{name}: " in str(result)
 
 
 def test_another_protocol_is_a_difference_not_other_cells(runs: tuple[Path, Path], tmp_path: Path) -> None:

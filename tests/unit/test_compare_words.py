@@ -454,9 +454,9 @@ def test_a_key_that_one_side_never_records_is_no_difference_between_parts() -> N
     assert [d.key for d in differences([(A, one, other)])] == ["d.a", "d.b", "x", "y", "z"]
 
 
-def test_modules_say_more_than_the_hash_of_all() -> None:
-    one, other = {"source": "1", "modules": {"m": "a"}}, {"source": "2", "modules": {"m": "b"}}
-    assert [d.key for d in differences([(A, one, other)])] == ["modules.m"]
+def test_definitions_say_more_than_the_hash_of_all() -> None:
+    one, other = {"source": "1", "code": {"m": "a"}}, {"source": "2", "code": {"m": "b"}}
+    assert [d.key for d in differences([(A, one, other)])] == ["code.m"]
     assert [d.key for d in differences([(A, {"source": "1"}, other)])] == ["source"]
     assert [d.key for d in differences([(A, one, {"source": "2"})])] == ["source"]
 
@@ -546,7 +546,7 @@ def test_a_folder_is_one_side_with_its_bitmaps_and_cards(tmp_path: Path) -> None
     (cell_id,) = opened.cells["cell_id"]
     assert (opened.name, opened.whole, list(opened.bitmaps)) == (str(path), True, [cell_id])
     card = opened.card(cell_id)
-    assert {"config", "checkpoint", "fingerprint", "protocol", "adapted", "versions", "modules"} <= set(card)
+    assert {"config", "checkpoint", "fingerprint", "protocol", "adapted", "versions", "code"} <= set(card)
     assert not {"kind", "id", "written", "generation", "correct", "accuracy", "seconds", "sum"} & set(card)
     assert not {"label", "arch", "dataset", "corruption", "severity", "seed", "cell", "details"} & set(card)
     table = side(load(path), "candidate")

@@ -13,13 +13,14 @@ import pandas as pd
 import pytest
 
 from tests.browser import chromium, complaints, resize
+from tests.unit import other_code
 from tests.unit.conftest import Output
 from tests.unit.stored_results import CELL, Right, measured
 from tests.unit.test_page import HOSTILE, Rows
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
-from ttabench.provenance import current_modules
+from ttabench.provenance import current_code
 from ttabench.store import Store
 from ttabench_reports import leaderboard, load
 from ttabench_reports.costs import costs
@@ -187,28 +188,27 @@ def test_partial_folders_are_visible_and_their_partial_rows_have_no_rank(tmp_pat
 
 
 def test_stale_folders_are_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = dict(current_modules("tent", "digits-c"))
-    monkeypatch.setattr(
-        "ttabench.provenance.current_modules", lambda *_: now | {"ttabench.nn.batch_norm": "0" * 16}
-    )
-    path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: now)
+    with monkeypatch.context() as patch:
+        other_code.changed(patch)
+        path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
     table = built(tmp_path / "site", path)
     assert set(table["state"]) == {"stale"}
     texts = [t for _, t in Rows((tmp_path / "site" / "index.html").read_text()).tables[-1]["rows"][1][1]]
     assert texts[1] == "stale"
-    assert "ttabench/nn/batch_norm.py changed" in (tmp_path / "site" / "a.html").read_text()
+    assert f"{other_code.CHANGED} changed" in (tmp_path / "site" / "a.html").read_text()
 
 
 @pytest.fixture
 def by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """A folder of results measured with these modules beside those of ttabench."""
+    """A folder of results measured with these definitions beside those of ttabench."""
 
-    def make(name: str, made: list[Result], **modules: str) -> Path:
-        further = {name.replace("__", "."): digits for name, digits in modules.items()}
-        then = {**current_modules("tent", "digits-c"), **further}
+    def make(name: str, made: list[Result], **definitions: str) -> Path:
+        further = {
+            f"{name.replace('__', '/')}.py: adapt": digits for name, digits in definitions.items()
+        }  # fmt: skip
         with monkeypatch.context() as patch:
-            patch.setattr("ttabench.provenance.current_modules", lambda *_: then)
+            ours = current_code("tent", "digits-c").definitions
+            other_code.installed(patch, {**ours, **further})
             return folder(tmp_path / name, made)
 
     return make

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ttabench.store.staleness import NOT_RECORDED, _changes, by_importance, stale_cells
 
+from tests.unit import other_code
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
-from ttabench.provenance import combined, current_modules
+from ttabench.provenance import current_code
+from ttabench.provenance.staleness import NOT_RECORDED, by_importance, stale_cells
 from ttabench.records import decode, encode
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COLUMNS
@@ -278,7 +279,7 @@ def test_every_flipped_bit_is_noticed(store: Store, result: Result, other: Resul
             store.latest()
     for bit in range(8):  # of the last newline: the line is not taken for one that is being written
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1 << bit]))
-        with pytest.raises(UserError, match=rf"{path.name}, line 4, is not"):
+        with pytest.raises(UserError, match=rf"{path.name}, line 5, is not"):
             store.latest()
     path.write_bytes(whole)
     assert len(store.latest()) == 2
@@ -287,19 +288,33 @@ def test_every_flipped_bit_is_noticed(store: Store, result: Result, other: Resul
 def test_a_result_whose_environment_was_deleted_is_refused(store: Store, result: Result) -> None:
     path = fill(store, result)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
-    with pytest.raises(UserError, match=r"line 2, .* no environment stands before it"):
+    with pytest.raises(UserError, match=r"line 3, .* no environment stands before it"):
         store.latest()
 
 
 def test_a_result_whose_code_was_deleted_is_refused(store: Store, result: Result) -> None:
     path = fill(store, result)
     lines = path.read_bytes().splitlines(keepends=True)
-    assert b'"kind":"code"' in lines[1]
-    path.write_bytes(lines[0] + lines[2])
-    with pytest.raises(UserError, match=r"line 2, is not .* no record of its code \w{12} stands before it"):
+    assert [json.loads(line)["kind"] for line in lines[1:3]] == ["definitions", "code"]
+    path.write_bytes(lines[0] + lines[1] + lines[3])
+    with pytest.raises(UserError, match=r"line 3, is not .* no record of its code \w{12} stands before it"):
         store.latest()
-    with pytest.raises(UserError, match=r"line 2, is not"):
+    with pytest.raises(UserError, match=r"line 3, is not"):
         store.latest(quick=True)
+    path.write_bytes(lines[0] + lines[2] + lines[3])
+    with pytest.raises(UserError, match=r"line 2, is not .*: names of its definitions do not stand before"):
+        store.latest()
+
+
+def test_code_of_an_earlier_version_is_not_known_by_definition(store: Store, result: Result) -> None:
+    head, _, code, row = map(json.loads, fill(store, result).read_bytes().splitlines())
+    old = {"kind": "code", "source": code["source"], "modules": {"ttabench.nn": "1"}}
+    for line in (head, row):
+        line.pop("sum")
+    (shard,) = store.cells.glob("*.jsonl")
+    shard.write_bytes(b"".join(map(encode, (head, old, row))))
+    (record,) = store.records()
+    assert record.changes == (NOT_RECORDED,)
 
 
 def test_a_shard_without_checksums_is_of_the_first_format_and_all_of_it_is_stale(
@@ -310,14 +325,14 @@ def test_a_shard_without_checksums_is_of_the_first_format_and_all_of_it_is_stale
     text = re.sub(r',"sum":"\w+"\}', "}", path.read_text()).replace('"generation":1,', "")
     path.write_text(text)
     (record,) = store.records()
-    assert record.changes == ("it was stored by a version that did not record its code",)
+    assert record.changes == (NOT_RECORDED,)
 
 
 def test_versions_of_further_libraries_are_stored_where_a_result_needs_them(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = {"resnet18": (), "timm/resnet50": ("pytest",)}
-    monkeypatch.setattr("ttabench.provenance.libraries", lambda method, arch: needed[arch])
+    monkeypatch.setattr("ttabench.store.writer.libraries", lambda method, arch: needed[arch])
     cells = [replace(result.cell, arch=arch, seed=seed) for seed in (0, 1) for arch in needed]
     fill(store, *(replace(result, cell=cell) for cell in cells))
     versions = [record.environment["versions"].get("pytest", "") for record in store.records()]
@@ -340,9 +355,10 @@ def test_a_method_that_is_not_installed_is_one_reason(store: Store, result: Resu
         (1, ["a.py changed"], "1 stale cell of tent: a.py changed since it was measured"),
         (2, ["a.py changed", "b.py is gone"],
          "2 stale cells of tent: a.py changed, b.py is gone since they were measured"),
-        (1, [NOT_RECORDED], "1 stale cell of tent: it was stored by a version that did not record its code"),
+        (1, [NOT_RECORDED],
+         "1 stale cell of tent: it was stored by a version that did not record its code by definition"),
         (3, [NOT_RECORDED],
-         "3 stale cells of tent: they were stored by a version that did not record its code"),
+         "3 stale cells of tent: they were stored by a version that did not record its code by definition"),
         (2, ["tent is not installed"], "2 stale cells of tent: tent is not installed"),
     ],
 )  # fmt: skip
@@ -353,7 +369,7 @@ def test_each_reason_of_stale_cells_is_a_sentence(count: int, texts: list[str], 
 def test_a_record_that_was_edited_by_hand_is_refused_with_its_place(store: Store, result: Result) -> None:
     path = fill(store, result)
     path.write_text(path.read_text().replace('"accuracy":62.5', '"accuracy":92.5'))
-    with pytest.raises(UserError, match=rf"{path.name}, line 3, .* checksum is not that of its content"):
+    with pytest.raises(UserError, match=rf"{path.name}, line 4, .* checksum is not that of its content"):
         store.frame()
 
 
@@ -408,8 +424,9 @@ def test_between_writers_side_by_side_the_later_result_wins(
 def test_records_know_code_versions_device_and_threads(store: Store, result: Result) -> None:
     fill(store, result)
     (record,) = store.records()
-    assert record.modules["ttabench_methods.tent"]
-    assert record.source == combined(record.modules)
+    assert record.definitions["ttabench_methods/tent.py: Tent.adapt"]
+    assert record.source == current_code("tent", "digits-c").source
+    assert record.definitions == current_code("tent", "digits-c").definitions
     assert record.environment["versions"]["numpy"] == np.__version__
     assert record.environment["device"] == "cpu"
     assert not record.stale
@@ -418,16 +435,12 @@ def test_records_know_code_versions_device_and_threads(store: Store, result: Res
 def test_a_record_of_other_code_is_stale_and_says_what_changed(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = dict(current_modules("tent", "digits-c"))
-    then = {**now, "ttabench.nn.batch_norm": "0" * 16}
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: then)
-    fill(store, result)
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: now)
-    _changes.cache_clear()
+    with monkeypatch.context() as patch:
+        other_code.changed(patch)
+        fill(store, result)
     (row,) = store.frame().to_dict("records")
-    _changes.cache_clear()
     assert row["stale"]
-    assert row["stale_because"] == "ttabench/nn/batch_norm.py changed"
+    assert row["stale_because"] == f"{other_code.CHANGED} changed"
 
 
 def test_of_all_that_changed_new_modules_are_named_last() -> None:
@@ -445,7 +458,7 @@ def test_results_of_the_first_format_still_load_and_are_stale(store: Store, resu
     (store.cells / "old.jsonl").write_text(text)
     (record,) = store.records()
     assert record.result == result
-    assert record.changes == ("it was stored by a version that did not record its code",)
+    assert record.changes == (NOT_RECORDED,)
 
 
 def test_a_folder_of_results_folders_may_stand_in_a_results_folder(tmp_path: Path) -> None:

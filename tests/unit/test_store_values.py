@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit import other_code
 from ttabench.cell import Result, canonical
 from ttabench.env import machine, processor, versions
 from ttabench.errors import UserError, shortened
 from ttabench.protocol import Protocol
-from ttabench.provenance import combined, current_modules
+from ttabench.provenance import current_code
 from ttabench.records import Damaged, decode, encode, is_first_format
 from ttabench.store import Store, Writer, load_frame
 from ttabench.store.columns import COLUMNS, COST, SCORES
@@ -74,7 +75,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
         **{name: details[name] for name in ("adapted", "scored_classes", "scores", "restores")},
         **{name: details[name] for name in ("source_data", "source_used", "alarm")}, **cost, **scores,
         "warning": "it is low", "stale": False, "stale_because": "",
-        "code": combined(current_modules("tent", "digits-c", "fog")), "device": "cpu",
+        "code": current_code("tent", "digits-c", "fog").source, "device": "cpu",
         "processor": processor("cpu"), "threads": torch.get_num_threads(),
         "versions": " ".join(f"{name} {number}" for name, number in sorted(versions().items())),
         "checkpoint": "c" * 64, "fingerprint": "f" * 64, "cell_id": cell.cell_id,
@@ -103,10 +104,9 @@ def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) 
 def test_several_changes_of_the_code_are_listed(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    then = {"ttabench.nn": "0", "ttabench.scoring": "1"}
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: then)
+    other_code.installed(monkeypatch, {"ttabench/nn/a.py: f": "0", "ttabench/scoring.py: g": "1"})
     fill(store, result)
-    monkeypatch.setattr("ttabench.provenance.current_modules", lambda *_: {"ttabench.nn": "2"})
+    other_code.installed(monkeypatch, {"ttabench/nn/a.py: f": "2"})
     (row,) = load_frame(str(store.root)).to_dict("records")
     assert row["stale"]
     assert row["stale_because"].split("; ") == list(next(store.records()).changes)
@@ -114,20 +114,20 @@ def test_several_changes_of_the_code_are_listed(
 
 
 @pytest.mark.parametrize(
-    ("changed", "module"),
+    ("changed", "definition"),
     [
-        ({"corruption": "mixed"}, "ttabench.data.mixed"),
-        ({"corruption": "gradual"}, "ttabench.streams.cell"),
-        ({"dataset": "cifar10-c"}, "ttabench.data.published.cifar"),
-        ({"arch": "timm/resnet10t"}, "ttabench.models.external.timm"),
+        ({"corruption": "mixed"}, "ttabench/data/mixed.py: mixed"),
+        ({"corruption": "gradual"}, "ttabench/streams/cell.py: stream_of"),
+        ({"dataset": "cifar10-c"}, "ttabench/data/published/cifar.py: CifarC"),
+        ({"arch": "timm/resnet10t"}, "ttabench/models/external/timm.py"),
     ],
 )
 def test_a_result_depends_on_what_mixes_its_images_and_makes_its_network(
-    store: Store, result: Result, changed: dict[str, str], module: str
+    store: Store, result: Result, changed: dict[str, str], definition: str
 ) -> None:
     fill(store, replace(result, cell=replace(result.cell, **changed)))  # type: ignore[arg-type]
     (record,) = store.latest().values()
-    assert module in record.modules
+    assert definition in record.definitions
     assert record.changes == ()
 
 
@@ -135,10 +135,10 @@ def test_a_failure_with_other_code_is_stale(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("ttabench.provenance.current_modules", lambda *_: {"ttabench.nn": "1"})
+        other_code.changed(patch)
         fill(store, Result(cell=result.cell, status="failed", reason="it was too hard"))
     (record,) = store.records()
-    assert "ttabench/nn/__init__.py changed" in record.changes
+    assert record.changes == (f"{other_code.CHANGED} changed",)
 
 
 def test_the_bitmap_has_a_place_for_each_image(store: Store, result: Result) -> None:
@@ -357,24 +357,26 @@ def test_the_number_of_a_gpu_is_no_part_of_the_environment() -> None:
     assert environment("cuda")["device"] == "cuda"
 
 
-def test_code_is_written_once_for_each_set_of_modules(store: Store, result: Result) -> None:
-    mixed = replace(result, cell=replace(result.cell, corruption="mixed"))
+def test_code_is_written_once_and_the_name_of_each_definition_too(store: Store, result: Result) -> None:
+    other = replace(result, cell=replace(result.cell, dataset="cifar10-c"))
     unknown = replace(result, cell=replace(result.cell, method="no_such_method"))
     writer = store.writer()
-    writer.extend([result, result, mixed])
-    writer.append(mixed)
+    writer.extend([result, result, other])
+    writer.append(other)
     writer.append(unknown)
     writer.close()
     written = lines(writer.path)
     assert [line["kind"] for line in written] == [
-        "environment", "code", "result", "result", "code", "result", "result", "result"
+        "environment", "definitions", "code", "result", "result", "definitions", "code", "result", "result",
+        "result",
     ]  # fmt: skip
-    assert "ttabench.data.mixed" in written[4]["modules"]
-    assert "ttabench.data.mixed" not in written[1]["modules"]
-    assert [line["source"] for line in written[1:7]] == [written[1]["source"]] * 3 + [
-        written[4]["source"]
-    ] * 3
-    assert written[7]["source"] == ""
+    names = [{name for _, name in written[at]["names"]} for at in (1, 5)]
+    assert "ttabench_methods/tent.py: Tent.adapt" in names[0]
+    assert "ttabench/data/published/cifar.py: CifarC" in names[1]
+    assert not names[0] & names[1]
+    assert {*written[6]["definitions"]} & {*written[2]["definitions"]}
+    sources = [line["source"] for line in written if "source" in line]
+    assert sources == [written[2]["source"]] * 3 + [written[6]["source"]] * 3 + [""]
 
 
 def test_a_full_disk_and_a_deleted_shard_are_one_sentence(
@@ -438,7 +440,7 @@ def test_a_result_of_another_form_is_no_record(store: Store, result: Result, cha
         with pytest.raises(UserError) as problem:
             store.latest(quick=quick)
         assert str(problem.value) == (
-            f"{path}, line 3, is not a record of ttabench; restore the file or move it out of the folder."
+            f"{path}, line 4, is not a record of ttabench; restore the file or move it out of the folder."
         )
 
 
@@ -459,7 +461,7 @@ def test_to_count_cells_neither_their_ids_are_computed_nor_their_images_kept(
     with pytest.raises(UserError) as problem:
         store.latest()
     assert str(problem.value) == (
-        f"{path}, line 3, is not what ttabench wrote: its id is not that of its cell; restore the file or "
+        f"{path}, line 4, is not what ttabench wrote: its id is not that of its cell; restore the file or "
         "move it out of the folder."
     )
 
@@ -468,8 +470,8 @@ def test_a_record_knows_the_environment_above_it_and_its_place(store: Store, res
     path = fill(store, result)
     (record,) = store.records()
     assert set(record.environment) == {"device", "threads", "versions", "machine", "processor"}
-    assert record.place == f"{path}, line 3"
-    head, code, row = path.read_bytes().splitlines(keepends=True)
+    assert record.place == f"{path}, line 4"
+    head, names, code, row = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(head + row)
     with pytest.raises(UserError) as problem:
         store.latest()
@@ -477,11 +479,11 @@ def test_a_record_knows_the_environment_above_it_and_its_place(store: Store, res
         f"{path}, line 2, is not what ttabench wrote: no record of its code {record.source[:12]} stands "
         "before it; restore the file or move it out of the folder."
     )
-    path.write_bytes(code + row)
+    path.write_bytes(names + code + row)
     with pytest.raises(UserError) as problem:
         store.latest()
     assert str(problem.value) == (
-        f"{path}, line 2, is not what ttabench wrote: no environment stands before it; restore the file or "
+        f"{path}, line 3, is not what ttabench wrote: no environment stands before it; restore the file or "
         "move it out of the folder."
     )
 

@@ -27,6 +27,7 @@ from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UnusableModel
 from ttabench.protocol import RAMP, Protocol
+from ttabench.provenance import Code
 from ttabench.scoring import Evaluation, evaluate, step
 from ttabench.streams import score
 from ttabench.streams.cell import _path, checkpoint_of, path_key
@@ -596,7 +597,7 @@ def test_accuracies_of_a_path_are_kept_for_what_they_depend_on(
             replace(one, fingerprint="0" * 64), replace(one, protocol=replace(CCC, stream="ccc(50)")),
         )
     }  # fmt: skip
-    monkeypatch.setattr("ttabench.streams.cell.current_modules", lambda *_: {"ttabench.streams.path": "2"})
+    monkeypatch.setattr("ttabench.streams.cell.current_code", lambda *_: Code("2"))
     assert len(keys | {path_key(one)}) == 7
 
 
@@ -616,7 +617,7 @@ def test_a_saved_state_is_of_one_cell_code_and_machine(
     assert kept(replace(cell, seed=1)).file != first.file
     others = [kept(replace(cell, seed=1)), kept(device="cuda")]
     for name, value in (
-        ("ttabench.streams.cell.current_modules", {"ttabench.streams.path": "2"}),
+        ("ttabench.streams.cell.code_of", Code("2")),
         ("ttabench.streams.cell.versions", {"torch": "1.0"}),
         ("torch.get_num_threads", 77),
     ):

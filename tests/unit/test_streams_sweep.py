@@ -27,6 +27,7 @@ from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel, UserError
 from ttabench.protocol import Protocol, StreamSpec
+from ttabench.provenance import Code
 from ttabench.store import Store, load_frame
 from ttabench.streams import checkpoint, score
 from ttabench.streams.images import Point
@@ -420,7 +421,7 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
         Ratios(grid, tmp_path, "cpu", print, elsewhere="--executor slurm")(untrained)  # before it is trained
     assert Ratios(grid, tmp_path, "cpu", print)(untrained) == 1.0
     with monkeypatch.context() as patch:
-        patch.setattr(compute_ratio, "current_modules", lambda *_, **__: {"ttabench_methods.tent": "other"})
+        patch.setattr(compute_ratio, "code_of", lambda cell: Code("other"))
         assert Ratios(grid, tmp_path, "cpu", output.append)(planned[-1].cell) == 4.0  # of other code
     (tmp_path / compute_ratio.FILE).write_text("[1]")
     with pytest.raises(UserError, match="delete it to measure again"):
@@ -519,7 +520,7 @@ def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run,
         assert result.details["windows"]["length"] == 100
         assert len(result.details["windows"]["accuracy"]) == 2
         assert not record.stale
-        assert "ttabench.streams.score" in record.modules
+        assert "ttabench/streams/score.py: evaluate_stream" in record.definitions
     assert not list(out.glob("streams/*.npz"))
     assert "0 to run, 2 done" in ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out).err
     again = ttabench("verify", out, "--workers", "0")

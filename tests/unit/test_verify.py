@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ttabench.store.staleness import Modules
 
 from tests.unit.conftest import SMALL, Output
 from tests.unit.data_fakes import clean_images, labels_for
@@ -26,8 +25,11 @@ from ttabench.errors import UserError
 from ttabench.executors import Died, inline, workers
 from ttabench.models.resolve import resolve_model
 from ttabench.protocol import Protocol
+from ttabench.provenance import current_code
+from ttabench.provenance.staleness import StoredCode
 from ttabench.records import decode, encode
 from ttabench.store import Record, Store
+from ttabench.store.shards import name_key
 from ttabench.streams import score
 from ttabench.sweep.drawn_cells import Drawn, draw
 from ttabench.worker_state import WorkerState
@@ -202,16 +204,28 @@ def test_one_cell_is_one_cell(ttabench: Run, out: Path) -> None:
 
 def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, out: Path) -> None:
     def older(data: dict[str, Any]) -> None:
-        data["modules"]["ttabench.scoring"] = "0" * 16
+        for pair in data["names"]:
+            if pair[1] == "ttabench/scoring.py: evaluate":
+                pair[0] = "0" * 16
+                keys.append(name_key(*pair))
 
-    edit(out, older, "code")
+    def with_it(data: dict[str, Any]) -> None:
+        data["source"] = "0" * 64
+        data["definitions"] = [key for key in data["definitions"] if key != kept] + keys
+
+    keys: list[str] = []
+    kept = name_key(current_code("tent", "digits-c").definitions["ttabench/scoring.py: evaluate"],
+                    "ttabench/scoring.py: evaluate")  # fmt: skip
+    edit(out, older, "definitions")
+    edit(out, with_it, "code")
+    edit(out, lambda data: data.update(source="0" * 64))
     output = ttabench("verify", out, *HERE)
     assert output.code == 0
-    assert output.out.count("made with other code: ttabench/scoring.py changed") == 4
+    assert output.out.count("made with other code: ttabench/scoring.py: evaluate changed") == 4
     edit(out, altered)
     output = ttabench("verify", out, *HERE)
     assert output.code == 1
-    assert "made with other code: ttabench/scoring.py changed" in output.out
+    assert "made with other code: ttabench/scoring.py: evaluate changed" in output.out
     assert "was altered" not in output.out  # there is another explanation
 
 
@@ -574,7 +588,7 @@ def measured(cell: Any, wrong: int, n: int = 400) -> Result:
 
 def record(result: Result, **environment: Any) -> Record:
     stored = {"written": 1.0, **result.to_json()}
-    return Record(stored, "s", Modules(), {**NOW, **environment})
+    return Record(stored, "s", StoredCode(), {**NOW, **environment})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from ttabench.provenance.definitions import BODY, Definition
+from ttabench.provenance.definitions import ANY, BODY, Definition
 
 __all__ = ["ALONE", "BODY", "WHOLE", "Code", "Graph", "Module", "Node", "closure"]
 
@@ -41,14 +41,12 @@ class Module:
     imports       name → ``package.module`` or ``package.module:attribute``, absolute.
     whole         16 hex digits of all its code.
     counts_whole  whether all of it counts where anything of it is reached.
-    follows       of such a module: further ones that run with it.
     """
 
     definitions: Mapping[str, Definition]
     imports: Mapping[str, str]
     whole: str
     counts_whole: bool = False
-    follows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,9 +200,13 @@ def closure(roots: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Nod
 
 
 def _reached(start: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Node]]) -> dict[Node, _Found]:
-    """The roots and all that they reach. A member counts once any reached code uses its name."""
+    """The roots and all that they reach. A member counts once any reached code uses its name.
+
+    Where code puts the name of an attribute together, all members of the classes of its module count.
+    """
     reached: dict[Node, _Found] = {}
     used: set[str] = set()
+    any_of: set[str] = set()
     queue = list(start)
     while queue:
         while queue:
@@ -212,12 +214,14 @@ def _reached(start: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[No
             if node not in reached:
                 found = reached[node] = graph.found(node, cut.get(node[0], frozenset()))
                 used |= found.uses
+                any_of |= {node[0]} if ANY in found.uses else set()
                 queue += [each for each in found.targets if isinstance(each, tuple)]
         for (name, of, _), found in reached.items():
             for member, definition in found.members.items():
                 special = member[:2] == "__" == member[-2:]
                 hidden = found.strange and (not definition.free or member in CALLED_BY_TORCH)
-                if (special or hidden or member in used) and (name, of, member) not in reached:
+                counts = special or hidden or member in used or name in any_of
+                if counts and (name, of, member) not in reached:
                     queue.append((name, of, member))
     return reached
 

@@ -7,16 +7,19 @@ name is not part of its text, and a name that the module defines or imports stan
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttabench.provenance.normal_form import digest, marked, text_of, without_words
 
-__all__ = ["BODY", "Definition", "Definitions", "definitions_of"]
+__all__ = ["ANY", "BODY", "Definition", "Definitions", "definitions_of"]
 
 BODY = ""
 """The name of the definition that holds the other statements of a module, which run when it is imported."""
+ANY = "*"
+"""Stands among the attributes that a definition uses for one whose name is put together when it runs."""
 READS_NAMES = frozenset({"getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -28,7 +31,7 @@ class Definition:
 
     text     16 hex digits of its text, in which references are numbers.
     refers   the references in the order of their numbers: dotted names such as ``tta.entropy``.
-    uses     names of attributes that it reads, sets or calls.
+    uses     names of attributes that it reads, sets or calls; `ANY` where it puts such a name together.
     imports  names that it imports itself → what they mean, see :class:`Definitions`.
     bases    of a class: its base classes, dotted names.
     members  of a class: its functions by name.
@@ -77,15 +80,16 @@ def definitions_of(source: bytes) -> Definitions:
     for statement in statements:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             imports |= _imported(statement)
-        elif names := _names_of(statement):
-            for name in names:
-                groups.setdefault(name, []).append(statement)
-        else:
+            continue
+        names = [name for name in _names_of(statement) if name not in imports]
+        for name in names:
+            groups.setdefault(name, []).append(statement)
+        if not names or _has_effects(statement):
             groups.setdefault(BODY, []).append(statement)
-        if not isinstance(statement, Function | ast.ClassDef | ast.Import | ast.ImportFrom):
+        if not isinstance(statement, Function | ast.ClassDef):
             imports |= _imports_in(statement)  # in `try` and `if`
     groups.pop("__all__", None)
-    return Definitions({name: _definition(group) for name, group in groups.items()}, imports)
+    return Definitions({name: _definition(name, group) for name, group in groups.items()}, imports)
 
 
 def _run(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -129,8 +133,33 @@ def _names_of(statement: ast.stmt) -> list[str]:
     return list(names)
 
 
-def _definition(group: list[ast.stmt]) -> Definition:
+def _has_effects(statement: ast.stmt) -> bool:
+    """Whether `if`, `try`, `with` or a loop calls something for what it does."""
+    queue: list[ast.AST] = [statement]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Expr):
+            return True
+        if not isinstance(node, Function | ast.ClassDef):
+            queue += ast.iter_child_nodes(node)
+    return False
+
+
+def _definition(name: str, group: list[ast.stmt]) -> Definition:
     """The definition of a name by all statements that give it a meaning; usually one."""
+    group = [  # the same statement may define other names too, and what follows changes it
+        each if isinstance(each, Function | ast.ClassDef) else copy.deepcopy(each) for each in group
+    ]
+    places = [_names_of(each) for each in group]
+    made = _of_statements(group)
+    if all(len(names) <= 1 for names in places) or name == BODY:
+        return made
+    # Several names have this text: which of them is this one?
+    at = [names.index(name) for names in places]
+    return replace(made, text=digest(f"{made.text} {at}"))
+
+
+def _of_statements(group: list[ast.stmt]) -> Definition:
     if len(group) > 1:
         return _plain(ast.Module(body=group, type_ignores=[]))
     (statement,) = group
@@ -157,7 +186,15 @@ def _class(node: ast.ClassDef) -> Definition:
         name: _function(*each) if len(each) == 1 else _plain(ast.Module(body=each, type_ignores=[]))
         for name, each in members.items()
     }
+    made = {name: _using(each, members) for name, each in made.items()}
+    whole = _using(whole, members)
     return Definition(whole.text, whole.refers, whole.uses, whole.imports, bases, made)
+
+
+def _using(made: Definition, members: Iterable[str]) -> Definition:
+    """With the members of its class that it names without a dot, as `visit_A = visit_B` does."""
+    named = {dotted.partition(".")[0] for dotted in made.refers} & {*members}
+    return replace(made, uses=tuple(sorted({*made.uses, *named}))) if named else made
 
 
 def _function(node: ast.stmt) -> Definition:
@@ -182,6 +219,8 @@ def _plain(node: ast.AST) -> Definition:
         nonlocal reads_names
         if isinstance(each, ast.Attribute):
             uses.add(each.attr)
+        if isinstance(each, ast.Call) and _makes_a_name(each):
+            uses.add(ANY)
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.isidentifier():
             words.add(each.value)
         if isinstance(each, ast.Import | ast.ImportFrom):
@@ -197,6 +236,14 @@ def _plain(node: ast.AST) -> Definition:
     if reads_names:
         uses |= words
     return Definition(digest(text), tuple(refers), tuple(sorted(uses)), imports)
+
+
+def _makes_a_name(call: ast.Call) -> bool:
+    """Whether an attribute is read or set by a name that the call puts together."""
+    called = ast.unparse(call.func).rpartition(".")[2]
+    at = 0 if called in ("attrgetter", "methodcaller") else 1
+    name = call.args[at] if called in READS_NAMES and len(call.args) > at else ast.Constant("")
+    return isinstance(name, ast.JoinedStr | ast.BinOp)
 
 
 def _dotted(node: ast.AST, imports: Mapping[str, str]) -> str | None:
@@ -232,10 +279,3 @@ def _imported(statement: ast.Import | ast.ImportFrom) -> dict[str, str]:
         f"*{module}" if alias.name == "*" else alias.asname or alias.name: f"{module}:{alias.name}"
         for alias in statement.names
     }
-
-
-def walk(definition: Definition, visit: Callable[[Definition], None]) -> None:
-    """Call `visit` with a definition and its members."""
-    visit(definition)
-    for member in definition.members.values():
-        visit(member)

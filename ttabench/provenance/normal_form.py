@@ -180,11 +180,14 @@ class _Scope:
 
     variables   the local variables, which get numbers, in the order in which they appear in the module.
     fixed       names that stay: parameters, which callers may use, functions, classes, and imports.
+    outer       of those, the ones that are not bound here: this scope or one inside of it says that they are
+                of another scope, or a class inside of it has a member of that name.
     """
 
     variables: set[str]
     fixed: set[str]
     is_class: bool = False
+    outer: frozenset[str] = frozenset()
     numbers: dict[str, str] = field(default_factory=dict)
 
 
@@ -241,8 +244,11 @@ class _Renaming(ast.NodeVisitor):
         ])  # fmt: skip
         variables, fixed = _bound(body)
         used, all_used = _used_by_name(node)
+        here = (variables | fixed | {each.arg for each in parameters}) - _declared(body)
         fixed |= used | {each.arg for each in parameters}
-        self._inside(_Scope(set() if all_used else variables - fixed, variables | fixed), body)
+        names = variables | fixed
+        scope = _Scope(set() if all_used else variables - fixed, names, outer=frozenset(names - here))
+        self._inside(scope, body)
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
 
@@ -265,13 +271,16 @@ class _Marking(_Renaming):
     """The same, and marks the names that no scope inside of the visited definition binds."""
 
     def visit_Name(self, node: ast.Name) -> None:
-        node.is_global = self._is_global(node.id)  # type: ignore[attr-defined]
+        member = bool(self.scopes) and self.scopes[-1].is_class and not isinstance(node.ctx, ast.Load)
+        node.is_global = not member and self._is_global(node.id)  # type: ignore[attr-defined]
         super().visit_Name(node)
 
     def _is_global(self, name: str) -> bool:
         """A class may read a global name before it binds the same one, so its own names count too."""
         scopes = (scope for scope in self.scopes if not scope.is_class)
-        return not any(name in scope.variables or name in scope.fixed for scope in scopes)
+        return not any(
+            (name in scope.variables or name in scope.fixed) and name not in scope.outer for scope in scopes
+        )
 
 
 def _bound(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
@@ -300,6 +309,19 @@ def _bound(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
                 fixed.add(node.rest)
             queue += ast.iter_child_nodes(node)
     return variables - fixed, fixed
+
+
+def _declared(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that statements declare as those of another scope."""
+    names: set[str] = set()
+    queue = list(nodes)
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            names |= {*node.names}
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            queue += ast.iter_child_nodes(node)
+    return names
 
 
 def _used_by_name(function: ast.AST) -> tuple[set[str], bool]:

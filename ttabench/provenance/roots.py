@@ -54,6 +54,7 @@ def _nodes(*names: str) -> tuple[Node, ...]:
 MEASURE = _nodes(
     "torch_defaults:default_modes", "torch_defaults:default_kernels", "torch_defaults:matrix_products",
     "measure.prepare:prepared", "measure.test_set:test_set", "source_access:SourceImages", "scoring:evaluate",
+    "protocol:Protocol",
 )  # fmt: skip
 STREAM = _nodes("streams.cell:stream_of", "streams.cell:checkpoint_of", "streams.score:evaluate_stream")
 STREAMS = {  # by what stands in place of a corruption
@@ -73,6 +74,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "folders": _nodes("data.published.imagenet:TinyImageNetC"),
 }
 NETWORKS = _nodes("models.architectures.build:build")
+OF_OTHERS = _nodes("models.external.external_model:ExternalModel.wrap")  # makes a classifier of a network
 EXTERNAL = "ttabench.models.external"  # its modules are called like the prefixes of their networks
 
 OUTSIDE: Mapping[str, str] = {
@@ -178,13 +180,40 @@ def code_by_kind(
         *_node_of(point),
     ]
     roots += READERS[foreign] if foreign else ()
+    roots += OF_OTHERS if network or prefix else ()
     whole = strangers(method, network)
     roots += [(name, WHOLE, "") for name in sorted(whole)]
     roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", ALONE, "")] if prefix else ()
-    others = (node for name, each in known.items() if named and name not in named for node in _node_of(each))
-    made = closure(roots, graph(whole), {point.module: frozenset(others)})
+    made = closure(roots, graph(whole), {point.module: _unnamed(point, named)})
     keep()
     return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())})
+
+
+def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:
+    """The methods that the module of a composed method refers to and its settings do not name.
+
+    None where the settings name no method of that kind: a word such as ``source`` may mean another thing. The
+    classes that classes of the module are made from always count.
+    """
+    facts = module_facts(point.module)
+    if facts is None or not named:
+        return frozenset()
+    links = graph(frozenset())
+    made = [part for each in facts.definitions.values() for part in (each, *each.members.values())]
+    referred = {
+        node for part in made for dotted in part.refers
+        for node in links.resolve(point.module, dotted, part.imports)
+    }  # fmt: skip
+    bases = {
+        node for part in made for base in part.bases or () for node in links.resolve(point.module, base, {})
+    }
+    parts = {
+        name: node for name, each in entry_points(METHODS).items() for node in _node_of(each)
+        if node in referred and node[0] != point.module
+    }  # fmt: skip
+    if not parts.keys() & {*named}:
+        return frozenset()
+    return frozenset(node for name, node in parts.items() if name not in named and node not in bases)
 
 
 def shown(node: Node) -> str:

@@ -55,6 +55,8 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
                 environment = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
             elif data["kind"] == "code" and not old:  # the first format had none
                 listed = data.get("definitions", ())  # earlier versions stored hashes of modules instead
+                if not names.keys() >= {*listed}:
+                    raise Damaged("names of its definitions do not stand before it")
                 code[data["source"]] = StoredCode((names[each][1], names[each][0]) for each in listed)
             elif data["kind"] == "definitions":
                 names |= {name_key(digest, name): (digest, name) for digest, name in data["names"]}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,34 +11,27 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from ttabench import provenance, registry
+from tests.unit.other_code import Edits, forget
+from ttabench import registry
 from ttabench.cell import Cell, Result
-from ttabench.provenance import (
-    changes,
-    combined,
-    current_modules,
-    libraries,
-    network_code,
-    parts_of,
-    shared_code,
-    unused_modules,
-)
-from ttabench.store import Store, staleness
+from ttabench.provenance import changes, current_code, libraries, network_code, roots, shared_code
+from ttabench.provenance import modules as modules_of
+from ttabench.provenance.modules import module_file
+from ttabench.store import Store
 from ttabench.unit import Unit
 from ttabench.worker import Worker
 from ttabench.worker_state import WorkerState
 
-CACHES = (
-    provenance._current_modules, provenance._facts, provenance._imports,
-    provenance.module_file, provenance._code_of, provenance._network_code, provenance._in_one_project,
-    provenance.libraries, staleness._changes,
-)  # fmt: skip
+
+def files(method: str, dataset: str = "digits-c", *of: str) -> set[str]:
+    """The files with code that a cell of a method depends on."""
+    return {name.partition(":")[0] for name in current_code(method, dataset, *of).definitions}
 
 
-def forget() -> None:
-    importlib.invalidate_caches()
-    for cached in CACHES:
-        cached.cache_clear()
+def use(monkeypatch: pytest.MonkeyPatch, point: SimpleNamespace) -> None:
+    for user in (modules_of, roots):
+        monkeypatch.setattr(user, "entry_points", lambda group: {"mine": point})
+    forget()
 
 
 @dataclass
@@ -54,14 +46,15 @@ class Project:
         path.write_text(code)
         forget()
 
-    def modules(self, dataset: str = "digits-c", arch: str = "") -> dict[str, str]:
-        return dict(current_modules("mine", dataset, "fog", arch))
+    def code(self, dataset: str = "digits-c", arch: str = "") -> dict[str, str]:
+        return dict(current_code("mine", dataset, "fog", arch).definitions)
 
     def changed(self, file: str, code: str, arch: str = "") -> list[str]:
         """What is reported when a file gets this code."""
-        before = self.modules(arch=arch)
+        before = self.code(arch=arch)
         self.write(file, code)
-        return changes(before, self.modules(arch=arch))
+        after = self.code(arch=arch)
+        return changes(before, after) if before != after else []
 
 
 @pytest.fixture
@@ -77,7 +70,7 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Project
     made.write("other_package/__init__.py", "A = 1")
     monkeypatch.syspath_prepend(tmp_path)
     point = SimpleNamespace(module="some_methods.mine")
-    monkeypatch.setattr(provenance, "entry_points", lambda group: {"mine": point})
+    use(monkeypatch, point)
     yield made
     for name in [name for name in sys.modules if name.partition(".")[0] in ("some_methods", "nets")]:
         del sys.modules[name]
@@ -85,7 +78,7 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Project
 
 
 def test_what_a_method_imports_from_its_distribution_counts(project: Project) -> None:
-    assert "some_methods.helper" in project.modules()
+    assert "some_methods/helper.py" in project.code()
     assert project.changed("some_methods/helper.py", "A = 1  # the same") == []
     assert project.changed("some_methods/helper.py", "A = 2") == ["some_methods/helper.py changed"]
     assert project.changed("some_methods/unused.py", "A = 2") == []
@@ -103,21 +96,20 @@ def test_another_package_of_the_same_installed_distribution_counts_and_no_other(
     project.write("some_methods/mine.py", "import a_stranger, other_package, torch")
     files = [PurePosixPath(name) for name in ("some_methods/mine.py", "other_package/__init__.py")]
     point = SimpleNamespace(module="some_methods.mine", dist=SimpleNamespace(files=files))
-    monkeypatch.setattr(provenance, "entry_points", lambda group: {"mine": point})
-    forget()
+    use(monkeypatch, point)
     assert project.changed("other_package/__init__.py", "A = 2") == ["other_package/__init__.py changed"]
-    assert {"a_stranger", "torch"}.isdisjoint(project.modules())
+    assert {"a_stranger.py", "torch/__init__.py"}.isdisjoint(project.code())
 
 
 def test_a_compiled_module_counts(project: Project) -> None:
     name = f"some_methods/fast{EXTENSION_SUFFIXES[0]}"
     (project.root / name).write_bytes(b"\x7fELF one kernel")
     project.write("some_methods/mine.py", "import some_methods.fast")
-    before = project.modules()
-    assert "some_methods.fast" in before
+    before = project.code()
+    assert "some_methods/fast.py" in before
     (project.root / name).write_bytes(b"\x7fELF another one")
     forget()
-    assert [text for text in changes(before, project.modules()) if "fast" in text]
+    assert [text for text in changes(before, project.code()) if "fast" in text]
 
 
 def test_a_package_without_an_init_file_counts(project: Project) -> None:
@@ -140,8 +132,10 @@ def test_the_package_that_a_module_stands_in_counts(project: Project) -> None:
 
 def test_a_method_of_ttabench_that_a_stranger_builds_on_counts(project: Project) -> None:
     project.write("some_methods/mine.py", "from ttabench_methods.tent import Tent")
-    assert "ttabench_methods.tent" in project.modules()
-    assert "ttabench_methods.references" not in project.modules()
+    assert "ttabench_methods/tent.py: Tent" not in project.code()
+    project.write("some_methods/mine.py", "from ttabench_methods.tent import Tent\nclass Mine(Tent): ...")
+    assert {"ttabench_methods/tent.py: Tent", "ttabench_methods/tent.py: Tent.adapt"} <= project.code().keys()
+    assert not [name for name in project.code() if name.startswith("ttabench_methods/references.py")]
 
 
 def test_a_network_of_the_user_and_what_it_imports_from_its_folder_count(
@@ -152,13 +146,14 @@ def test_a_network_of_the_user_and_what_it_imports_from_its_folder_count(
     monkeypatch.chdir(project.root / "here")  # not on the path: a model is looked for in the current folder
     forget()
     arch = "nets:build"
-    assert {"nets", "layers"} <= project.modules(arch=arch).keys()
+    assert {"nets.py", "layers.py"} <= project.code(arch=arch).keys()
     assert project.changed("here/layers.py", "A = 2", arch) == ["layers.py changed"]
     assert project.changed("here/nets.py", "from layers import A", arch) == ["nets.py changed"]
-    before = project.modules(arch=arch)
+    before = project.code(arch=arch)
     monkeypatch.chdir(project.root)
     forget()
-    assert changes(before, project.modules(arch=arch)) == ["layers.py is gone", "nets.py is gone"]
+    gone = [text for text in changes(before, project.code(arch=arch)) if not text.startswith("ttabench/")]
+    assert gone == ["layers.py is gone", "nets.py is gone"]
 
 
 @pytest.mark.parametrize(
@@ -175,10 +170,9 @@ def test_a_network_of_the_user_and_what_it_imports_from_its_folder_count(
 def test_a_network_of_another_package_counts_with_its_version(
     arch: str, module: str, needed: tuple[str, ...]
 ) -> None:
-    modules = current_modules("tent", "digits-c", "fog", arch)
-    external = {name for name in modules if name.startswith("ttabench.models.external.")}
-    assert external == ({f"ttabench.models.external.{module}"} if module else set())
-    assert "ttabench.worker" in modules
+    external = "ttabench/models/external"
+    found = {name for name in files("tent", "digits-c", "fog", arch) if name.startswith(f"{external}/")}
+    assert found == ({f"{external}/{module}.py", f"{external}/external_model.py"} if module else set())
     assert libraries("tent", arch) == needed
 
 
@@ -212,49 +206,74 @@ def test_the_code_of_a_network_is_that_of_all_that_it_imports_from_its_folder(pr
 
 
 def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> None:
-    modules = current_modules("tent", "digits-c")
-    for name in ("nn.batch_norm", "scoring", "stream", "source", "source_cache", "summaries", "method",
-                 "saved", "worker", "protocol", "contamination", "classifier.probe", "data.dataset",
-                 "data.digits", "corruptions.noise", "models.architectures.resnet"):  # fmt: skip
-        assert modules[f"ttabench.{name}"], name
-    assert modules["ttabench_methods.tent"]
-    for name in modules:
-        assert not name.startswith(
-            ("ttabench.cli", "ttabench.store", "ttabench_reports", "ttabench.data.fetch")
-        )
+    found = files("tent")
+    for name in ("nn/batch_norm", "scoring", "stream", "source_access", "method", "protocol", "saved",
+                 "contamination", "classifier/classifier", "data/dataset", "data/digits", "torch_defaults",
+                 "corruptions/noise", "models/architectures/resnet", "measure/prepare"):  # fmt: skip
+        assert f"ttabench/{name}.py" in found, name
+    assert "ttabench_methods/tent.py" in found
+    assert not [
+        name for name in found if name.startswith(("ttabench/cli", "ttabench/store", "ttabench/sweep"))
+    ]
+
+
+def test_what_is_outside_is_there() -> None:
+    """A name that is gone would leave nothing out."""
+    for name in roots.OUTSIDE:
+        module, _, definition = name.partition(":")
+        assert module_file(module) is not None or module_file(f"{module}.__init__") is not None, name
+        of, _, member = definition.partition(".")
+        facts = modules_of.module_facts(module)
+        assert facts is not None
+        if of:
+            assert member in facts.definitions[of].members
+
+
+def test_all_roots_are_there() -> None:
+    nodes = [
+        *roots.MEASURE,
+        *roots.STREAM,
+        *roots.NETWORKS,
+        *roots.OF_OTHERS,
+        *sum(roots.READERS.values(), ()),
+    ]
+    for module, of, member in nodes:
+        facts = modules_of.module_facts(module)
+        assert facts is not None, module
+        assert of in facts.definitions
+        assert not member or member in facts.definitions[of].members
 
 
 @pytest.mark.parametrize(
     ("dataset", "reader"),
     [
-        ("digits-c", "data.digits"),
-        ("cifar10-c", "data.published.cifar"),
-        ("cifar100-c", "data.published.cifar"),
-        ("cifar10-c-bar", "data.published.cifar_bar"),
-        ("cifar10.1", "data.published.natural_shifts"),
-        ("imagenet-c", "data.published.imagenet"),
-        ("imagenet-r", "data.published.natural_shifts"),
-        ("imagenet-c-local", "data.own.own_image_folders"),
-        ("cifar10.1-local", "data.own.own_arrays"),
+        ("digits-c", "data/digits"),
+        ("cifar10-c", "data/published/cifar"),
+        ("cifar100-c", "data/published/cifar"),
+        ("cifar10-c-bar", "data/published/cifar_bar"),
+        ("cifar10.1", "data/published/natural_shifts"),
+        ("imagenet-c", "data/published/imagenet"),
+        ("imagenet-r", "data/published/natural_shifts"),
+        ("imagenet-c-local", "data/own/own_image_folders"),
+        ("cifar10.1-local", "data/own/own_arrays"),
     ],
 )
 def test_what_reads_the_images_of_a_dataset_counts(dataset: str, reader: str) -> None:
-    assert f"ttabench.{reader}" in current_modules("tent", dataset)
+    assert f"ttabench/{reader}.py" in files("tent", dataset)
 
 
 def test_what_reads_the_images_of_a_contaminating_dataset_counts() -> None:
-    cifar = "ttabench.data.published.cifar"
-    assert cifar not in current_modules("tent", "digits-c", "fog", contamination="noise(0.5)")
-    assert cifar in current_modules("tent", "digits-c", "fog", contamination="cifar100-c(0.5)")
+    cifar = "ttabench/data/published/cifar.py"
+    assert cifar not in files("tent", "digits-c", "fog", "", "noise(0.5)")
+    assert cifar in files("tent", "digits-c", "fog", "", "cifar100-c(0.5)")
 
 
-def test_what_asks_for_corrupted_images_and_what_sets_precision_counts() -> None:
-    generated = "ttabench.data.generated_datasets"
-    assert generated in current_modules("tent", "digits-c")
-    assert generated in current_modules("tent", "cifar10-c-bar")
-    assert generated in current_modules("tent", "cifar10-c", contamination="digits-c(0.5)")
-    assert generated not in current_modules("tent", "cifar10-c")
-    assert "ttabench.torch_defaults" in current_modules("tent", "cifar10-c")
+def test_what_asks_for_corrupted_images_counts() -> None:
+    generated = "ttabench/data/generated_datasets.py"
+    assert generated in files("tent", "digits-c")
+    assert generated in files("tent", "cifar10-c-bar")
+    assert generated in files("tent", "cifar10-c", "fog", "", "digits-c(0.5)")
+    assert generated not in files("tent", "cifar10-c")
 
 
 def test_what_is_kept_of_the_source_depends_on_what_reads_its_images() -> None:
@@ -264,124 +283,90 @@ def test_what_is_kept_of_the_source_depends_on_what_reads_its_images() -> None:
 
 @pytest.mark.parametrize("stream", ["recurring", "gradual", "ccc"])
 def test_the_code_of_a_long_stream_counts(stream: str) -> None:
-    modules = current_modules("tent", "digits-c", stream)
+    assert roots.streams(stream)
+    found = files("tent", "digits-c", stream)
     for name in ("cell", "images", "path", "score", "checkpoint", "method_state"):
-        assert f"ttabench.streams.{name}" in modules
-    assert "ttabench.corruptions.fractional" in modules
+        assert f"ttabench/streams/{name}.py" in found
+    assert "ttabench/corruptions/fractional.py" in found
+    assert not [name for name in files("tent") if name.startswith("ttabench/streams/")]
 
 
 def test_corruptions_count_only_where_they_are_applied() -> None:
-    assert "ttabench.corruptions.noise" not in current_modules("tent", "cifar10-c")
-    assert "ttabench.data.published.cifar" in current_modules("tent", "cifar10-c")
-    assert "ttabench.data.published.imagenet" in current_modules("tent", "imagenet-c")
-    assert "ttabench.data.published.natural_shifts" not in current_modules("tent", "imagenet-c")
-    for name in ("own_dataset", "own_arrays", "own_image_folders"):
-        assert f"ttabench.data.own.{name}" in current_modules("tent", "cifar10-c-local")
-    assert "ttabench.data.mixed" in current_modules("tent", "digits-c", "mixed")
-    assert "ttabench.data.mixed" not in current_modules("tent", "digits-c")
+    assert "ttabench/corruptions/noise.py" in files("tent")
+    assert "ttabench/corruptions/noise.py" not in files("tent", "cifar10-c")
+    assert "ttabench/data/published/natural_shifts.py" not in files("tent", "imagenet-c")
 
 
 def test_methods_have_code_of_their_own_and_nobody_has_none() -> None:
-    hashes = {combined(current_modules(name, "digits-c")) for name in ("source", "tent", "quantile")}
-    assert len(hashes) == 3
-    assert combined(current_modules("nobody", "digits-c")) == ""
+    assert len({current_code(name, "digits-c").source for name in ("source", "tent", "quantile")}) == 3
+    assert current_code("nobody", "digits-c") == roots.NO_CODE
 
 
 def test_of_a_composed_method_only_the_methods_that_its_settings_name_count() -> None:
-    both = {"first": "quantile", "second": "cotta"}
-    modules = current_modules("stack", "digits-c", parts=parts_of("stack", both))
-    for name in ("quantile.stack", "quantile.method", "quantile.geometric", "cotta", "views", "view_average"):
-        assert modules[f"ttabench_methods.{name}"], name
-    unused = unused_modules("stack", ("quantile", "cotta"))
-    assert {"ttabench_methods.roid", "ttabench_methods.lame"} <= unused
-    assert not unused & modules.keys()
-    assert modules.keys() | unused == current_modules("stack", "digits-c").keys()
-    assert "ttabench_methods.fisher" in current_modules("come", "digits-c", parts=("eata",))
-    assert "ttabench_methods.fisher" not in current_modules("come", "digits-c", parts=("tent",))
-    assert parts_of("tent", {"first": "quantile"}) == ()
-    assert not unused_modules("tent", ())
+    def of(method: str, **config: str) -> set[str]:
+        names = current_code(method, "digits-c", config=config).definitions
+        return {
+            name.partition(".py")[0].rpartition("/")[2] for name in names if name.startswith("ttabench_m")
+        }
+
+    both = of("stack", first="quantile", second="cotta")
+    assert {"stack", "method", "geometric", "cotta", "views", "view_average"} <= both
+    assert not {"roid", "lame", "rotta"} & both
+    assert {"roid", "lame", "rotta", "cotta"} <= of("stack")
+    assert "fisher" in of("come", host="eata")
+    assert "fisher" not in of("come", host="tent")
 
 
-@pytest.mark.parametrize("method", provenance.COMPOSED)
-def test_settings_name_all_methods_that_a_composed_method_imports(method: str) -> None:
-    config = registry.method(method).Config
-    hints = get_type_hints(config)
-    options = {name for setting in provenance.COMPOSED[method] for name in get_args(hints[setting])}
+@pytest.mark.parametrize("method", ["quantile_aqr", "quantile", "shot"])
+def test_a_setting_that_is_also_the_name_of_a_method_leaves_nothing_out(method: str) -> None:
+    """``batch_norm = "source"`` does not mean that the class which a method extends is not used."""
+    named = current_code(method, "digits-c", config={"batch_norm": "source", "statistics": "source"})
+    assert named == current_code(method, "digits-c")
+
+
+@pytest.mark.parametrize(("method", "settings"), [("stack", ("first", "second")), ("come", ("host",))])
+def test_settings_name_all_methods_that_a_composed_method_imports(
+    method: str, settings: tuple[str, ...]
+) -> None:
+    hints = get_type_hints(registry.method(method).Config)
+    options = {name for setting in settings for name in get_args(hints[setting])}
     known = registry.entry_points(registry.METHODS)
     assert options <= known.keys()
-    imported = provenance._imports(known[method].module)
+    imported = modules_of._imports(known[method].module)
     assert {name for name, point in known.items() if point.module in imported} <= options
 
 
-@pytest.mark.parametrize("recorded", ["all parts", "its parts"])
 def test_a_result_of_a_composed_method_is_stale_if_a_part_of_it_changes_and_not_if_another_does(
-    recorded: str, cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
-    """Earlier versions recorded the modules of all parts."""
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     request.addfinalizer(forget)
     config = (("first", "quantile"), ("second", "cotta"))
     store = Store.create(tmp_path / "results", {"methods": ["stack"]})
-    with monkeypatch.context() as patch:
-        if recorded == "all parts":
-            patch.setattr(provenance, "parts_of", lambda *_: ())
-        stacked = replace(cell, method="stack", label="stack", config=config)
-        store.writer().append(Result(cell=stacked, status="ok", accuracy=50.0))
-    (record,) = store.records()
-    assert ("ttabench_methods.roid" in record.modules) is (recorded == "all parts")
-    assert not record.stale
-    unchanged = provenance.module_hash
+    stacked = replace(cell, method="stack", label="stack", config=config)
+    store.writer().append(Result(cell=stacked, status="ok", accuracy=50.0))
+    edits = Edits(monkeypatch)
     for part, stale in (("roid", False), ("cotta", True), ("quantile.geometric", True)):
-        changed = f"ttabench_methods.{part}"
-
-        def module_hash(name: str, changed: str = changed) -> str:
-            return "0" if name == changed else unchanged(name)
-
-        monkeypatch.setattr(provenance, "module_hash", module_hash)
-        forget()
+        module = f"ttabench_methods.{part}"
+        edits.write(module, (edits.text(module) or "").replace("return ", "return 1 and "))
         (record,) = store.records()
         assert record.stale is stale, part
+        edits.undo()
 
 
-def test_all_code_together_has_one_hash_over_names_and_hashes_in_any_order() -> None:
-    one = combined({"a": "1", "b": "2"})
-    assert combined({"b": "2", "a": "1"}) == one
-    others = ({"a": "1", "c": "2"}, {"a": "2", "b": "1"}, {"a": "1", "b": "3"}, {"a": "1"})
-    assert len({one, *map(combined, others)}) == 5
+def test_what_has_another_name_and_the_same_text_is_not_named() -> None:
+    assert changes({"a.py: f": "1", "b.py: g": "2"}, {"a.py: h": "1", "b.py: g": "3"}) == ["b.py: g changed"]
+    assert changes({"a.py: f": "1"}, {"a.py: h": "1"}) == ["what definitions refer to changed"]
 
 
 def test_changes_are_named() -> None:
-    then, now = {"a.b": "1", "c": "2"}, {"a.b": "3", "d": "4"}
-    assert changes(then, now) == ["a/b.py changed", "c.py is gone", "d.py is new"]
-    assert changes(then, then) == []
-
-
-def test_a_renamed_module_is_recorded_with_its_first_name_and_shown_with_its_new_one(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(forget)
-    before = dict(current_modules("tent", "digits-c"))
-    monkeypatch.setitem(provenance.FIRST_NAMES, "ttabench.scoring", "ttabench.marking")
-    forget()
-    now = dict(current_modules("tent", "digits-c"))
-    assert now.pop("ttabench.marking") == before.pop("ttabench.scoring")
-    assert now == before
-    assert changes({"ttabench.marking": "1"}, {"ttabench.marking": "2"}) == ["ttabench/scoring.py changed"]
-
-
-def test_a_module_of_ttabench_that_was_not_recorded_before_is_no_change() -> None:
-    then = {"ttabench.nn": "1"}
-    assert changes(then, then | {"ttabench.data.own.own_arrays": "2"}) == []
-    assert changes(then, then | {"my_net": "2"}) == ["my_net.py is new"]
-    assert changes(then, {"ttabench.nn": "2", "ttabench.b": "3"}) == [
-        "ttabench/nn/__init__.py changed", "ttabench/b.py is new"
-    ]  # fmt: skip
+    then, now = {"a/b.py: f": "1", "c.py: g": "2"}, {"a/b.py: f": "3", "d.py: h": "4"}
+    assert changes(then, now) == ["a/b.py: f changed", "c.py: g is gone", "d.py: h is new"]
 
 
 def test_it_imports_no_torch_and_runs_no_method() -> None:
     code = (
-        "import sys; from ttabench.provenance import current_modules; "
-        "assert len(current_modules('tent', 'digits-c')) > 20; "
+        "import sys; from ttabench.provenance import current_code; "
+        "assert len(current_code('tent', 'digits-c').definitions) > 20; "
         "sys.exit('torch' in sys.modules or 'ttabench_methods.tent' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ttabench.code_hash import code_hash
-from ttabench.module_facts import facts_of, keep
 
-from ttabench import module_facts
+from ttabench.provenance import module_facts
+from ttabench.provenance.module_facts import facts_of, keep
+from ttabench.provenance.normal_form import code_hash
 
 CODE = b"import numpy.linalg\nfrom . import near\nfrom ..far import thing\nA = 1\n"
 NewProcess = Callable[[], None]
@@ -68,7 +68,8 @@ def test_a_second_process_parses_nothing(new_process: NewProcess, monkeypatch: p
     first = facts_of(CODE)
     keep()
     new_process()
-    monkeypatch.setattr(module_facts.hashing, "code_hash", lambda source: pytest.fail("hashed again"))
+    monkeypatch.setattr(module_facts.normal_form, "code_hash", lambda source: pytest.fail("hashed again"))
+    monkeypatch.setattr(module_facts, "definitions_of", lambda source: pytest.fail("parsed again"))
     monkeypatch.setattr(module_facts, "_imports", lambda source: pytest.fail("parsed again"))
     assert facts_of(CODE) == first
     assert first.hash == code_hash(CODE)
@@ -115,18 +116,28 @@ def test_a_hand_edited_hash_is_not_believed(new_process: NewProcess, tmp_path: P
     assert facts_of(CODE).hash == code_hash(CODE)
 
 
+@pytest.mark.parametrize("module", ["normal_form", "definitions"])
 def test_another_code_that_finds_facts_has_a_file_of_its_own(
-    new_process: NewProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_process: NewProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     before = module_facts._file()
-    edited = tmp_path / "code_hash.py"
-    edited.write_bytes(Path(module_facts.hashing.__file__).read_bytes() + b"# another\n")
-    monkeypatch.setattr(module_facts.hashing, "__file__", str(edited))
+    edited = tmp_path / "edited.py"
+    edited.write_bytes(Path(getattr(module_facts, module).__file__).read_bytes() + b"# another\n")
+    monkeypatch.setattr(getattr(module_facts, module), "__file__", str(edited))
     module_facts._version.cache_clear()
     try:
         assert module_facts._file() != before
     finally:
         module_facts._version.cache_clear()
+
+
+def test_the_cache_gives_the_definitions_back_as_they_were(new_process: NewProcess) -> None:
+    code = b"from a import b\nclass A(b):\n    @staticmethod\n    def f(x): return b(x.y)\ndef g(): A\n"
+    first = facts_of(code)
+    keep()
+    new_process()
+    assert facts_of(code) == first
+    assert first.definitions["A"].members["f"].free
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(

@@ -1,0 +1,218 @@
+# ruff: noqa: E501 - two texts side by side
+"""The hash of definitions: names of definitions do not count, what they do and reach does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from textwrap import dedent
+
+import pytest
+
+from ttabench.provenance.closure import WHOLE, Code, Graph, Module, Node, closure
+from ttabench.provenance.definitions import definitions_of
+from ttabench.provenance.normal_form import code_hash
+
+
+def reached(
+    texts: Mapping[str, str],
+    *roots: Node,
+    whole: tuple[str, ...] = (),
+    left_out: tuple[str, ...] = (),
+    cut: Mapping[str, frozenset[Node]] | None = None,
+) -> Code:
+    """The code that the roots reach in modules with these texts; without roots, ``m: f``."""
+
+    @cache
+    def module(name: str) -> Module | None:
+        if name not in texts:
+            return None
+        text = dedent(texts[name]).encode()
+        found = definitions_of(text)
+        return Module(found.by_name, found.imports, code_hash(text), name in whole)
+
+    return closure(roots or (("m", "f", ""),), Graph(module, left_out.__contains__), cut)
+
+
+def same(one: str, other: str, further: str = "") -> bool:
+    """Whether ``f`` is the same in two texts of a module, beside which the module ``n`` stands."""
+    return reached({"m": one, "n": further}).source == reached({"m": other, "n": further}).source
+
+
+TWO = "def a(x): return x + 1\ndef b(x): return x * 2\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("def f(): return g()\ndef g(): return 1", "def f(): return h()\ndef h(): return 1"),
+        ("def f(): return A\nA = 1", "def f(): return B\nB = 1"),
+        (f"{TWO}def f(x): return a(b(x))", f"def f(x): return a(b(x))\n{TWO}"),
+        (TWO + "def f(x): return a(x)", TWO + "def f(x): return a(x)\ndef c(x): return b(x)"),
+        # Functions that call each other, with other names and in another order.
+        (
+            "def f(n): return n and g(n - 1)\ndef g(n): return n and f(n - 2)",
+            "def h(n): return n and f(n - 2)\ndef f(n): return n and h(n - 1)",
+        ),
+        ("def f(n): return f(n - 1)", "def f(k): return f(k - 1)".replace("k", "n")),
+        ("import n\ndef f(x): return n.a(x)", "from n import a\ndef f(x): return a(x)"),
+        ("import n as k\ndef f(x): return k.a(x)", "from n import a as g\ndef f(x): return g(x)"),
+        ("import os.path\ndef f(x): return os.path.join(x)", "from os import path\ndef f(x): return path.join(x)"),
+        ("import numpy as np\ndef f(x): return np.log(x)", "from numpy import log\ndef f(x): return log(x)"),
+        ("class A:\n    def one(self): return 1\ndef f(): return A()", "class A:\n    pass\ndef f(): return A()"),
+        ("class A: pass\ndef f(): return A()", "class B: pass\ndef f(): return B()"),
+    ],
+)  # fmt: skip
+def test_names_places_and_what_is_not_used_change_nothing(one: str, other: str) -> None:
+    assert same(one, other, TWO)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # Which of two is used, and in which order.
+        (TWO + "def f(x): return a(x)", TWO + "def f(x): return b(x)"),
+        (TWO + "def f(x): return a(b(x))", TWO + "def f(x): return b(a(x))"),
+        (TWO + "def f(x): return a(x) - b(x)", TWO + "def f(x): return b(x) - a(x)"),
+        ("A, B = 1, 2\ndef f(): return A", "A, B = 1, 2\ndef f(): return B"),
+        ("A = B = 1\ndef f(): return A, B", "A = 1\nB = 2\ndef f(): return A, B"),
+        ("(A, B), C = x\ndef f(): return B - C", "(A, B), C = x\ndef f(): return C - B"),
+        # Far away.
+        ("def f(): return g()\ndef g(): return h()\ndef h(): return 1",
+         "def f(): return g()\ndef g(): return h()\ndef h(): return 2"),
+        # Mutual recursion.
+        ("def f(n): return n and g(n - 1)\ndef g(n): return n and f(n - 2)",
+         "def f(n): return n and g(n - 1)\ndef g(n): return n and f(n - 3)"),
+        ("def f(n): return g(n - 1)\ndef g(n): return f(n - 2)", "def f(n): return f(n - 1)\ndef g(n): return f(n - 2)"),
+        # Decorators, defaults, statements and global variables.
+        ("@d\ndef f(): return 1\ndef d(g): return g", "@d\ndef f(): return 1\ndef d(g): return g()"),
+        ("def f(x=A): return x\nA = 1", "def f(x=A): return x\nA = 2"),
+        ("def f(): return 1\nprint(1)", "def f(): return 1\nprint(2)"),
+        ("T = []\ndef f(): return T\nfor x in 1, 2:\n    T.append(x)",
+         "T = []\ndef f(): return T\nfor x in 1, 3:\n    T.append(x)"),
+        ("T = {}\ndef f(): return T\nT['a'] = 1", "T = {}\ndef f(): return T\nT['a'] = 2"),
+        ("A = 1\ndef f():\n    global A\n    return A", "A = 2\ndef f():\n    global A\n    return A"),
+        ("try:\n    from n import a as g\nexcept ImportError:\n    g = 1\ndef f(x): return g(x)",
+         "try:\n    from n import b as g\nexcept ImportError:\n    g = 1\ndef f(x): return g(x)"),
+        # A class inside of a function has a member with the name of a global function.
+        *(
+            (f"def a(x): return {value}\ndef f(x):\n    class C:\n        def a(self): return 1\n    return a(x)",
+             f"def a(x): return 2 * {value}\ndef f(x):\n    class C:\n        def a(self): return 1\n    return a(x)")
+            for value in (1, 2)
+        ),
+        # Classes: values, bases, special members, members that are used, members that name each other.
+        ("class A:\n    x = 1\ndef f(): return A", "class A:\n    x = 2\ndef f(): return A"),
+        ("class A:\n    x = 1\ndef f(): return A", "class A:\n    y = 1\ndef f(): return A"),
+        ("class B: x = 1\nclass A(B): pass\ndef f(): return A", "class B: x = 2\nclass A(B): pass\ndef f(): return A"),
+        *(
+            (f"class A:\n    def {name}(self): return 1\ndef f(): return {use}",
+             f"class A:\n    def {name}(self): return 2\ndef f(): return {use}")
+            for name, use in (
+                ("__len__", "A()"), ("one", "A().one()"), ("one", "A.one"), ("one", "getattr(A(), 'one')"),
+                ("one", "getattr(A(), f'o{n}')"), ("one", "methodcaller('one')(A())"),
+            )
+        ),
+        ("class A:\n    def one(self): return 1\n    two = one\ndef f(): return A().two()",
+         "class A:\n    def one(self): return 2\n    two = one\ndef f(): return A().two()"),
+        ("class A:\n    @property\n    def one(self): return 1\ndef f(a): return A, a.one",
+         "class A:\n    @property\n    def one(self): return 2\ndef f(a): return A, a.one"),
+        # Members that a class of another package may call.
+        ("class A(nn.Module):\n    def forward(self): return 1\ndef f(): return A()",
+         "class A(nn.Module):\n    def forward(self): return 2\ndef f(): return A()"),
+        ("class B(nn.Module): pass\nclass A(B):\n    def hook(self): return 1\ndef f(): return A()",
+         "class B(nn.Module): pass\nclass A(B):\n    def hook(self): return 2\ndef f(): return A()"),
+        ("class A(Function):\n    @staticmethod\n    def backward(x): return 1\ndef f(): return A.apply()",
+         "class A(Function):\n    @staticmethod\n    def backward(x): return 2\ndef f(): return A.apply()"),
+        # An attribute of a class with the name of a global function.
+        ("def e(x): return 1\nclass A:\n    e = staticmethod(e)\ndef f(): return A",
+         "def e(x): return 2\nclass A:\n    e = staticmethod(e)\ndef f(): return A"),
+        ("def e(x): return 1\nclass A:\n    e = 1\ndef f(): return A", "def e(x): return 1\nclass A:\n    d = 1\ndef f(): return A"),
+        # What is imported.
+        ("from n import a as g\ndef f(x): return g(x)", "from n import b as g\ndef f(x): return g(x)"),
+        ("def f(x):\n    from n import a as g\n    return g(x)", "def f(x):\n    from n import b as g\n    return g(x)"),
+        ("import n\ndef f(x): return n.a(x)", "import n\ndef f(x): return n.b(x)"),
+        ("import numpy as np\ndef f(x): return np.log(x)", "import numpy as np\ndef f(x): return np.exp(x)"),
+        ("from math import log\ndef f(x): return log(x)", "from numpy import log\ndef f(x): return log(x)"),
+    ],
+)  # fmt: skip
+def test_what_may_change_a_value_changes_the_hash(one: str, other: str) -> None:
+    assert not same(one, other, TWO)
+
+
+def test_members_that_are_not_used_do_not_count_and_their_names_stay() -> None:
+    one = "class A:\n    def one(self): return 1\n    def two(self): return 2\ndef f(a): return A, a.one()"
+    assert same(one, one.replace("return 2", "return 3"))
+    assert not same(one, one.replace("one", "first"))  # callers of other modules use it by name
+
+
+def test_a_name_that_a_package_passes_on_means_what_it_passes_on() -> None:
+    texts = {
+        "m": "from p import g\ndef f(): return g()",
+        "p": "from p.inner import g",
+        "p.inner": "def g(): return 1",
+    }
+    before = reached(texts)
+    assert ("p.inner", "g", "") in before.texts
+    assert reached(texts | {"p": "from p.inner import g\nA = 1"}).source == before.source
+    assert reached(texts | {"m": "from p.inner import g\ndef f(): return g()"}).source == before.source
+    assert reached(texts | {"p.inner": "def g(): return 2"}).source != before.source
+
+
+def test_what_a_package_makes_when_it_is_asked_for_counts_whole() -> None:
+    texts = {"m": "from p import g\ndef f(): return g()", "p": "def __getattr__(name): return 1"}
+    assert ("p", WHOLE, "") in reached(texts).texts
+    assert reached(texts).source != reached(texts | {"p": "def __getattr__(name): return 2"}).source
+
+
+def test_modules_of_strangers_count_whole() -> None:
+    texts = {"m": "from s import g\ndef f(): return g()", "s": "def g(): return 1\ndef other(): return 1\n"}
+    changed = texts | {"s": texts["s"] + "A = 1\n"}
+    assert reached(texts).source == reached(changed).source
+    assert reached(texts, whole=("s",)).source != reached(changed, whole=("s",)).source
+    # and what they use of ttabench
+    texts |= {"s": "from n import a\ndef g(): return a", "n": "def a(): return 1\ndef b(): return 1"}
+    root = ("s", WHOLE, "")
+    before = reached(texts, root, whole=("s",)).source
+    assert reached(texts | {"n": "def a(): return 1\ndef b(): return 2"}, root, whole=("s",)).source == before
+    assert reached(texts | {"n": "def a(): return 2\ndef b(): return 1"}, root, whole=("s",)).source != before
+
+
+def test_what_is_left_out_does_not_count() -> None:
+    texts = {"m": "from n import a\nimport n\ndef f(): return a(), n.b()", "n": TWO}
+    for left_out in (("n",), ("n:a", "n:b")):
+        code = reached(texts, left_out=left_out)
+        assert {name for name, _, _ in code.texts} == {"m"}
+    texts = {"m": "class A:\n    def one(self): return 1\ndef f(): return A().one()"}
+    other = {"m": texts["m"].replace("return 1", "return 2")}
+    assert reached(texts, left_out=("m:A.one",)).source == reached(other, left_out=("m:A.one",)).source
+
+
+def test_what_is_cut_counts_for_others() -> None:
+    texts = {"m": "from n import a, b\ndef f(): return a, b", "n": TWO}
+    other = {**texts, "n": TWO.replace("x * 2", "x * 3")}
+    cut = {"m": frozenset({("n", "b", "")})}
+    assert reached(texts, cut=cut).source == reached(other, cut=cut).source
+    assert reached(texts).source != reached(other).source
+    texts["m"] = other["m"] = "from n import a, b\nfrom k import g\ndef f(): return a, b, g"
+    texts["k"] = other["k"] = "from n import b\ndef g(): return b"
+    assert reached(texts, cut=cut).source != reached(other, cut=cut).source
+
+
+def test_the_order_of_roots_does_not_count() -> None:
+    roots = ("m", "a", ""), ("m", "b", "")
+    assert reached({"m": TWO}, *roots).source == reached({"m": TWO}, *reversed(roots)).source
+    assert reached({"m": TWO}, roots[0]).source != reached({"m": TWO}, *roots).source
+
+
+def test_long_chains_and_circles_are_followed() -> None:
+    chain = "\n".join(f"def g{i}(): return g{i + 1}()" for i in range(2000)) + "\ndef g2000(): return "
+    one, other = (reached({"m": f"def f(): return g0()\n{chain}{end}"}) for end in ("1", "2"))
+    assert one.source != other.source
+    assert len(one.texts) == 2002
+
+
+def test_what_is_for_types_only_does_not_count() -> None:
+    one = (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from n import a\ndef f(x: a) -> a: return x"
+    )
+    assert same(one, "def f(x): return x", TWO)

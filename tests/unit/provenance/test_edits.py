@@ -1,0 +1,123 @@
+"""Which edits of ttabench make results stale: those that change what runs, and no others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.other_code import Edits, forget
+from ttabench.provenance.roots import current_code
+
+UPDATES, TENT = "ttabench.nn.updates", "ttabench_methods.tent"
+BETAS = ("betas=(momentum, 0.999)", "betas=(momentum, 0.99)")
+
+
+@pytest.fixture
+def edits() -> Iterator[Edits]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Edits(patch)
+    forget()
+
+
+def code(method: str = "tent", corruption: str = "fog") -> str:
+    return current_code(method, "digits-c", corruption).source
+
+
+FRESH = {
+    "layout of BibTeX": ("ttabench.method", ("def bibtex(self) -> str:", "def bibtex(self, wide=3) -> str:")),
+    "a paper": ("ttabench_methods.references", ("2021", "2020")),
+    "words of a caption": ("ttabench.protocol", ('f"batch size {self.batch_size}"', '"batches"')),
+    "what a failed cell says": ("ttabench.worker", ("trace[-4000:]", "trace[-9000:]")),
+    "budget of the disk cache": ("ttabench.source_cache", ("BUDGET_GB = 8.0", "BUDGET_GB = 80.0")),
+    "a function that it does not call": (UPDATES, ("1 - momentum)", "2 - momentum)")),
+    "a docstring": (UPDATES, ("One step of the optimiser", "A step of the optimiser")),
+    "an error": (UPDATES, ("expected adam, adamw", "give adam, adamw")),
+    "what a method says of itself": (TENT, ("eval mode\"", "the mode of evaluation\"")),
+    "a local variable": (TENT, ("logits", "scores")),
+}  # fmt: skip
+STALE = {
+    "a step of the optimiser": (UPDATES, ("    optimizer.zero_grad()\n", "")),
+    "a parameter of Adam": (UPDATES, BETAS),
+    "an own predict": (
+        TENT, ("    def setup(self", "    def predict(self, x): return -x\n    def setup(self"),
+    ),
+    "a default": (TENT, ("steps: Count = 1", "steps: Count = 2")),
+    "settings that a method shares": ("ttabench.nn.norm_adapter", ("lr", "rate")),
+    "a constant of a corruption": ("ttabench.corruptions.constants", ("Fog(1.5, 1.75)", "Fog(1.5, 1.8)")),
+    "the other loss": (TENT, ("staticmethod(entropy)", "staticmethod(minimise)")),
+    "the period of resets": ("ttabench.protocol", ("def reset_period(self)", "def reset_period(self, by=2)")),
+    "scoring": ("ttabench.scoring", ("def evaluate(", "def evaluate(_more=0, *, ")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FRESH)
+def test_what_changes_no_number_leaves_results_fresh(edits: Edits, what: str) -> None:
+    before = code()
+    edits.edit(*FRESH[what])
+    assert code() == before
+
+
+@pytest.mark.parametrize("what", STALE)
+def test_what_may_change_a_number_makes_results_stale(edits: Edits, what: str) -> None:
+    before = code()
+    edits.edit(*STALE[what])
+    assert code() != before
+    edits.undo()
+    assert code() == before
+
+
+def test_the_optimiser_counts_for_those_that_use_it(edits: Edits) -> None:
+    before = {method: code(method) for method in ("tent", "sar", "quantile")}
+    edits.edit(UPDATES, BETAS)
+    assert {method for method in before if code(method) != before[method]} == {"tent", "sar"}
+
+
+def test_a_function_beside_others_changes_nothing(edits: Edits) -> None:
+    before = code()
+    edits.write(
+        UPDATES, f"{edits.text(UPDATES)}\n\ndef another(x):\n    return minimise(x, FURTHER)\nFURTHER = 1\n"
+    )
+    assert code() == before
+
+
+def test_a_function_that_is_renamed_everywhere_changes_nothing(edits: Edits) -> None:
+    before = code()
+    for module in (UPDATES, "ttabench.nn", TENT):
+        edits.write(module, re.sub(r"\bminimise\b", "descend", edits.text(module) or ""))
+    assert code() == before
+    edits.edit(UPDATES, ("optimizer.step()", "optimizer.step(); optimizer.step()"))
+    assert code() != before  # and it still counts
+
+
+def test_a_file_that_is_moved_changes_nothing(edits: Edits) -> None:
+    before = code()
+    edits.write("ttabench.nn.steps", edits.text(UPDATES) or "")
+    for module in ("ttabench.nn", "ttabench.nn.norm_adapter"):
+        edits.edit(module, ("ttabench.nn.updates", "ttabench.nn.steps"))
+    edits.write(UPDATES, "")
+    assert code() == before
+    edits.edit("ttabench.nn.steps", BETAS)
+    assert code() != before
+
+
+def test_a_file_that_is_split_changes_nothing(edits: Edits) -> None:
+    before = code()
+    text = edits.text(UPDATES) or ""
+    at = text.index("def minimise(")
+    edits.write("ttabench.nn.descent", f"import torch\nfrom torch import Tensor\n\n{text[at:]}")
+    edits.write(UPDATES, text[:at] + "from ttabench.nn.descent import minimise\n")
+    assert code() == before
+    edits.edit("ttabench.nn.descent", ("    optimizer.zero_grad()\n", ""))
+    assert code() != before
+
+
+def test_what_runs_on_a_stream_counts_there_alone(edits: Edits) -> None:
+    before = {kind: code(corruption=kind) for kind in ("fog", "recurring", "gradual", "ccc")}
+    edits.edit("ttabench.streams.windows", ("def windows(", "def windows(_more=0, *, "))
+    assert {kind for kind in before if code(corruption=kind) != before[kind]} == {
+        "recurring",
+        "gradual",
+        "ccc",
+    }

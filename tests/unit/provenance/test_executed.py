@@ -1,0 +1,204 @@
+"""What runs while a cell is measured is in the hash of its code, or changes no number. Takes minutes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import CodeType, FrameType
+
+import pytest
+
+import ttabench as core
+import ttabench_methods
+from tests.unit.conftest import Output
+from ttabench.cell import Cell, Result
+from ttabench.provenance import roots
+from ttabench.provenance.staleness import code_of
+from ttabench.registry import METHODS, entry_points
+from ttabench.worker import Worker
+
+PACKAGES = {
+    Path(package.__file__ or "").parent: package.__name__ for package in (core, ttabench_methods)
+}  # fmt: skip
+
+BESIDE = {
+    "ttabench.calibration", "ttabench.collapse", "ttabench.collector", "ttabench.cost", "ttabench.executors",
+    "ttabench.loggers", "ttabench.provenance", "ttabench.reach", "ttabench.store", "ttabench.sweep",
+    "ttabench.unlabelled", "ttabench.worker:Worker._clean_logits", "ttabench.worker:Worker.source_seconds",
+}  # fmt: skip
+"""What is measured or done beside the accuracy: what it calls changes no accuracy either."""
+
+HARMLESS: Mapping[str, str] = {
+    "ttabench.data.on_disk:OnDisk.fingerprint": "is in the identity of a result",
+    "ttabench.data.own.open_own": "opens data by name; data have a fingerprint",
+    "ttabench.events": "says how far a sweep is",
+    "ttabench.gpu": "chooses a device",
+    "ttabench.memory": "counts memory",
+    "ttabench.models.checkpoints": "finds weights; their hash is in the identity of a result",
+    "ttabench.models.external": "opens networks by name; what makes classifiers of them is in the hash",
+    "ttabench.models.model": "finds weights; their hash is in the identity of a result",
+    "ttabench.models.trained_model": "finds weights; their hash is in the identity of a result",
+    "ttabench.models.training": "names weights; their hash is in the identity of a result",
+    "ttabench.parse_methods": "reads settings; they are in the identity of a result",
+    "ttabench.protocol": "refuses protocols; what else of it is used while measuring is in the hash",
+    "ttabench.sharing": "shares work between processes",
+    "ttabench.source_cache": "keeps what the source gives; its files are named by the code that makes them",
+    "ttabench.worker": "calls the roots of the hash, and stores what they give",
+    "ttabench.worker_state": "keeps objects for the next cell",
+}
+"""What runs, is not in the hash, and changes no number → why. Its callees are looked at."""
+HOOKS = frozenset({"alarms", "alarm", "check", "needs_of"})
+"""Members of methods that warn or declare what a method needs."""
+
+
+def name_of(code: CodeType) -> tuple[str, str] | None:
+    """The module and the definition, as in `roots.shown`, of code of ttabench; None for other code."""
+    file = Path(code.co_filename)
+    for folder, package in PACKAGES.items():
+        if file.is_relative_to(folder):
+            module = ".".join([package, *file.relative_to(folder).with_suffix("").parts])
+            return module.removesuffix(".__init__"), code.co_qualname.partition(".<locals>")[0]
+    return None
+
+
+def is_one_of(names: Mapping[str, str] | set[str], module: str, definition: str) -> bool:
+    parts = module.split(".")
+    above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return bool(names.keys() & above if isinstance(names, Mapping) else names & above) or (
+        f"{module}:{definition}" in names
+    )
+
+
+class Trace:
+    """The functions of ttabench that ran while each cell was measured, but for those called by `BESIDE`."""
+
+    def __init__(self) -> None:
+        self.by_cell: dict[Cell, set[CodeType]] = {}
+        self._kind: dict[CodeType, bool] = {}
+
+    def _is_beside(self, code: CodeType) -> bool:
+        if code not in self._kind:
+            found = name_of(code)
+            self._kind[code] = found is not None and is_one_of(BESIDE, *found)
+        return self._kind[code]
+
+    def run(self, worker: Worker, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
+        codes: set[CodeType] = set()
+        inside: list[FrameType] = []  # the frame of `BESIDE` that is running
+
+        def saw(frame: FrameType, event: str, _: object) -> None:
+            if inside:
+                if event == "return" and frame is inside[0]:
+                    inside.clear()
+            elif event == "call":
+                if self._is_beside(frame.f_code):
+                    inside.append(frame)
+                else:
+                    codes.add(frame.f_code)
+
+        def one(result: Result) -> None:
+            assert result.status == "ok", result
+            self.by_cell[result.cell] = {*codes}
+            stored(result)
+
+        sys.setprofile(saw)
+        try:
+            RUN(worker, cells, one)
+        finally:
+            sys.setprofile(None)
+
+    def not_reached(self) -> dict[str, list[str]]:
+        """Definitions that ran and are neither in the hash of the cell nor known to be harmless → cells."""
+        found: dict[str, set[str]] = {}
+        for cell, codes in self.by_cell.items():
+            reached = code_of(cell).definitions.keys()
+            for name in filter(None, map(name_of, codes)):
+                if not _counts(*name, reached):
+                    found.setdefault(":".join(name), set()).add(f"{cell.label} on {cell.arch}")
+        return {name: sorted(cells) for name, cells in sorted(found.items())}
+
+
+RUN = Worker.run
+
+
+def _counts(module: str, definition: str, reached: object) -> bool:
+    if definition.startswith("<"):  # the statements of a module
+        return True
+    parts = definition.split(".")
+    name = ".".join(parts[:2])
+    nodes = [(module, roots.WHOLE, ""), (module, parts[0], parts[1] if len(parts) == 2 else "")]
+    if any(roots.shown(node) in reached for node in nodes):  # type: ignore[operator]
+        return True
+    return (
+        roots._left_out(module) or roots._left_out(f"{module}:{name}")
+        or is_one_of(HARMLESS, module, name)
+        or (module.startswith(("ttabench_methods", "ttabench.method", "ttabench.nn")) and parts[-1] in HOOKS)
+        or definition in ("NormAdapter.needs_of", "norm_needs")
+    )  # fmt: skip
+
+
+RESNET = ("--datasets", "digits-c", "--archs", "resnet18")
+SOME = ("--methods", "bn_stats,cotta,tent,quantile")
+CASES = {
+    "every method, as in its paper": ("--methods", "all", *RESNET, "--corruptions", "fog"),
+    "transformers": ("--methods", "actmad_vit,foa,tent,sar", "--datasets", "digits-c", "--archs", "cct_2"),
+    "online": (*SOME, *RESNET, "--mode", "online", "--reset", "every(2)"),
+    "offline": (*SOME, *RESNET, "--mode", "offline", "--held-out", "0.5", "--epochs", "2"),
+    "order": (*SOME, *RESNET, "--order", "dirichlet(0.1)"),
+    "foreign images": (*SOME, *RESNET, "--contamination", "noise(0.5)"),
+    "mixed": (*SOME, *RESNET, "--stream", "mixed"),
+    "recurring": (*SOME, *RESNET, "--stream", "recurring(2,corruptions=fog+snow)", "--reset", "continual"),
+    "gradual": (*SOME, *RESNET, "--stream", "gradual", "--reset", "episodic"),
+    "a pace": (*SOME, *RESNET, "--pace", "1", "--pace-ratio", "bn_stats=2,cotta=2,tent=2,quantile=2"),
+    "every corruption": ("--methods", "bn_stats", *RESNET, "--corruptions", "every", "--severities", "1"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("case", CASES)
+def test_what_runs_while_a_cell_is_measured_is_in_its_hash(
+    case: str, ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    trace = Trace()
+    monkeypatch.setattr(Worker, "run", lambda *arguments: trace.run(*arguments))
+    options = CASES[case]
+    further = () if "--corruptions" in options or "--stream" in options else ("--corruptions", "fog")
+    done = ttabench(
+        "sweep", *options, *further, "--limit", "24", "--batch-size", "8", "--workers", "0",
+        "--out", tmp_path / "results",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert trace.by_cell
+    missing = trace.not_reached()
+    assert not missing, "\n" + json.dumps(missing, indent=1)
+    if "all" in options:
+        measured = {cell.method for cell in trace.by_cell}
+        assert {*entry_points(METHODS)} - measured <= {"actmad_vit", "foa", "note"}
+
+
+@pytest.mark.slow
+def test_what_runs_on_an_own_dataset_and_an_own_network_is_in_their_hash(
+    ttabench: Callable[..., Output], few_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.unit.sweep_processes import NET
+
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "net.py").write_text(NET)
+    shutil.copytree(few_images, tmp_path / few_images.name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    trace = Trace()
+    monkeypatch.setattr(Worker, "run", lambda *arguments: trace.run(*arguments))
+    done = ttabench(
+        "sweep", "--methods", "bn_stats", "--archs", "net:build", "--datasets", "./few-c-local",
+        "--corruptions", "fog", "--workers", "0", "--out", tmp_path / "results",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert trace.by_cell
+    missing = trace.not_reached()
+    assert not missing, "\n" + json.dumps(missing, indent=1)
