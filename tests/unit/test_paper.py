@@ -249,6 +249,25 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     assert "is damaged" in ttabench("paper", "--page", "--out", out).err
 
 
+def test_one_table_that_cannot_be_measured_does_not_stop_the_others(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(task: Task, asked: object) -> int:
+        if task.experiment == "severity":
+            raise UserError("severities 1 to 4 are not here")
+        return 0
+
+    monkeypatch.setattr(_paper, "_measure", measure)
+    out = tmp_path / "out"
+    only = ("--only", "table2,severity,quantile-index", "--datasets", EMBEDDED, "--archs", "resnet18")
+    output = ttabench("paper", *only, "--out", out, "--device", "cpu")
+    assert output.code == 1
+    assert "Left out: severities 1 to 4 are not here" in output.err
+    assert (
+        "severity, resnet18 on digits-c: severities 1 to 4 are not here" in (out / "paper.html").read_text()
+    )
+
+
 @pytest.mark.slow
 def test_a_rehearsal_from_the_cells_to_the_page(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

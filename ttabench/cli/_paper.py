@@ -28,6 +28,7 @@ from ttabench.paper.experiments import OFFICIAL, Task, stands_for, tasks, title
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import RECIPE, Weights, trained, weights_of
 from ttabench.registry import view
+from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import DEFAULTS
 from ttabench.sweep.resolve import choose_methods
 from ttabench.sweep.train_sources import TrainJob
@@ -78,6 +79,7 @@ class Facts:
     stands   the dataset of the paper → the dataset that was measured.
     nets     the network of the paper → those that stand for it under other names.
     missing  the dataset of the paper → why it is not measured.
+    left_out the table, network and dataset → why it could not be measured.
     figures  the figure → "" or why it is missing.
     """
 
@@ -86,6 +88,7 @@ class Facts:
     stands: dict[str, str] = field(default_factory=dict)
     nets: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -118,18 +121,37 @@ def run(asked: Asked) -> int:
         console.print(f"Left out: {why}")
     asked.out.mkdir(parents=True, exist_ok=True)
     facts.keep(asked.out)
-    failed, measured = 0, []
+    failed, measured = 0, list[tuple[bool, Grid]]()
     for number, task in enumerate(found, 1):
         console.print(f"\n[{number} of {len(found)}] {title(task.experiment)} {task.arch} on {task.dataset}")
-        ready = _prepared(task, asked, facts)
-        place = (ready.experiment == ALONE, ready.grid)
-        if place not in measured:  # in a rehearsal, several tasks become one
-            failed += _measure(ready, asked)
-            measured.append(place)
+        failed += _one(task, asked, facts, measured, alone=len(found) == 1)
         facts.keep(asked.out)
     _draw(asked, found, facts, console)
     facts.keep(asked.out)
     make_page(asked)
+    return failed
+
+
+def _one(task: Task, asked: Asked, facts: Facts, measured: list[tuple[bool, Grid]], *, alone: bool) -> int:
+    """Measure a task, unless the same is `measured`; how many cells failed, or 1 if it is left out.
+
+    Raises UserError where it cannot be measured and is `alone`; else the others go on, and facts say why.
+    """
+    name = f"{task.experiment}, {task.arch} on {task.dataset}"
+    failed = 0
+    try:
+        ready = _prepared(task, asked, facts)
+        place = (ready.experiment == ALONE, ready.grid)
+        if place not in measured:  # in a rehearsal, several tasks become one
+            failed = _measure(ready, asked)
+            measured.append(place)
+    except UserError as problem:
+        if alone:
+            raise
+        facts.left_out[name] = f"{name}: {problem}"
+        _console().print(f"Left out: {problem}")
+        return 1
+    facts.left_out.pop(name, None)
     return failed
 
 

@@ -51,18 +51,18 @@ def paper(
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
     per_gpu: Annotated[int, Option(metavar="COUNT", help="Workers per GPU.", min=1)] = 1,
     page: Annotated[
-        bool, Option("--page", help="Measure nothing: make the page of what the folder holds.")
+        bool, Option("--page", help="Measure nothing: make the page of what the folder has.")
     ] = False,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Say what would be trained, downloaded and measured; run nothing.")
+        bool, Option("--dry-run", help="List what would be trained, downloaded, measured; run nothing.")
     ] = False,
     list_: Annotated[bool, Option("--list", help="List the tables and figures.")] = False,
 ) -> None:
     """Measure the tables and figures of the quantile-matching paper, and set them beside its own numbers.
 
-    Trains what is missing, measures, draws, and writes paper.html and tables/paper.tex: ours, the paper's, the
-    difference, and what differs in setting. The same command run again goes on where it stopped. Exit code
-    1 if a cell failed.
+    Trains what is missing, measures, draws, and writes paper.html and tables/paper.tex: ours, the paper's,
+    the difference, and what differs in setting. The same command run again goes on where it stopped. Exit
+    code 1 if a cell failed or a table could not be measured.
     """
     from ttabench.errors import UserError
     from ttabench.paper import experiments

@@ -46,7 +46,7 @@ def write(
 ) -> list[Path]:
     """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths.
 
-    facts  scale, recipe, stands, nets, missing, figures, notes: see `ttabench.cli._paper.Facts`.
+    facts  scale, recipe, stands, nets, missing, left_out, figures, notes: see `ttabench.cli._paper.Facts`.
     """
     small = facts.get("scale", 1) < 1
     about = {name: facts.get(name, {}) for name in ("stands", "nets", "missing")}
@@ -62,7 +62,7 @@ def write(
         sheets=made, settings=sentences(ours, facts), verdict=[] if small else verdict(ours), small=small,
         scale=facts.get("scale", 1),
         figures=_figures(figures, to), misprints=[str(one) for one in audit() if "quantile2026" in str(one)],
-        missing=facts.get("missing", {}).values(), used=used,
+        missing=[*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()], used=used,
     )  # fmt: skip
     return [write_text(to / "paper.html", page), *paths, *curve, *_pdf(to / "tables" / "paper.tex")]
 
