@@ -107,6 +107,13 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
         ("tent", {"mean": (0.5, 0.5)}, r"mean=\(0.5, 0.5\): expected three numbers"),
         ("tent", {"std": (0.2, 0.2, 0.0)}, "expected three numbers, one per channel, above 0"),
         ("tent", {"std": "a"}, "std='a': expected three numbers"),
+        (
+            "tent",
+            {"mean": (123.675, 116.28, 103.53), "std": (58.395, 57.12, 57.375)},
+            r"divide both by 255: mean=\(0.485, 0.456, 0.406\), std=\(0.229, 0.224, 0.225\)",
+        ),
+        ("tent", {"mean": 127.5, "std": 127.5}, r"divide both by 255: mean=\(0.5, 0.5, 0.5\), std=\(0.5"),
+        ("tent", {"std": (58.4, 57.1, 57.4)}, "are for pixels of 0 to 255"),
         ("tent", {"seed": -1}, "seed=-1: expected a whole number, 0 or larger"),
         ("tent", {"seed": "x"}, "seed='x': expected a whole number"),
         ("tent", {"seed": 2**64}, r"seed=18446744073709551616: expected .* below 2\*\*64"),
