@@ -285,8 +285,8 @@ def _check_images(size: object, mean: object, std: object) -> None:
             *(", ".join(f"{x / 255:.4g}" for x in np.broadcast_to(values, 3)) for values in (mean, std))
         )
         raise UserError(
-            f"mean={mean!r} and std={std!r} are for pixels of 0 to 255, and images are in [0, 1]; divide both "
-            f"by 255: {divided}."
+            f"mean={mean!r} and std={std!r} are for pixels of 0 to 255, and images are in [0, 1]; "
+            f"divide both by 255: {divided}."
         )
 
 
