@@ -212,7 +212,7 @@ def test_links_and_pipes_are_one_sentence(
     else:
         path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "elsewhere")
     for verb in ("status", "report", "verify"):
-        if name.startswith(FOLDER) and verb != "status":
+        if name.startswith((FOLDER, "plan")) and verb != "status":
             continue
         output = ttabench(verb, folder)
         assert output.code == 2, output
@@ -257,7 +257,7 @@ def test_deep_nesting_and_huge_numbers_are_one_sentence(
         path.write_bytes(text)
         return
     path.write_bytes((text if name == "sweep.json" else summed) + b"\n")
-    for verb in ("status", "report", "verify"):
+    for verb in ("status",) if name == "plan.jsonl" else ("status", "verify"):
         output = ttabench(verb, folder)
         assert output.code == 2, output
         assert path.name in output.err

@@ -55,31 +55,39 @@ def better_input(
 ) -> str:
     """What else the network does better with, as the end of a sentence; "" where nothing is clearly better.
 
-    Clearly: by 2.5 standard errors, and by 2 points.
+    Clearly: by 2 points, and by 2.5 standard errors of a paired difference.
     """
     some = some_of(test)
-    tried: dict[str, float] = {}
-    before = _accuracy(classifier, some, device)
+    tried: dict[str, NDArray[np.bool_]] = {}
+    before = _right(classifier, some, device)
     original = classifier.normalize
     try:
         for name, (mean, std) in normalisations.items():
             classifier.normalize = Normalize(mean, std).to(device)
-            tried[f"--normalize {name}"] = _accuracy(classifier, some, device)
+            tried[f"--normalize {name}"] = _right(classifier, some, device)
     finally:
         classifier.normalize = original
     for name, view in views.items():
-        tried[name] = _accuracy(lambda x, view=view: classifier(view(x)), some, device)  # type: ignore[misc]
-    best = max(tried.values())
-    error = 100 * math.sqrt(max(0.01, best / 100 * (1 - best / 100)) / len(some))
-    if best <= before + max(2.0, 2.5 * error):
+        tried[name] = _right(lambda x, view=view: classifier(view(x)), some, device)  # type: ignore[misc]
+    percent = {name: 100 * float(right.mean()) for name, right in tried.items()}
+    best = max(percent, key=lambda name: percent[name])
+    gained, changed = int(tried[best].sum()) - int(before.sum()), int((tried[best] ^ before).sum())
+    if gained < 0.02 * len(some) or gained <= 2.5 * math.sqrt(changed):
         return ""
-    close = sorted((name for name in tried if tried[name] >= best - 2 * error), key=lambda name: -tried[name])
-    options = " or ".join(f"{name} ({tried[name]:.1f} %)" for name in close)
-    return f"; it is {before:.1f} % on {len(some):,} of the images, where {options} does better"
+    share = percent[best] / 100
+    error = 100 * math.sqrt(max(0.01, share * (1 - share)) / len(some))
+    close = sorted(
+        (name for name in tried if percent[name] >= percent[best] - 2 * error),
+        key=lambda name: -percent[name],
+    )
+    options = " or ".join(f"{name} ({percent[name]:.1f} %)" for name in close)
+    was = 100 * float(before.mean())
+    return f"; it is {was:.1f} % on {len(some):,} of the images, where {options} does better"
 
 
-def _accuracy(model: Callable[[Tensor], Tensor], data: Labelled, device: str) -> float:
-    return 100 * float((predictions(model, data, device) == data.labels).mean())
+def _right(model: Callable[[Tensor], Tensor], data: Labelled, device: str) -> NDArray[np.bool_]:
+    right: NDArray[np.bool_] = predictions(model, data, device) == data.labels
+    return right
 
 
 def better_classes(guesses: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
