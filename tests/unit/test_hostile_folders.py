@@ -367,9 +367,15 @@ def test_long_names_end_in_seconds(
     assert len(output.err) < 2000
 
 
-def test_a_long_label_of_a_record_ends_in_seconds(ttabench: Run, folder: Path) -> None:
-    put(folder, replace(ok, cell=replace(CELL, label=LONG)))
-    for verb in ("status", "report"):
-        start = time.monotonic()
-        ttabench(verb, folder)
-        assert time.monotonic() - start < 20
+@pytest.mark.parametrize("name", ["label", "arch", "dataset"])
+def test_a_name_longer_than_any_is_one_sentence(folder: Path, name: str) -> None:
+    put(folder, replace(ok, cell=replace(CELL, **{name: LONG})))
+    with pytest.raises(UserError, match=f"its {name} has 20,000 characters"):
+        Store.at(folder).latest()
+
+
+def test_a_long_reason_is_cut_where_it_is_read(folder: Path) -> None:
+    put(folder, Result(cell=CELL, status="failed", reason=LONG))
+    (record,) = Store.at(folder).latest().values()
+    assert len(record.result.reason) < 5000
+    assert record.result.reason.endswith("(20,000 characters)")
