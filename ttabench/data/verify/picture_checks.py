@@ -81,6 +81,6 @@ def _outlines(images: Images) -> NDArray[np.float64]:
     edges = np.linspace(0, side, min(8, side) + 1).astype(int)[:-1]
     blocks = np.add.reduceat(np.add.reduceat(images.astype(float), edges, axis=1), edges, axis=2)
     flat = blocks.reshape(len(images), -1)
-    flat = flat - flat.mean(axis=1, keepdims=True)
-    flat /= np.linalg.norm(flat, axis=1, keepdims=True) + 1e-9
-    return flat
+    centred: NDArray[np.float64] = flat - flat.mean(axis=1, keepdims=True)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True) + 1e-9
+    return centred
