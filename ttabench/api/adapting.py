@@ -294,9 +294,10 @@ def _check_images(size: object, mean: object, std: object) -> None:
         if not sound or (name == "std" and (numbers <= 0).any()):
             above = ", above 0" if name == "std" else ""
             raise UserError(f"{name}={values!r}: expected three numbers, one per channel{above}.")
-    if np.max(mean) > 1 or np.max(std) > 2:
+    given = [np.broadcast_to(np.asarray(values, dtype=float), 3) for values in (mean, std)]
+    if given[0].max() > 1 or given[1].max() > 2:
         divided = "mean=({}), std=({})".format(
-            *(", ".join(f"{x / 255:.4g}" for x in np.broadcast_to(values, 3)) for values in (mean, std))
+            *(", ".join(f"{x / 255:.4g}" for x in values) for values in given)
         )
         raise UserError(
             f"mean={mean!r} and std={std!r} are for pixels of 0 to 255, and images are in [0, 1]; "

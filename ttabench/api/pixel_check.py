@@ -39,7 +39,7 @@ class PixelCheck:
             return
         answer = torch.empty((), dtype=torch.bool, pin_memory=True)
         answer.copy_(sound, non_blocking=True)
-        done = torch.cuda.Event()
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record(torch.cuda.current_stream(x.device))
         self._waiting = answer, done
 
