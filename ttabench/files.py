@@ -42,14 +42,14 @@ def replacing(path: Path) -> Iterator[Path]:
 def check_plain(path: Path) -> None:
     """Raises UserError for a link, a pipe or a device, which may lead elsewhere or never end.
 
-    Nothing is wrong with a file that does not exist.
+    Nothing is wrong with a file that does not exist; and whoever reads a folder is told by the system.
     """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(mode):
-        what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        what = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
         raise UserError(f"{path} is {what}; expected a file. Put the file itself there, or delete it.")
 
 

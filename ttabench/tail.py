@@ -16,9 +16,13 @@ RESULT = re.compile(rb'"id":"([0-9a-f]{64})","kind":"result"')
 
 
 def sizes(root: Path) -> dict[str, int]:
-    """The size of each shard, in bytes: a point in time that :class:`Tail` starts from."""
+    """The size of each shard, in bytes: a point in time that :class:`Tail` starts from.
+
+    Raises UserError for a link, a pipe or a device.
+    """
     found: dict[str, int] = {}
     for path in (root / "cells").glob("*.jsonl"):
+        check_plain(path)
         with path.open("rb") as file:
             found[path.name] = size_of(file)
     return found

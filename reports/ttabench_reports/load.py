@@ -120,5 +120,5 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UserError(
             f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
         ) from None
-    frame = pd.DataFrame({one_line(name): [*map(one_line, frame[name])] for name in frame})
+    frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in frame})
     return checked(frame, str(path))

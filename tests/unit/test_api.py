@@ -107,6 +107,13 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
         ("tent", {"mean": (0.5, 0.5)}, r"mean=\(0.5, 0.5\): expected three numbers"),
         ("tent", {"std": (0.2, 0.2, 0.0)}, "expected three numbers, one per channel, above 0"),
         ("tent", {"std": "a"}, "std='a': expected three numbers"),
+        (
+            "tent",
+            {"mean": (123.675, 116.28, 103.53), "std": (58.395, 57.12, 57.375)},
+            r"divide both by 255: mean=\(0.485, 0.456, 0.406\), std=\(0.229, 0.224, 0.225\)",
+        ),
+        ("tent", {"mean": 127.5, "std": 127.5}, r"divide both by 255: mean=\(0.5, 0.5, 0.5\), std=\(0.5"),
+        ("tent", {"std": (58.4, 57.1, 57.4)}, "are for pixels of 0 to 255"),
         ("tent", {"seed": -1}, "seed=-1: expected a whole number, 0 or larger"),
         ("tent", {"seed": "x"}, "seed='x': expected a whole number"),
         ("tent", {"seed": 2**64}, r"seed=18446744073709551616: expected .* below 2\*\*64"),
@@ -458,3 +465,40 @@ def test_a_script_that_workers_import_is_told_how_to_call_run_sweep(tmp_path: Pa
     assert done.returncode != 0
     assert 'put it under `if __name__ == "__main__":`, or pass workers=0.' in done.stderr
     assert "no worker process can start here" in done.stderr
+
+
+# ---- every batch is looked at
+
+
+@pytest.mark.parametrize("value", [255.0, -0.01, float("nan"), float("inf")])
+@pytest.mark.parametrize("call", ["__call__", "predict"])
+def test_a_later_batch_with_wrong_pixels_is_refused_before_anything_is_learned(
+    value: float, call: str
+) -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    )
+    adapted = ttabench.adapt(net, "tent")
+    good = torch.rand(8, 3, 32, 32)
+    adapted(good)
+    before = {name: tensor.clone() for name, tensor in adapted.method.model.state_dict().items()}
+    bad = good.clone()
+    bad[3, 1, 2, 5] = value
+    with pytest.raises(ttabench.UserError, match=r"outside \[0, 1\] or NaN"):
+        getattr(adapted, call)(bad)
+    after = adapted.method.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert adapted(good).isfinite().all()
+
+
+def test_networks_without_values_and_of_inference_mode_are_one_sentence() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 900, 3))
+
+    with torch.device("meta"):
+        meta = build()
+    with torch.inference_mode():
+        fixed = build()
+    for net, says in ((meta, "is on the device meta"), (fixed, r"was made inside torch.inference_mode\(\)")):
+        with pytest.raises(ttabench.UserError, match=says):
+            ttabench.adapt(net, "tent")

@@ -10,6 +10,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from tests.unit.models_by_name import bring, construct, load, recall
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
-from ttabench.models import clean_accuracy
+from ttabench.models import clean_accuracy, input_trials
 from ttabench.models.architectures.build import build
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.read_weights import read_weights
@@ -565,16 +566,74 @@ def test_a_normalisation_is_named_where_it_does_better_than_by_chance(
     """With 60 images, 20 and 16.7 % are two images apart; and what does worse is never named."""
     measured = {0.5: 20.0, 0.485: 15.0, 0.4914: 10.0, 0.5071: 10.0}  # by the mean of the first channel
 
-    def accuracy(classifier: Classifier, data: Labelled, device: str) -> float:
-        return measured.get(round(float(classifier.normalize.mean.flatten()[0]), 4), 16.7)
+    def right(classifier: Classifier, data: Labelled, device: str) -> Any:
+        percent = measured.get(round(float(classifier.normalize.mean.flatten()[0]), 4), 16.7)
+        return np.arange(len(data)) < round(percent / 100 * len(data))
 
-    monkeypatch.setattr(clean_accuracy, "clean_accuracy", accuracy)
+    monkeypatch.setattr(input_trials, "_right", right)
     test = Labelled(np.zeros((images, 8, 8, 3), np.uint8), np.arange(images) % 6)
     net = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3, 6))
     text = clean_accuracy.accuracy_warning(Classifier(net, last="2"), test, 16.7, None, "cpu")
     assert re.findall(r"\w+ \([\d.]+ %\)", text) == named, text
     told = without_normalize(text)  # after training, which has no --normalize
     assert told == "clean accuracy is 16.70 %, little better than the 16.67 % of guessing."
+
+
+@pytest.mark.parametrize(
+    ("prepare", "named"),
+    [
+        (lambda x: x[..., ::-1], "the channels in the order blue, green, red"),
+        (lambda x: x[:, ::-1], "the images upside down"),
+        (lambda x: np.rot90(x, 1, (1, 2)), "the images turned by"),
+    ],
+)
+def test_images_that_real_weights_see_in_another_way_are_named(
+    shared: Path, prepare: Callable[[Any], Any], named: str
+) -> None:
+    """Far above chance, and without any claim."""
+    file = shared / "data" / "weights" / "cifar10-resnet20.npz"
+
+    class Prepared(RealImages):
+        def test(self) -> Labelled:
+            given = super().test()
+            return Labelled(np.ascontiguousarray(prepare(given.images)), given.labels)
+
+    data = Prepared(shared / "data")
+    warning = bring("resnet20", data, checkpoint=file, normalize="imagenet").note["warning"]
+    assert f"where {named}" in warning
+    assert "does better" in warning
+
+
+def test_a_network_that_expects_bytes_is_told_so(shared: Path) -> None:
+    file = shared / "data" / "weights" / "cifar10-resnet20.npz"
+    wrong = bring("resnet20", RealImages(shared / "data"), checkpoint=file, normalize="bytes").note["warning"]
+    assert "--normalize imagenet (9" in wrong
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], ""),
+        (
+            [0, 1, 3, 2, 4, 5, 6, 7, 8, 9],
+            "class 2 as 3, 3 as 2, and would be right on 100.0 %",
+        ),
+        ([0, 1, 8, 2, 3, 4, 5, 6, 7, 9], "class 2 as 8, 3 as 2, 4 as 3, 5 as 4, 6 as 5, 7 as 6 and 1 more"),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "class 0 as 1, 1 as 2, 2 as 3"),  # counted from 1
+        ([0, 1, 2, 2, 4, 5, 6, 7, 8, 9], ""),  # a class that is never right is no permutation
+    ],
+)
+def test_classes_with_the_numbers_of_others_are_named(order: list[int], says: str) -> None:
+    labels = np.arange(400) % 10
+    assert says in input_trials.better_classes(np.asarray(order)[labels], labels)
+    assert bool(says) == bool(input_trials.better_classes(np.asarray(order)[labels], labels))
+
+
+def test_chance_is_no_permutation() -> None:
+    draw = np.random.default_rng(0)
+    for classes in (2, 10, 100, 1000):
+        guesses, labels = draw.integers(0, classes, (2, 2000))
+        assert input_trials.better_classes(guesses, labels) == ""
 
 
 class RealImages(Squares):
@@ -602,6 +661,7 @@ def test_real_weights_with_the_wrong_normalisation_are_told_the_right_one(shared
     images, file = RealImages(shared / "data"), shared / "data" / "weights" / "cifar10-resnet20.npz"
     right = bring("resnet20", images, checkpoint=file, normalize="imagenet", claimed=91.73)
     assert right.note["warning"] == ""
+    assert bring("resnet20", images, checkpoint=file, normalize="imagenet").note["warning"] == ""
     wrong = bring("resnet20", images, checkpoint=file, normalize="none", claimed=91.73)
     assert wrong.clean_accuracy < right.clean_accuracy - 5
     assert re.search(

@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from ttabench.api.evaluation import Evaluation
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
+from ttabench.api.pixel_check import PixelCheck
 from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
@@ -46,19 +47,22 @@ class Adapted:
 
     Random numbers come from a generator of its own, which starts from the seed of :func:`adapt`.
 
+    Every batch is looked at. On a GPU the host does not wait for that: the error about a wrong batch, but the
+    first, comes with the next call.
+
     method   the method; ``method.model`` is the private copy of the network that it works on.
     """
 
     def __init__(self, method: Method[Any], seed: int = 0) -> None:
         self.method = method
         self._generator = OwnGenerator(_device(method.model), seed)
-        self._checked = False
+        self._pixels = PixelCheck()
 
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        A batch of no images changes nothing. Raises UserError for another shape, type or device, and if the
-        first batch has pixels outside [0, 1] or NaN.
+        A batch of no images changes nothing. Raises UserError for another shape, type or device, and for pixels
+        outside [0, 1] or NaN.
         """
         self._check(x)
         if not len(x):
@@ -91,17 +95,11 @@ class Adapted:
             )
         if x.dtype != ours.dtype and not torch.is_autocast_enabled(x.device.type):
             raise UserError(f"images are {x.dtype}, the network is {ours.dtype}; convert one to the other.")
-        if self._checked or not len(x):  # one look: on a GPU, the host waits for it
-            return
-        if not (x.min() >= 0 and x.max() <= 1):  # NaN is not either
-            raise UserError(
-                "images have values outside [0, 1] or NaN; pass pixels in [0, 1], and give the normalisation "
-                "of the network with mean= and std= of ttabench.adapt."
-            )
-        self._checked = True
+        self._pixels.look(x)
 
     def reset(self) -> None:
         """Back to the network as it was before the first batch."""
+        self._pixels.forget()
         with _learning():
             self.method.reset()
 
@@ -149,6 +147,7 @@ def adapt(
         raise UserError(f"source is of type {type(source).__name__}; expected batches of source images.")
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise UserError(f"{type(model).__name__} has lazy layers without sizes; call it with images once.")
+    _check_tensors(model)
     check_finite(model, type(model).__name__)
     if isinstance(model, Classifier):
         if np.any(np.asarray(mean) != 0) or np.any(np.asarray(std) != 1):
@@ -288,6 +287,22 @@ def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> t
     return scored
 
 
+def _check_tensors(model: nn.Module) -> None:
+    """Raises UserError for a network that has no values, or values that nothing can be learned for."""
+    name = type(model).__name__
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_meta:
+            raise UserError(
+                f"{name} is on the device meta, where tensors have no values; make it with its weights, for "
+                "example with model.to_empty(device=…) and model.load_state_dict(…)."
+            )
+        if tensor.is_inference():
+            raise UserError(
+                f"{name} was made inside torch.inference_mode(), and no method can learn with such tensors; "
+                "make the network, or load its weights into a new one, outside of it."
+            )
+
+
 def _check_images(size: object, mean: object, std: object) -> None:
     """Raises UserError for a side, or a normalisation, that no images can have."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -301,6 +316,15 @@ def _check_images(size: object, mean: object, std: object) -> None:
         if not sound or (name == "std" and (numbers <= 0).any()):
             above = ", above 0" if name == "std" else ""
             raise UserError(f"{name}={values!r}: expected three numbers, one per channel{above}.")
+    given = [np.broadcast_to(np.asarray(values, dtype=float), 3) for values in (mean, std)]
+    if given[0].max() > 1 or given[1].max() > 2:
+        divided = "mean=({}), std=({})".format(
+            *(", ".join(f"{x / 255:.4g}" for x in values) for values in given)
+        )
+        raise UserError(
+            f"mean={mean!r} and std={std!r} are for pixels of 0 to 255, and images are in [0, 1]; "
+            f"divide both by 255: {divided}."
+        )
 
 
 def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settings: Mapping[str, Any]) -> Any:

@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ttabench.classifier import Classifier, Normalize
+from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import unknown
+from ttabench.models.input_trials import better_classes, better_input
 from ttabench.stream import Stream
 
-__all__ = ["NORMALISATIONS", "accuracy_warning", "clean_accuracy", "normalisation"]
+__all__ = ["NORMALISATIONS", "accuracy_warning", "clean_accuracy", "input_warning", "normalisation"]
 
 NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -22,11 +24,11 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "bytes": ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)),
 }
-"""Common normalisations: means and standard deviations of pixels in [0, 1]."""
+"""Common normalisations: means and standard deviations of pixels in [0, 1]; ``bytes`` gives 0 to 255."""
 
 TOLERANCE = 1.0  # allowed difference from the claimed accuracy in points, plus three standard errors
-TRIAL_IMAGES = 1000  # images on which other normalisations are tried
 
 
 @torch.no_grad()
@@ -46,48 +48,51 @@ def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def accuracy_warning(
     classifier: Classifier, test: Labelled, accuracy: float, claimed: float | None, device: str
 ) -> str:
-    """A warning about a low clean accuracy (in percent), with a better normalisation if there is one.
+    """A warning about a low clean accuracy (in percent), with a better way to prepare images if there is one.
 
     "" if the accuracy is as claimed or, without a claim, clearly above chance: above twice the chance, or
     with few classes above the middle between chance and 100 %.
     """
-    chance = 100 / classifier.num_classes
-    low = min(2 * chance, (chance + 100) / 2)
-    error = _standard_error(accuracy, len(test))
-    if claimed is not None and abs(accuracy - claimed) > TOLERANCE + 3 * error:
-        text = f"clean accuracy is {accuracy:.2f} %, but {claimed:.2f} % is claimed"
-    elif claimed is None and accuracy < low + 3 * error:
-        than = "little better" if accuracy > chance else "not better"
-        text = f"clean accuracy is {accuracy:.2f} %, {than} than the {chance:.2f} % of guessing"
-    else:
+    if not (text := _low(classifier.num_classes, len(test), accuracy, claimed)):
         return ""
-    return text + _other_normalisation(classifier, test, device) + "."
+    return f"{text}{better_input(classifier, test, NORMALISATIONS, device, {})}."
+
+
+def input_warning(
+    classifier: Classifier,
+    test: Labelled,
+    guesses: NDArray[np.int64],
+    claimed: float | None,
+    device: str,
+) -> tuple[str, bool]:
+    """A warning about a network from elsewhere, and whether it is close to chance.
+
+    Also where the accuracy is high: other ways to prepare the images, and other class numbers, are tried.
+
+    guesses   (n,): its predictions on the clean images.
+    """
+    accuracy = 100 * float((guesses == test.labels).mean())
+    low = _low(classifier.num_classes, len(test), accuracy, claimed)
+    better = better_input(classifier, test, NORMALISATIONS, device) or better_classes(guesses, test.labels)
+    if not low and not better:
+        return "", False
+    return f"{low or f'clean accuracy is {accuracy:.2f} %'}{better}.", bool(low) and claimed is None
+
+
+def _low(num_classes: int, count: int, accuracy: float, claimed: float | None) -> str:
+    """What is wrong with a clean accuracy, without a full stop; ""."""
+    chance = 100 / num_classes
+    low = min(2 * chance, (chance + 100) / 2)
+    error = _standard_error(accuracy, count)
+    if claimed is not None and abs(accuracy - claimed) > TOLERANCE + 3 * error:
+        return f"clean accuracy is {accuracy:.2f} %, but {claimed:.2f} % is claimed"
+    if claimed is None and accuracy < low + 3 * error:
+        than = "little better" if accuracy > chance else "not better"
+        return f"clean accuracy is {accuracy:.2f} %, {than} than the {chance:.2f} % of guessing"
+    return ""
 
 
 def _standard_error(accuracy: float, count: int) -> float:
     """The standard error, in points, of an accuracy in percent; at least that of 1 or 99 %."""
     p = min(max(accuracy, 1), 99) / 100
     return 100 * math.sqrt(p * (1 - p) / count)
-
-
-def _other_normalisation(classifier: Classifier, test: Labelled, device: str) -> str:
-    step = max(1, len(test) // TRIAL_IMAGES)
-    some = Labelled(test.images[::step], test.labels[::step])
-    original = classifier.normalize
-    accuracies: dict[str, float] = {}
-    try:
-        before = clean_accuracy(classifier, some, device)
-        for name, (mean, std) in NORMALISATIONS.items():
-            classifier.normalize = Normalize(mean, std).to(device)
-            accuracies[name] = clean_accuracy(classifier, some, device)
-    finally:
-        classifier.normalize = original
-    best = max(accuracies.values())
-    margin = 2 * _standard_error(best, len(some))
-    if best <= before + max(2.0, margin):
-        return ""
-    close = sorted(
-        (name for name in accuracies if accuracies[name] >= best - margin), key=lambda name: -accuracies[name]
-    )
-    options = " or ".join(f"{name} ({accuracies[name]:.1f} %)" for name in close)
-    return f"; it is {before:.1f} % on {len(some):,} of the images, where --normalize {options} does better"

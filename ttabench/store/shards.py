@@ -22,6 +22,7 @@ OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty
 CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
 LONGEST = 64 << 20  # bytes of a line
+LONGEST_NAME, LONGEST_REASON = 1000, 4000  # characters; longer ones take a terminal minutes to lay out
 LARGEST = 1 << 53  # of whole numbers: floating point has those up to here
 NAMES = ("method", "label", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
 
@@ -64,6 +65,8 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
                 if not environment:
                     raise Damaged("no environment stands before it")
                 check_result(data, quick)
+                if len(data.get("reason", "")) > LONGEST_REASON:
+                    data["reason"] = shortened(data["reason"], LONGEST_REASON)
                 source = str(data["source"])
                 if source and source not in code and not old:
                     raise Damaged(f"no record of its code {source[:12]} stands before it")
@@ -124,6 +127,8 @@ def check_values(data: Mapping[str, Any]) -> None:
     cell = data["cell"]
     if wrong := [name for name in NAMES if not isinstance(cell[name], str)]:
         raise Damaged(f"its {wrong[0]} is no text")
+    if long := [name for name in NAMES if len(cell[name]) > LONGEST_NAME]:
+        raise Damaged(f"its {long[0]} has {len(cell[long[0]]):,} characters")
     if not isinstance(data.get("reason", ""), str) or not isinstance(data.get("details", {}), dict):
         raise Damaged("its reason is no text, or its details are no table")
     protocol = cell["protocol"]

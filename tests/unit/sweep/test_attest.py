@@ -34,7 +34,7 @@ class Change:
             if not changed or not any(name in code.definitions for name in changed):
                 return code
             texts = {name: f"{version:016}" for name in changed if name in code.definitions}
-            return Code(f"{version}{code.source[1:]}", {**code.definitions, **texts})
+            return Code(f"{version:04}{code.source[4:]}", {**code.definitions, **texts})
 
         true = roots.current_code
         self._set(staleness, "current_code", lambda *a, **k: made(true(*a, **k)))

@@ -20,6 +20,7 @@ from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
+from ttabench.data.verify.picture_checks import of_corruption, of_pixels
 from ttabench.errors import UnknownName, UserError, counted, unknown
 from ttabench.progress import OnProgress, silent
 
@@ -79,17 +80,22 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     findings = list(_classes(data, test)) if isinstance(data, OwnDataset) else []
     if isinstance(data, OwnDataset):
         findings += _not_read(data) if data.corruptions else [error(no_corruptions(data.folder))]
+        findings += [warning(f"{data.name}: {text}") for text in of_pixels(test.images)]
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
         severities = data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
         if severities != SEVERITIES:
             has = f"has severity {', '.join(map(str, severities))} only" if severities else "has no severity"
             findings.append(warning(f"{data.name}: {corruption} {has}."))
+        images = {}
         for severity in severities:
             try:
-                data.corrupted(corruption, severity)
+                images[severity] = data.corrupted(corruption, severity).images
             except UserError as problem:
                 findings.append(error(str(problem)))
+        findings += [
+            warning(f"{data.name}: {corruption}: {text}") for text in of_corruption(test.images, images)
+        ]
     findings = list(dict.fromkeys(findings))  # a file of all severities has one problem, not five
     if is_usable(findings):
         there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"
@@ -101,6 +107,10 @@ def _not_read(data: OwnDataset) -> Iterator[Finding]:
     """Arrays, or folders of images, whose names are no corruption's: perhaps a slip of the pen."""
     used = [path.relative_to(data.folder).parts for path in data.pieces().values()]
     folders = isinstance(data, OwnImageFolders)
+    for corruption in data.corruptions:
+        if (whole := data.folder / f"{corruption}.npy").is_file():
+            for path in sorted(data.folder.glob(f"{corruption}-[1-5].npy")):
+                yield warning(f"{path} is not read: {whole.name} has all severities.")
     for path in sorted(data.folder.iterdir()):
         if path.name.startswith(".") or any(parts[0] == path.name for parts in used):
             continue

@@ -21,8 +21,9 @@ from ttabench.errors import UserError
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.checkpoints.weights import check_finite, content_hash
-from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy, normalisation
+from ttabench.models.clean_accuracy import input_warning, normalisation
 from ttabench.models.external.download_weights import PublishedWeights, obtain
+from ttabench.models.input_trials import predictions
 from ttabench.models.model import Model
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
@@ -100,9 +101,10 @@ class ExternalModel(Model):
         kept = self.recall(sha256)
         if kept and all(kept.note.get(name, "") == value for name, value in measured.items()):
             return kept
-        accuracy = clean_accuracy(classifier.to(device), test, device)
-        warning = accuracy_warning(classifier, test, accuracy, claimed, device)
-        if warning and claimed is None:
+        guesses = predictions(classifier.to(device), test, device)
+        accuracy = 100 * float((guesses == test.labels).mean())
+        warning, close_to_chance = input_warning(classifier, test, guesses, claimed, device)
+        if close_to_chance:
             warning += self.if_close_to_chance
         note: dict[str, Any] = {
             "clean_accuracy": accuracy, "warning": warning, "test_images": len(test), **measured,

@@ -1,0 +1,60 @@
+"""A look at the pixels of every batch that does not make the host wait for a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ttabench.errors import UserError
+
+EXPECTED = (
+    "pass pixels in [0, 1], and give the normalisation of the network with mean= and std= of ttabench.adapt."
+)
+
+
+class PixelCheck:
+    """Whether images are in [0, 1].
+
+    The first batch, and every batch on a CPU, is refused before anything is learned from it. On a GPU, the
+    answer about a later batch is fetched while the method runs, and read at the next call.
+    """
+
+    def __init__(self) -> None:
+        self._first = True
+        self._waiting: tuple[Tensor, Any] | None = None
+
+    def look(self, x: Tensor) -> None:
+        """Look at images (B, 3, H, W). Raises UserError for values outside [0, 1] and NaN."""
+        self.settle()
+        if not x.numel():
+            return
+        images = x.detach()
+        sound = (images.min() >= 0) & (images.max() <= 1)  # NaN is neither
+        if self._first or x.device.type != "cuda":
+            if not sound:
+                raise UserError(f"images have values outside [0, 1] or NaN; {EXPECTED}")
+            self._first = False
+            return
+        answer = torch.empty((), dtype=torch.bool, pin_memory=True)
+        answer.copy_(sound, non_blocking=True)
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record(torch.cuda.current_stream(x.device))
+        self._waiting = answer, done
+
+    def settle(self) -> None:
+        """Read the answer about the last batch. Raises UserError where it was wrong."""
+        if self._waiting is None:
+            return
+        (answer, done), self._waiting = self._waiting, None
+        done.synchronize()
+        if not answer:
+            raise UserError(
+                "the batch before this one had values outside [0, 1] or NaN, and the network has learned "
+                f"from it: call reset(), and {EXPECTED}"
+            )
+
+    def forget(self) -> None:
+        """What was learned from the last batch is gone."""
+        self._waiting = None
