@@ -19,8 +19,8 @@ def learn_extractor(model: tta.Classifier) -> dict[str, nn.Parameter]:
 def train_features(model: tta.Classifier, x: Tensor) -> tuple[Tensor, Tensor]:
     """Features (B, k) and logits (B, C); batch norm uses and stores batch statistics.
 
-    Dropout and stochastic depth stay off. One image has no variance in maps of one location: there, batch norm
-    uses its stored statistics.
+    Dropout and stochastic depth stay off. One image has no variance in maps of one location: there, batch
+    norm uses its stored statistics.
     """
     tta.set_norm_mode(model, train=True)
     single = tta.norm_modules(model, "batch") if len(x) == 1 else ()

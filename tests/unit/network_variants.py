@@ -164,7 +164,9 @@ class Auxiliary(Plain):
     def __init__(self) -> None:
         super().__init__()
         self.load_state_dict(plain().state_dict())
-        self.auxiliary = nn.Sequential(nn.BatchNorm2d(6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5))
+        self.auxiliary = nn.Sequential(
+            nn.BatchNorm2d(6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)
+        )
 
     def forward(self, x: Tensor) -> Any:
         x = self.body(x)

@@ -36,7 +36,9 @@ def images(seed: int) -> Tensor:
 
 def test_quantiles_of_a_constant_channel_are_its_value() -> None:
     net = Net().eval()
-    found = summaries.quantiles(Classifier(net, last="fc"), lambda: [images(0), images(1)], levels())["net.bn"]
+    found = summaries.quantiles(Classifier(net, last="fc"), lambda: [images(0), images(1)], levels())[
+        "net.bn"
+    ]
     assert torch.equal(found[: len(CONSTANT)], torch.tensor(CONSTANT)[:, None].expand(-1, len(levels())))
     assert found.isfinite().all()
     assert (found[len(CONSTANT) :].diff(dim=1) >= 0).all()

@@ -16,8 +16,8 @@ from tests.unit.models_by_name import bring
 from tests.unit.test_bring import Squares, forget_code
 from ttabench.errors import UserError
 from ttabench.models.external.python_path import make
-from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
 from ttabench.models.resolve import resolve_model
+from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
 from ttabench.store import Store
 
 Run = Callable[..., Any]
@@ -51,7 +51,19 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return write
 
 
-SWEEP = ("sweep", "--archs", "anynets:build", "--corruptions", "fog", "--limit", "40", "--workers", "0", "--out", "r")
+SWEEP = (
+    "sweep",
+    "--archs",
+    "anynets:build",
+    "--corruptions",
+    "fog",
+    "--limit",
+    "40",
+    "--workers",
+    "0",
+    "--out",
+    "r",
+)
 
 
 def cells(folder: str = "r") -> dict[str, tuple[str, str]]:
@@ -84,9 +96,7 @@ def test_a_forward_that_is_a_function_is_refused(ttabench: Run, module: Callable
     assert not Path("r").exists() or not cells()
 
 
-def test_layers_that_do_not_learn_are_named_and_alarmed(
-    ttabench: Run, module: Callable[[str], None]
-) -> None:
+def test_layers_that_do_not_learn_are_named_and_alarmed(ttabench: Run, module: Callable[[str], None]) -> None:
     module(
         "class Half(Net):\n    def __init__(self, n):\n        super().__init__(n)\n"
         "        self.first, self.unused = nn.BatchNorm2d(3), nn.BatchNorm2d(3)\n"
@@ -108,7 +118,8 @@ def test_lookalikes_are_reported_once(ttabench: Run, module: Callable[[str], Non
     module(
         "class MyNorm(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.weight = nn.Parameter(torch.ones(8))\n"
-        "    def forward(self, x):\n        return self.weight[:, None, None] * x / x.norm(dim=1, keepdim=True)\n"
+        "    def forward(self, x):\n        w = self.weight[:, None, None]\n"
+        "        return w * x / x.norm(dim=1, keepdim=True)\n"
         "def build(num_classes):\n    net = Net(num_classes)\n    net.bn = nn.Sequential(net.bn, MyNorm())\n"
         "    return net\n"
     )

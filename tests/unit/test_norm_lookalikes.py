@@ -107,12 +107,16 @@ X = torch.rand(16, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
 
 def adapted(net: nn.Module, method: str = "tent") -> ttabench.Adapted:
-    return ttabench.adapt(net, method, image_size=12, **({"norms": "all", "lr": 0.01} if method == "tent" else {}))
+    return ttabench.adapt(
+        net, method, image_size=12, **({"norms": "all", "lr": 0.01} if method == "tent" else {})
+    )
 
 
 @pytest.mark.parametrize("kind", [LayerNorm, RmsNorm, Whitened, Last, Frozen])
 def test_lookalikes_are_reported_where_they_are_left_out(kind: Any) -> None:
-    says = f"tent: 3 layers look like norm layers .* \\(3 {kind.__name__}; the first is body.0.1\\), so methods"
+    says = (
+        f"tent: 3 layers look like norm layers .* \\(3 {kind.__name__}; the first is body.0.1\\), so methods"
+    )
     with pytest.warns(UserWarning, match=says):
         assert "adapts 1 LayerNorm (32 parameters)" in repr(adapted(Net(kind)))
     with warnings.catch_warnings():
@@ -120,7 +124,9 @@ def test_lookalikes_are_reported_where_they_are_left_out(kind: Any) -> None:
         adapted(Net(kind), "source")  # does not adapt norm layers
 
 
-@pytest.mark.parametrize("kind", [LayerNorm2d, nn.BatchNorm2d, Scale, Normalise, lambda n: nn.GroupNorm(4, n)])
+@pytest.mark.parametrize(
+    "kind", [LayerNorm2d, nn.BatchNorm2d, Scale, Normalise, lambda n: nn.GroupNorm(4, n)]
+)
 def test_known_layers_and_other_layers_are_not_reported(kind: Any) -> None:
     net = Net(kind).train()
     before = [module.training for module in net.modules()]
@@ -180,7 +186,11 @@ def test_a_norm_over_the_last_dimension_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "says"),
     [
-        (LayerNorm, "LayerNrom", "'LayerNrom' is no layer, and no class of layers, of Net; expected names such as LayerNorm"),
+        (
+            LayerNorm,
+            "LayerNrom",
+            "'LayerNrom' is no layer, and no class of layers, of Net; expected names such as LayerNorm",
+        ),
         (Frozen, "Frozen", r"body.0.1 \(Frozen\) has running statistics, as batch norm has"),
         (Normalise, "Normalise", r"body.0.1 \(Normalise\) has no weight or bias of one value per channel"),
     ],

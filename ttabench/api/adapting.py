@@ -57,8 +57,8 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        A batch of no images changes nothing. Raises UserError for another shape, type or device, and if the first batch has pixels outside [0, 1]
-        or NaN.
+        A batch of no images changes nothing. Raises UserError for another shape, type or device, if the first
+        batch has pixels outside [0, 1] or NaN, and where the method cannot work with gradient checkpointing.
         """
         self._check(x)
         if not len(x):
@@ -68,8 +68,8 @@ class Adapted:
                 return self.method.adapt(_tracked(x))
         except CheckpointError:
             raise UserError(
-                f"{self.method.name} does in a forward pass what gradient checkpointing does not repeat; switch "
-                "checkpointing of the network off."
+                f"{self.method.name} does in a forward pass what gradient checkpointing does not repeat; "
+                "switch checkpointing of the network off."
             ) from None
 
     def predict(self, x: Tensor) -> Tensor:

@@ -59,15 +59,19 @@ def order_of_numbers(source: Path) -> list[str]:
     if not all(name.isdecimal() and name.isascii() for name in names):
         return []
     by_number = sorted(names, key=int)
-    wrong = [(index, name) for index, (name, other) in enumerate(zip(names, by_number, strict=True)) if name != other]
+    wrong = [
+        (index, name)
+        for index, (name, other) in enumerate(zip(names, by_number, strict=True))
+        if name != other
+    ]
     if not wrong:
         return []
     index, name = wrong[0]
     return [
         f"class folders are numbers, and their order by name is not that of the numbers: class {index} is "
-        f"folder {name}, not {by_number[index]}. A network that was trained with this order, as torchvision's "
-        "ImageFolder has it, is right; for the order of the numbers, name the folders with zeros in front: "
-        f"{by_number[0].zfill(len(by_number[-1]))}, {by_number[1].zfill(len(by_number[-1]))} …"
+        f"folder {name}, not {by_number[index]}. A network that was trained with this order, as "
+        "torchvision's ImageFolder has it, is right; for the order of the numbers, name the folders with zeros "
+        f"in front: {by_number[0].zfill(len(by_number[-1]))}, {by_number[1].zfill(len(by_number[-1]))} …"
     ]
 
 

@@ -67,8 +67,8 @@ def check_learning(method: Method[Any], image_size: int, name: str) -> Unreached
     """
     if _learns_twice(vars(method).values()):
         raise UserError(
-            f"{method.name} cannot run on {name}: two of its layers share a parameter that the method adapts, "
-            "and would update it twice; give each layer its own."
+            f"{method.name} cannot run on {name}: two of its layers share a parameter that the method "
+            "adapts, and would update it twice; give each layer its own."
         )
     model = copy.deepcopy(method.model)
     learned = [key for key, p in model.named_parameters() if p.requires_grad]
@@ -81,8 +81,8 @@ def check_learning(method: Method[Any], image_size: int, name: str) -> Unreached
     runs = _run(model, {key.rpartition(".")[0] for key in unreached}, image_size)
     why = "its layer runs without gradients" if runs else "its layer does not run in eval mode"
     return Unreached(
-        f"{len(unreached)} of {counted(len(learned), 'adapted parameter')} of {name} get no gradient and stay "
-        f"as they are, the first is {unreached[0].removeprefix('net.')}: {why}",
+        f"{len(unreached)} of {counted(len(learned), 'adapted parameter')} of {name} get no gradient and "
+        f"stay as they are, the first is {unreached[0].removeprefix('net.')}: {why}",
         runs,
     )
 
