@@ -44,7 +44,7 @@ WITHOUT_GRADIENT = {
 """Variant → why TENT does not run on it, and Source does."""
 
 
-SETTINGS: dict[str, dict[str, float]] = {"coral": {"lr": 1e-7}, "ttac": {"lr": 1e-7}}
+SETTINGS: dict[str, dict[str, float]] = {"coral": {"lr": 1e-9}, "ttac": {"lr": 1e-9}}
 """Small steps: those for networks that were trained diverge here."""
 
 NOT_REPEATED = ("actmad", "coral", "ttac")

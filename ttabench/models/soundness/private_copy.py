@@ -115,9 +115,10 @@ def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> N
     foreign = [others[place] for place in reads.places if place in others]
     if foreign:
         raise UserError(
-            f"a copy of {name} runs layers of {name} itself ({foreign[0]}{_more(foreign)}), and a method "
-            "works on a copy. A function keeps the network: a forward that was replaced (net.forward = …), "
-            "or a hook. Write it as a module around the network, class Wrapped(nn.Module) with self.net = net."
+            f"a copy of {name} runs layers of {name} itself ({foreign[0]}{_more(foreign)}), and a "
+            "method works on a copy. A function keeps the network: a forward that was replaced "
+            "(net.forward = …), or a hook. Write it as a module around the network, class Wrapped(nn.Module) "
+            "with self.net = net."
         )
     if not own.keys() & reads.places.keys():
         raise UserError(
