@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from ttabench.classifier import Classifier
@@ -257,7 +257,8 @@ def parametrised_norm(net: Plain) -> None:
 
 
 def parametrised_convolution(net: Plain) -> None:
-    parametrizations.weight_norm(net.blocks[0][0])  # type: ignore[index]
+    """With the same gradients; weight_norm has the same logits, and other parameters that learn."""
+    parametrize.register_parametrization(net.blocks[0][0], "weight", Same())  # type: ignore[index]
 
 
 def compiled(called: bool) -> nn.Module:

@@ -297,7 +297,7 @@ def test_a_network_with_the_same_weights_that_computes_something_else_is_another
     assert after.note["weights_sha256"] == before.note["weights_sha256"]
     assert (before.clean_accuracy, after.clean_accuracy) == (100.0, 0.0)
     assert "clean accuracy is 0.00 %" in after.note["warning"]
-    with pytest.raises(UserError, match="mynets:build with the weights .* computes other logits than when"):
+    with pytest.raises(UserError, match=r"mynets:build with the weights .* computes other logits than when"):
         recall("mynets:build", Squares(), before.sha256)
     assert recall("mynets:build", Squares(), after.sha256) is not None
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.checkpoint import CheckpointError
 
 from ttabench.api.evaluation import Evaluation
 from ttabench.api.names import check_seed, get_method
@@ -61,14 +62,20 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        A batch of no images changes nothing. Raises UserError for another shape, type or device, and for pixels
-        outside [0, 1] or NaN.
+        A batch of no images changes nothing. Raises UserError for another shape, type or device, for pixels outside
+        [0, 1] or NaN, and where the method cannot work with gradient checkpointing.
         """
         self._check(x)
         if not len(x):
             return self._no_logits(x)
-        with _learning(), self._generator.used(), explained():
-            return self.method.adapt(_tracked(x))
+        try:
+            with _learning(), self._generator.used(), explained():
+                return self.method.adapt(_tracked(x))
+        except CheckpointError:
+            raise UserError(
+                f"{self.method.name} does in a forward pass what gradient checkpointing does not repeat; "
+                "switch checkpointing of the network off."
+            ) from None
 
     def predict(self, x: Tensor) -> Tensor:
         """The logits (B, C) of the network as it is now, without learning. Raises as a call does."""

@@ -37,8 +37,8 @@ def as_classifier(
         net = net.module  # methods see whole batches, and not the part of one GPU
     if isinstance(net, torch.jit.ScriptModule):
         raise UserError(
-            f"{name} is a scripted or traced network, in which a method finds no layers; expected the network as "
-            "it was before torch.jit."
+            f"{name} is a scripted or traced network, in which a method finds no layers; expected the "
+            "network as it was before torch.jit."
         )
     if isinstance(net, Classifier):
         if wrong := _wrong(net, image_size):
@@ -84,8 +84,8 @@ def _wrong(net: nn.Module, image_size: int) -> str:
     if not out.isfinite().all():
         return (
             "returns logits that are NaN or infinite on images of noise"
-            f"{_first_not_finite(net, noise.to(next(net.parameters(), noise)))}; check its weights, its running "
-            "statistics and its normalisation"
+            f"{_first_not_finite(net, noise.to(next(net.parameters(), noise)))}; check its weights, its "
+            "running statistics and its normalisation"
         )
     if (out >= 0).all() and ((out.float().sum(dim=1) - 1).abs() <= ROUNDING).all():
         return "returns probabilities; expected logits: leave out the softmax at its end"

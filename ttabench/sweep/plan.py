@@ -83,6 +83,8 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             classifier, checkpoint = loaded.classifier, loaded.sha256
             if text := loaded.note.get("warning"):
                 warnings.warn(f"{model}: {text}", stacklevel=2)
+            if not model.trainable and (said := left_out(lookalikes(classifier.net, data.image_size))):
+                warnings.warn(f"{model}: {said}.", stacklevel=2)
         else:
             classifier, checkpoint = model.build(), ""
         sources.append(

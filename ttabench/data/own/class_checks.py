@@ -69,9 +69,9 @@ def order_of_numbers(source: Path) -> list[str]:
     index, name = wrong[0]
     return [
         f"class folders are numbers, and their order by name is not that of the numbers: class {index} is "
-        f"folder {name}, not {by_number[index]}. A network that was trained with this order, as torchvision's "
-        "ImageFolder has it, is right; for the order of the numbers, name the folders with zeros in front: "
-        f"{by_number[0].zfill(len(by_number[-1]))}, {by_number[1].zfill(len(by_number[-1]))} …"
+        f"folder {name}, not {by_number[index]}. A network that was trained with this order, as "
+        "torchvision's ImageFolder has it, is right; for the order of the numbers, name the folders with "
+        f"zeros in front: {', '.join(each.zfill(len(by_number[-1])) for each in by_number[:2])} …"
     ]
 
 

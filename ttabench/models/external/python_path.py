@@ -145,5 +145,6 @@ def _check_not_shadowed(name: str, module: ModuleType) -> None:
     if here and (used is None or not any(file.samefile(used) for file in here)):
         other = used or "a module that is built into Python"
         raise UserError(
-            f"'{name}' is not {here[0]} of this folder: Python finds {other} first. Give your file another name."
+            f"'{name}' is not {here[0]} of this folder: Python finds {other} first. Give your file another "
+            "name."
         )

@@ -1,5 +1,5 @@
-"""What is checked once about a network from elsewhere, so that no method gives a wrong number on it in silence.
+"""What is checked once about a network from elsewhere, so that no method gives a wrong number in silence.
 
-`private_copy` its copies, `gradient_flow` its gradients, `norm_lookalikes` its norm layers, `noise_logits` what
-it computes.
+`private_copy` its copies, `gradient_flow` its gradients, `norm_lookalikes` its norm layers, `noise_logits`
+what it computes.
 """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,8 @@ __all__ = ["Unreached", "check_learning", "gradient_problem"]
 
 IMAGES, SEED = 3, 2
 REENTRANT = (
-    "gradient checkpointing in its re-entrant form keeps {} from learning; switch checkpointing off, or pass "
-    "use_reentrant=False to torch.utils.checkpoint"
+    "it uses gradient checkpointing in its re-entrant form, in which layers may learn nothing; switch "
+    "checkpointing off, or pass use_reentrant=False to torch.utils.checkpoint"
 )
 
 
@@ -66,8 +67,8 @@ def check_learning(method: Method[Any], image_size: int, name: str) -> Unreached
     """
     if _learns_twice(vars(method).values()):
         raise UserError(
-            f"{method.name} cannot run on {name}: two of its layers share a parameter that the method adapts, "
-            "and would update it twice; give each layer its own."
+            f"{method.name} cannot run on {name}: two of its layers share a parameter that the method "
+            "adapts, and would update it twice; give each layer its own."
         )
     model = copy.deepcopy(method.model)
     learned = [key for key, p in model.named_parameters() if p.requires_grad]
@@ -80,8 +81,8 @@ def check_learning(method: Method[Any], image_size: int, name: str) -> Unreached
     runs = _run(model, {key.rpartition(".")[0] for key in unreached}, image_size)
     why = "its layer runs without gradients" if runs else "its layer does not run in eval mode"
     return Unreached(
-        f"{len(unreached)} of {counted(len(learned), 'adapted parameter')} of {name} get no gradient and stay "
-        f"as they are, the first is {unreached[0].removeprefix('net.')}: {why}",
+        f"{len(unreached)} of {counted(len(learned), 'adapted parameter')} of {name} get no gradient and "
+        f"stay as they are, the first is {unreached[0].removeprefix('net.')}: {why}",
         runs,
     )
 
@@ -104,13 +105,10 @@ def _run(model: nn.Module, layers: Collection[str], image_size: int) -> bool:
 
 def _unreached(model: nn.Module, image_size: int) -> list[str]:
     """The parameters that require gradients and get none. Raises NoGradientError if there is no gradient."""
+    if _is_reentrant(model, image_size):
+        raise NoGradientError(REENTRANT)
     learned = [key for key, p in model.named_parameters() if p.requires_grad]
-    without = _without_gradient(model, learned, image_size, images=not learned)
-    if learned and (without is None or without):
-        more = _without_gradient(model, learned, image_size, images=True)
-        stuck = learned if without is None else without
-        if more is not None and len(more) < len(stuck):
-            raise NoGradientError(REENTRANT.format(counted(len(stuck) - len(more), "parameter")))
+    without = _without_gradient(model, learned, image_size)
     if without is None or (learned and len(without) == len(learned)):
         raise NoGradientError(
             "no gradient reaches what it should learn: the network, or a part of it, runs without gradients "
@@ -119,23 +117,42 @@ def _unreached(model: nn.Module, image_size: int) -> list[str]:
     return without
 
 
-def _without_gradient(
-    model: nn.Module, learned: Collection[str], image_size: int, *, images: bool
-) -> list[str] | None:
-    """The parameters among `learned` that get no gradient; None if nothing at all gets one.
+def _is_reentrant(model: nn.Module, image_size: int) -> bool:
+    """Whether a part of `model` is checkpointed in the re-entrant form, by its node in the graph."""
+    try:
+        with _trial(model, image_size, images=True) as (logits, _):
+            nodes, seen = [logits.grad_fn], set()
+            while nodes:
+                node = nodes.pop()
+                if node is not None and node not in seen:
+                    seen.add(node)
+                    nodes += [before for before, _ in node.next_functions]
+    except RuntimeError:  # a part of the network lacks what a gradient needs
+        return False
+    return any(type(node).__name__ == "CheckpointFunctionBackward" for node in seen)
 
-    images   whether the images require gradients, too.
-    """
+
+@contextmanager
+def _trial(model: nn.Module, image_size: int, *, images: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits of images of noise with their graph, and the images, which may require gradients."""
     x = noise_for(model, IMAGES, image_size, SEED).requires_grad_(images)
-    model.zero_grad()
     gpus = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus), torch.inference_mode(False), torch.enable_grad():
-        try:
-            logits: Tensor = model(x)
+        yield model(x), x
+
+
+def _without_gradient(model: nn.Module, learned: Collection[str], image_size: int) -> list[str] | None:
+    """The parameters among `learned` that get no gradient; None if nothing at all gets one.
+
+    Where nothing in `model` is learned, the images should get a gradient.
+    """
+    model.zero_grad()
+    try:
+        with _trial(model, image_size, images=not learned) as (logits, x):
             # Not the sum: the softmax of some losses would have no gradient at it.
             torch.autograd.backward((logits * torch.randn_like(logits)).sum())
-        except RuntimeError:  # no part of the logits has a gradient, or a part of them lacks what it needs
-            return None
+    except RuntimeError:  # no part of the logits has a gradient, or a part of them lacks what it needs
+        return None
     if not learned:
         return None if x.grad is None else []
     return [key for key, p in model.named_parameters() if key in learned and p.grad is None]

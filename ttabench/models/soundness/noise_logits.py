@@ -1,7 +1,7 @@
 """What a network computes, beside its weights: its logits on fixed images of noise.
 
-A value that a network reads from a file and keeps as an attribute, or a buffer that its state dict lacks, changes
-what it computes and not its weights.
+A value that a network reads from a file and keeps as an attribute, or a buffer that its state dict lacks,
+changes what it computes and not its weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOLERANCE = 1e-6  # relative difference of logits that are the same
 
 @torch.no_grad()
 def noise_logits(classifier: nn.Module, image_size: int) -> list[float]:
-    """Logits (IMAGES · C,) on the CPU, computed in float64 if the network can; `classifier` is not changed."""
+    """Logits (IMAGES · C,) on the CPU, in float64 if the network can; `classifier` is not changed."""
     x = torch.rand(IMAGES, 3, image_size, image_size, generator=torch.Generator().manual_seed(SEED))
     with torch.random.fork_rng(devices=[]):
         try:

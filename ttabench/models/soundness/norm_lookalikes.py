@@ -1,4 +1,4 @@
-"""Layers that normalise and are not of a class that ttabench knows: methods that adapt norm layers leave them out."""
+"""Layers that normalise and are of no class that ttabench knows, so that methods leave them out."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def left_out(found: Lookalikes) -> str:
     look, them = ("look like norm layers", "them") if len(found) > 1 else ("looks like a norm layer", "it")
     return (
         f"{counted(len(found), 'layer')} {look} and {'are' if len(found) > 1 else 'is'} of no class that "
-        f"ttabench knows ({which}; the first is {next(iter(found))}), so methods that adapt norm layers leave "
-        f"{them} out; ttabench.name_norm_layers makes {them} count"
+        f"ttabench knows ({which}; the first is {next(iter(found))}), so methods that adapt norm layers "
+        f"leave {them} out; ttabench.name_norm_layers makes {them} count"
     )
 
 
@@ -71,8 +71,8 @@ def named_norms(net: nn.Module, wanted: Sequence[str], image_size: int) -> None:
         }
         if not layers:
             raise UserError(
-                f"'{each}' is no layer, and no class of layers, of {type(net).__name__}; expected names such as "
-                f"{', '.join(_examples(net))}."
+                f"'{each}' is no layer, and no class of layers, of {type(net).__name__}; expected names such "
+                f"as {', '.join(_examples(net))}."
             )
         found |= layers
     outputs = _inputs(net, found, image_size, of_output=True)
@@ -116,7 +116,7 @@ def _renamed(role: str, layer: nn.Module) -> nn.Parameter:
 def _roles(layer: nn.Module) -> dict[str, str]:
     """ "weight" and "bias" → the names of the layer's parameters with these roles."""
     own = {name: p for name, p in layer.named_parameters(recurse=False) if _per_channel(p)}
-    roles = {role: role for role in ("weight", "bias") if role in own}
+    roles: dict[str, str] = {role: role for role in ("weight", "bias") if role in own}
     for role, others in (("weight", ("gamma", "scale", "g")), ("bias", ("beta", "shift", "offset", "b"))):
         for other in others:
             if role not in roles and other in own:

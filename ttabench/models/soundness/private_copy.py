@@ -1,8 +1,8 @@
 """Methods work on a copy of a network. Here is checked that the copy computes with its own weights.
 
 A forward that is a function, or a hook, may keep the network that it was made for. Python copies functions by
-reference, so a copy of such a network runs the original: nothing that a method does to the copy has an effect,
-and the original changes.
+reference, so a copy of such a network runs the original: what a method does to the copy has no effect, and
+the original changes.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def check_copy(net: nn.Module, image_size: int, name: str) -> None:
         )
     if not _same(first, original):
         raise UserError(
-            f"a copy of {name} gives other logits than {name} itself, and a method works on a copy: a part of "
-            "the network is not copied, such as a hook or a value that belongs to one object."
+            f"a copy of {name} gives other logits than {name} itself, and a method works on a copy: a part "
+            "of the network is not copied, such as a hook or a value that belongs to one object."
         )
     _check_replacing(mine, x, name)
 
@@ -74,7 +74,8 @@ def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
     `mine` is changed. Layers that a method does not know how to replace are left to the method.
     """
     layers = dict(norm_modules(mine, "batch"))
-    statistics = {_place(layer.running_mean): key for key, layer in layers.items() if _has_statistics(layer)}
+    means = {key: getattr(layer, "running_mean", None) for key, layer in layers.items()}
+    statistics = {_place(mean): key for key, mean in means.items() if isinstance(mean, Tensor)}
     try:
         use_batch_statistics(mine)
     except Exception:  # a layer that is unknown, or a scripted network, which accepts no other layers
@@ -91,14 +92,10 @@ def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
     still = [key for place, key in statistics.items() if place in reads.places]
     if still:
         raise UserError(
-            f"{name} reaches its batch norm {still[0]}{_more(still)} in another way than by attributes, such "
-            "as a list, a dict or a function, so a method cannot replace it. Keep layers as attributes, or in "
-            "an nn.ModuleList or nn.ModuleDict."
+            f"{name} reaches its batch norm {still[0]}{_more(still)} in another way than by attributes, "
+            "such as a list, a dict or a function, so a method cannot replace it. Keep layers as attributes, "
+            "or in an nn.ModuleList or nn.ModuleDict."
         )
-
-
-def _has_statistics(layer: nn.Module) -> bool:
-    return getattr(layer, "running_mean", None) is not None
 
 
 def _check_parametrised(net: nn.Module, name: str) -> None:
@@ -107,8 +104,8 @@ def _check_parametrised(net: nn.Module, name: str) -> None:
         computed = [leaf for leaf in ("weight", "bias") if parametrize.is_parametrized(module, leaf)]
         if computed:
             raise UserError(
-                f"the {computed[0]} of the norm layer {layer} of {name} is computed from other parameters, so a "
-                "method cannot adapt it; call torch.nn.utils.parametrize.remove_parametrizations on it."
+                f"the {computed[0]} of the norm layer {layer} of {name} is computed from other parameters, "
+                "so a method cannot adapt it; call torch.nn.utils.parametrize.remove_parametrizations on it."
             )
 
 
@@ -118,14 +115,15 @@ def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> N
     foreign = [others[place] for place in reads.places if place in others]
     if foreign:
         raise UserError(
-            f"a copy of {name} runs layers of {name} itself ({foreign[0]}{_more(foreign)}), and a method works "
-            "on a copy. A function keeps the network: a forward that was replaced (net.forward = …), or a "
-            "hook. Write it as a module around the network, class Wrapped(nn.Module) with self.net = net."
+            f"a copy of {name} runs layers of {name} itself ({foreign[0]}{_more(foreign)}), and a "
+            "method works on a copy. A function keeps the network: a forward that was replaced "
+            "(net.forward = …), or a hook. Write it as a module around the network, class Wrapped(nn.Module) "
+            "with self.net = net."
         )
     if not own.keys() & reads.places.keys():
         raise UserError(
-            f"the logits of a copy of {name} do not come from its parameters; expected a network that computes "
-            "with layers of its own."
+            f"the logits of a copy of {name} do not come from its parameters; expected a network that "
+            "computes with layers of its own."
         )
     hidden = [shape for place, shape in reads.places.items() if shape is not None and place not in own]
     if hidden:
@@ -136,14 +134,14 @@ def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> N
         )
 
 
-class _Reads(TorchDispatchMode):
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the memory of all tensors that operations read inside the block.
 
     places   address → the shape if the tensor is a parameter, else None.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.places: dict[int, tuple[int, ...] | None] = {}
 
     def __torch_dispatch__(

@@ -1,0 +1,31 @@
+"""Class folders whose names are numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ttabench.data.own.class_checks import order_of_numbers
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ("0 1 2 10 11", "class 2 is folder 10, not 2. .* with zeros in front: 00, 01 …"),
+        ("1 2 9 100", "class 1 is folder 100, not 2. .* with zeros in front: 001, 002 …"),
+        ("0 1 2", ""),
+        ("00 01 02 10", ""),
+        ("10 2 cat", ""),
+    ],
+)
+def test_another_order_than_that_of_the_numbers_is_said(tmp_path: Path, names: str, says: str) -> None:
+    for name in names.split():
+        (tmp_path / name).mkdir()
+    if says:
+        (sentence,) = order_of_numbers(tmp_path)
+        assert re.search(says, sentence)
+    else:
+        assert order_of_numbers(tmp_path) == []
+    assert order_of_numbers(tmp_path / "images.npz") == []
