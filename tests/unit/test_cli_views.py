@@ -246,6 +246,12 @@ def test_two_packages_may_not_claim_one_name(monkeypatch: pytest.MonkeyPatch) ->
         registry.entry_points(registry.METHODS)
 
 
+def test_architectures_are_listed_in_families(ttabench: Run) -> None:
+    lines = ttabench("list", "archs").out.splitlines()
+    families = [line.strip().partition(":")[0] for line in lines if line.startswith("  ") and ": " in line]
+    assert {"resnet", "cct", "cvt", "vit"} <= set(families)
+
+
 def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     output = ttabench("cite", "--methods", "tent,sar,tent[norms=all]")
     assert output.out.count("@") == 2
