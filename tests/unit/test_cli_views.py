@@ -43,13 +43,14 @@ def test_report_writes_the_table_of_cells_and_the_formats(
     assert output.code == 0, output.err
     written = [Path(line) for line in output.out.splitlines()]
     assert all(path.is_file() for path in written)
-    (command,) = re.findall(r"^PDF of the tables: (.*)$", output.err, re.MULTILINE)
-    if shutil.which("pdflatex"):  # as it stands, from another folder
+    commands = re.findall(r"^PDF of (?:the main|all other) tables: (.*)$", output.err, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands if shutil.which("pdflatex") else ():  # as it stands, from another folder
         done = subprocess.run(
             f"{command} </dev/null", shell=True, cwd=tmp_path.parent, capture_output=True, check=False
         )
         assert done.returncode == 0, done.stdout
-        assert (to / "all.pdf").is_file()
+        assert (to / f"{command.split()[-1].removesuffix('.tex')}.pdf").is_file()
     assert {path.suffix for path in written} >= {".csv", ".tex", ".png", ".pdf"}
     cells = pd.read_csv(to / "cells.csv")
     assert {"method", "arch", "dataset", "corruption", "severity", "seed", "mode", "n_images",
@@ -243,6 +244,12 @@ def test_two_packages_may_not_claim_one_name(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(registry.metadata, "entry_points", lambda group: points)
     with pytest.raises(Exception, match="a and b, both register 'tent'"):
         registry.entry_points(registry.METHODS)
+
+
+def test_architectures_are_listed_in_families(ttabench: Run) -> None:
+    lines = ttabench("list", "archs").out.splitlines()
+    families = [line.strip().partition(":")[0] for line in lines if line.startswith("  ") and ": " in line]
+    assert {"resnet", "cct", "cvt", "vit"} <= set(families)
 
 
 def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:

@@ -62,8 +62,8 @@ class Adapted:
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
-        A batch of no images changes nothing. Raises UserError for another shape, type or device, for pixels outside
-        [0, 1] or NaN, and where the method cannot work with gradient checkpointing.
+        A batch of no images changes nothing. Raises UserError for another shape, type or device, for pixels
+        outside [0, 1] or NaN, and where the method cannot work with gradient checkpointing.
         """
         self._check(x)
         if not len(x):

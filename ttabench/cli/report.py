@@ -196,8 +196,8 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
     ):
         cells_are = f"{counted(attested, 'cell')} {'is' if attested == 1 else 'are'}"
         yield (
-            f"{cells_are} attested: the code changed since, and a sample measured again has the same bits. Times "
-            "and memory are those of the old code."
+            f"{cells_are} attested: the code changed since, and a sample measured again has the same bits. "
+            "Times and memory are those of the old code."
         )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ttabench.errors import printable
+from ttabench.errors import UserError, printable
 from ttabench.files import replace_file
 from ttabench.store.contents import Contents, facts
 from ttabench.store.results_folder import Store
@@ -31,7 +31,7 @@ def write_readme(store: Store) -> Path | None:
             return None
         text = readme(Contents.of(store.latest_as(facts, quick=True).values()), store.root.name)
         replace_file(path, text.encode())
-    except OSError:  # the results are stored; a README is not worth an error
+    except (OSError, UserError):  # the results are stored; a README is not worth an error
         return None
     return path
 

@@ -17,6 +17,7 @@ from ttabench.method import Method
 from ttabench.method_settings import configured, label
 from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
+from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
 from ttabench.sweep.batch_rate import RATE, settings_for_batch

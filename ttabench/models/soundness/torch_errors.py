@@ -11,12 +11,12 @@ __all__ = ["explained"]
 
 MEANINGS = {
     "appears to not have been used in the graph": (
-        "the method needs a gradient of each parameter that it adapts, and a layer of this network does not run "
-        "in eval mode, such as an auxiliary head; remove this layer from the network"
+        "the method needs a gradient of each parameter that it adapts, and a layer of this network does not "
+        "run in eval mode, such as an auxiliary head; remove this layer from the network"
     ),
     "Expected more than 1 value per channel": (
-        "a batch of one image has no variance where maps have one pixel; choose another batch size or limit, so "
-        "that no batch has one image"
+        "a batch of one image has no variance where maps have one pixel; choose another batch size or limit, "
+        "so that no batch has one image"
     ),
 }
 """A part of torch's text → the sentence."""
