@@ -138,7 +138,7 @@ class RMT(Method[RMTConfig]):
     def class_means(self, batches: list[Tensor]) -> Tensor:
         """Mean feature of each class that is predicted at all: (≤ C, k)."""
         z = torch.cat([tta.widen(self.model.features(x)) for x in batches])
-        return torch.stack([z[self.labels == label].mean(0) for label in self.labels.unique()])
+        return torch.stack([z[self.labels == label].mean(0) for label in torch.unique(self.labels)])
 
     @torch.enable_grad()
     def warm_up(self, steps: int) -> None:
@@ -169,7 +169,8 @@ class RMT(Method[RMTConfig]):
             loss = loss + cfg.replay * self.replay_loss(len(x))
         tta.minimise(loss, self.optimizer)
         tta.average_parameters(self.teacher, self.model, cfg.smoothing)
-        return (logits + target).detach()
+        scored: Tensor = (logits + target).detach()
+        return scored
 
     def contrast_loss(self, z: Tensor, view_z: Tensor) -> Tensor:
         """L_CL of features (B, k) and of those of the view (B, k)."""

@@ -145,7 +145,7 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         ),
         (
             ("list",),
-            "missing argument 'WHAT': methods, settings, archs, datasets or corruptions. "
+            "missing argument 'WHAT': methods, settings, archs, datasets, corruptions or protocols. "
             "Expected: ttabench list WHAT [METHOD]",
         ),
         (("cite", "results", "tent"), "got unexpected extra argument (tent). Expected: ttabench cite [DIR]"),
