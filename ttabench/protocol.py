@@ -69,8 +69,8 @@ class Protocol:
             raise ValueError(f"order is {self.order!r}; expected iid or dirichlet(δ) with δ ≥ 0")
         if kind == "dirichlet" and not amount and (self.stream or self.contamination or self.held_out):
             raise ValueError(
-                "order is 'dirichlet(0)', one class after the other; it goes with no stream, no contamination "
-                "and no held-out images"
+                "order is 'dirichlet(0)', one class after the other; it goes with no stream, no "
+                "contamination and no held-out images"
             )
         _, amount = parse_call(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:

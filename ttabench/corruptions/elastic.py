@@ -138,13 +138,3 @@ def _smoothing(n: int, sigma: float) -> NDArray[np.float64]:
     for shift in range(-radius, radius + 1):
         matrix[np.arange(n), mirrored[radius + shift : radius + shift + n]] += weights[abs(shift)]
     return matrix
-
-
-def bend(images: Images, bends: Bends, constants_: constants.Elastic, mirror: Mirror) -> Images:
-    """:func:`elastic_transform` with the given constants, whose amplitude is not 0."""
-    n = images.shape[1]
-    planes = _warp_affine(images, _inverse_affine(bends.corners, n))
-    fields = (_smooth(bends.fields, constants_.sigma) * constants_.amplitude).astype(np.float32)
-    grid = np.arange(n, dtype=np.float64)
-    planes = _displace(planes, grid[:, None] + fields[:, 1], grid + fields[:, 0], mirror)
-    return np.ascontiguousarray(np.moveaxis(to_grey_levels(planes), 0, -1))

@@ -64,8 +64,3 @@ def _sources(shifts: NDArray[np.integer], n: int, d: int) -> NDArray[np.intp]:
     while (nodes[:, : n * n] < n * n).any():
         nodes = np.take_along_axis(nodes, nodes, axis=1)
     return nodes[:, : n * n] - n * n
-
-
-def sources_of_pass(shifts: NDArray[np.integer], n: int, d: int) -> NDArray[np.intp]:
-    """(N, n²): the pixel before a pass that each pixel after it is a copy of; shifts (N, m, m, 2)."""
-    return _sources(shifts, n, d)

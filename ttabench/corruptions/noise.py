@@ -124,17 +124,3 @@ def _alias_tables(rate: float) -> tuple[NDArray[np.uint32], Images]:
 def _to_uint8(levels: Float) -> Images:
     np.clip(levels, 0, 255, out=levels)
     return levels.astype(np.uint8)
-
-
-def level_of_count(rate: float, largest: int) -> Images:
-    """(largest + 1,): the grey level of each count 0 … `largest`, given the rate lambda."""
-    return _level_of_count(rate, largest)
-
-
-def sample_counts(images: Images, bits: NDArray[np.uint32], rate: float) -> Images:
-    """:func:`shot_noise` at any rate lambda; images and bits have one shape."""
-    threshold, alias = _alias_tables(rate)
-    column = bits.astype(np.uint8)
-    cell = images * np.uint16(256) + column
-    keep_column = (bits >> 8) < np.take(threshold, cell)
-    return select(keep_column, column, np.take(alias, cell))

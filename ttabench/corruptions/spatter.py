@@ -53,8 +53,3 @@ def _highlights(level: Images) -> Float:
     smooth = cv2.blur(distance, (3, 3)).astype(np.uint8)
     relief = cv2.filter2D(cv2.equalizeHist(smooth), cv2.CV_8U, RELIEF)
     return np.asarray(cv2.blur(relief, (3, 3)), dtype=np.float32)
-
-
-def highlights(level: Images) -> Float:
-    """(n, n) uint8 → (n, n) float32: the relief of the distance to the edges of the drops."""
-    return _highlights(level)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from numpy.random import Generator
 
-from ttabench.corruptions.elastic import Bends, bend
+from ttabench.corruptions.elastic import Bends
 from ttabench.corruptions.imagenet import constants
 from ttabench.corruptions.imagenet.constants import SIZE, at
+from ttabench.corruptions.imagenet.shared import bend
 from ttabench.corruptions.layout import Images
 
 

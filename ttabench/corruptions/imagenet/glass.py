@@ -8,9 +8,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ttabench.corruptions.filters import gaussian_filter
-from ttabench.corruptions.glass import sources_of_pass
 from ttabench.corruptions.imagenet import constants
 from ttabench.corruptions.imagenet.constants import SIZE, at
+from ttabench.corruptions.imagenet.shared import sources_of_pass
 from ttabench.corruptions.layout import UNIT, Images, to_grey_levels
 
 

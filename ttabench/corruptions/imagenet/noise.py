@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from ttabench.corruptions.imagenet import constants
 from ttabench.corruptions.imagenet.constants import SIZE, at
+from ttabench.corruptions.imagenet.shared import level_of_count, sample_counts
 from ttabench.corruptions.layout import Float, Images, select
-from ttabench.corruptions.noise import Impulses, level_of_count, sample_counts
+from ttabench.corruptions.noise import Impulses
 
 SHAPE = (SIZE, SIZE, 3)
 

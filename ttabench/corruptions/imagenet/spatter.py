@@ -8,8 +8,9 @@ from numpy.random import Generator
 from ttabench.corruptions.filters import gaussian_filter
 from ttabench.corruptions.imagenet import constants
 from ttabench.corruptions.imagenet.constants import SIZE, at
+from ttabench.corruptions.imagenet.shared import highlights
 from ttabench.corruptions.layout import UNIT, Float, Images, to_grey_levels
-from ttabench.corruptions.spatter import MUD, WATER, highlights
+from ttabench.corruptions.spatter import MUD, WATER
 
 
 def draw_liquid(rng: Generator, severity: int) -> Float:

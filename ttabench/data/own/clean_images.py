@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ttabench.corruptions.sizes import IMAGENET_SIZE, SIZES, nearest_size
 from ttabench.data.dataset import Labelled
+from ttabench.data.files.already_cropped import already_cropped
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
-from ttabench.data.files.read_image import Fit, already_cropped, decode, image_size
+from ttabench.data.files.read_image import Fit, decode, image_size
 from ttabench.errors import UserError
 
 
