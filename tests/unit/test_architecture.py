@@ -48,7 +48,7 @@ def test_methods_import_only_the_contract_and_the_mechanics() -> None:
 
 
 def test_reports_import_only_the_store_side() -> None:
-    allowed = {"store", "records", "stats", "cell", "protocol", "errors", "files", "collector"}
+    allowed = {"store", "records", "stats", "cell", "protocol", "errors", "files", "collector", "plain_text"}
     for file in files("reports"):
         for name in imports(file):
             top, _, rest = name.partition(".")
