@@ -116,8 +116,7 @@ def quantiles(
     def count(name: str, output: Tensor) -> None:
         low, high = ends[name]
         values = rows(layers[name], output)
-        scale = CELLS / (high - low)
-        cell = (values - low) * torch.where(scale.isfinite(), scale, 0)  # a constant channel: the first cell
+        cell = (values - low) * (CELLS / (high - low).clamp_min(torch.finfo(low.dtype).tiny))
         cell = cell.clamp_(0, CELLS - 1).long() + CELLS * torch.arange(len(low), device=low.device)
         histogram = cell.flatten().bincount(minlength=CELLS * len(low)).view(len(low), CELLS)
         counts[name] = counts[name] + histogram if name in counts else histogram

@@ -89,11 +89,8 @@ def table(some: Tensor, quantiles: Tensor, cells: int) -> tuple[Tensor, Tensor, 
     """
     m = some.shape[1]
     low, high = some.amin(dim=1, keepdim=True), some.amax(dim=1, keepdim=True)
-    scale = cells / (high - low)
-    varies = (
-        STEPS * scale
-    ).isfinite()  # not in a constant channel, nor one that is constant but for rounding
-    scale = torch.where(varies, scale, 0)
+    varies = high > low
+    scale = torch.where(varies, cells / (high - low), 0)
     cell = torch.addcmul(-low * scale, some, scale).clamp_(0, cells - 1).long()
     counts = some.new_zeros(len(some), cells).scatter_add_(1, cell, torch.ones_like(some))
     share = pad(counts.cumsum(dim=1).div_(m), (1, 0))
