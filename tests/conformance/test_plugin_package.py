@@ -18,6 +18,7 @@ from ttabench import registry
 from ttabench.errors import UserError
 from ttabench.method_settings import parse_settings
 from ttabench.store import load_frame
+from ttabench_reports import installed as installed_methods
 
 Run = Callable[..., Output]
 PACKAGE = Path(__file__).resolve().parents[1] / "plugin_package"
@@ -39,16 +40,24 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def seen_here(folder: Path) -> Iterator[None]:
     """This process finds the package in `folder` too, and nothing of it afterwards."""
-    registry._method.cache_clear()
+    forget_methods()
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield
-    registry._method.cache_clear()
+    forget_methods()
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
             del sys.modules[name]
     importlib.invalidate_caches()
+
+
+def forget_methods() -> None:
+    """What is kept about methods by name, as a new process has it."""
+    registry._method.cache_clear()
+    for kept in vars(installed_methods).values():
+        if hasattr(kept, "cache_clear"):
+            kept.cache_clear()
 
 
 @pytest.fixture

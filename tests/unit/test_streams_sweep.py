@@ -508,7 +508,7 @@ def out(tmp_path: Path) -> Path:
 
 
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "30",
-         "--batch-size", "10", "--workers", "0")  # fmt: skip
+         "--batch-size", "10", "--batch-rate", "fixed", "--workers", "0")  # fmt: skip
 
 
 def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run, out: Path) -> None:

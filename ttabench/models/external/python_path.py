@@ -117,6 +117,7 @@ def _find(arch: str) -> Callable[..., Any]:
     module_name, name = _parts(arch)
     if "" not in sys.path and "." not in sys.path:
         sys.path.append("")  # the current folder, which an installed command does not search
+    _forget_of_another_folder(module_name)
     try:
         module = importlib.import_module(module_name)
     except ImportError as problem:
@@ -137,10 +138,24 @@ def _find(arch: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def _here(name: str) -> list[Path]:
+    """The files of a module of this name in the current folder."""
+    parts = Path(*name.split("."))
+    return [file for file in (parts.with_suffix(".py"), parts / "__init__.py") if file.is_file()]
+
+
+def _forget_of_another_folder(name: str) -> None:
+    """Forget a module that was imported from a folder that was the current one before, if this one has it."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None or not (here := _here(name)) or any(each.samefile(file) for each in here):
+        return
+    if str(Path(file).parent) not in sys.path:
+        del sys.modules[name]
+
+
 def _check_not_shadowed(name: str, module: ModuleType) -> None:
     """Raises UserError if the current folder has a module of this name, and Python imported another one."""
-    parts = Path(*name.split("."))
-    here = [file for file in (parts.with_suffix(".py"), parts / "__init__.py") if file.is_file()]
+    here = _here(name)
     used = getattr(module, "__file__", None)
     if here and (used is None or not any(file.samefile(used) for file in here)):
         other = used or "a module that is built into Python"
