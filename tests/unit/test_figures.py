@@ -397,7 +397,7 @@ def test_a_correlation_carried_by_the_start_is_told() -> None:
 
 def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: Workbench) -> None:
     track = loss_vs_mse.compute(bench, severity=3, epochs=1)
-    method = bench.method(Quantile)
+    method = bench.method(Quantile, **loss_vs_mse.SETTINGS)
     hazy, clear = (method.model.features(next(iter(bench.images(s, 120)))).double() for s in (3, 0))
     separate = method.matching.points[:, None].double() - (hazy / method.matching.unit)[None]  # (Q, n, k)
     index = (separate / separate.norm(dim=2, keepdim=True)).mean(1)
