@@ -575,7 +575,7 @@ def test_a_manifest_with_a_published_name_is_refused(clean: Path, tmp_path: Path
     folder = generate(clean, root=tmp_path, **SMALL)
     manifest = json.loads((folder / "ttabench.json").read_text())
     (folder / "ttabench.json").write_text(json.dumps({**manifest, "name": name}))
-    with pytest.raises(UserError, match="the name of a generated dataset ends in -local"):
+    with pytest.raises(UserError, match="-local at the end"):
         catalog.dataset(str(folder))
 
 

@@ -149,7 +149,8 @@ def _forget_of_another_folder(name: str) -> None:
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None or not (here := _here(name)) or any(each.samefile(file) for each in here):
         return
-    if str(Path(file).parent) not in sys.path:
+    above = 1 if Path(file).name == "__init__.py" else 0
+    if str(Path(file).parents[above + name.count(".")]) not in sys.path:
         del sys.modules[name]
 
 
