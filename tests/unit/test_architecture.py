@@ -48,7 +48,18 @@ def test_methods_import_only_the_contract_and_the_mechanics() -> None:
 
 
 def test_reports_import_only_the_store_side() -> None:
-    allowed = {"store", "records", "stats", "cell", "protocol", "errors", "files", "collector", "plain_text"}
+    allowed = {
+        "store",
+        "provenance",
+        "records",
+        "stats",
+        "cell",
+        "protocol",
+        "errors",
+        "files",
+        "collector",
+        "plain_text",
+    }
     for file in files("reports"):
         for name in imports(file):
             top, _, rest = name.partition(".")
@@ -102,6 +113,7 @@ LAYERS = (
     ("unit", "loggers", "executors"),
     ("sweep",),
     ("verify", "compare_code", "paper"),
+    ("attest",),
     ("cli",),
     ("api",),
 )  # fmt: skip

@@ -174,7 +174,7 @@ def test_an_altered_number_is_found(ttabench: Run, out: Path) -> None:
 def test_an_accuracy_that_is_not_that_of_its_images_is_found_also_where_it_is_not_drawn(
     ttabench: Run, out: Path
 ) -> None:
-    edit(out, lambda data: data.update(accuracy=data["accuracy"] + 1))
+    edit(out, lambda data: data.update(accuracy=data["accuracy"] - 1))
     output = ttabench("verify", out, *HERE, "--sample", "1")
     assert output.code == 1
     assert output.out.count("differs ") == 4

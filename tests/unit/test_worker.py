@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -292,7 +293,7 @@ def test_a_mixed_cell_is_dealt_by_its_seed(setting: Setting, monkeypatch: pytest
         dealt.append(asked)
         return labelled()
 
-    monkeypatch.setattr(worker, "mixed", mixed)
+    monkeypatch.setattr(sys.modules["ttabench.measure.test_set"], "mixed", mixed)
     setting.one(replace(CELL, corruption=MIXED, severity=3, seed=7))
     assert dealt == [(setting.data, 3, 7)]
 

@@ -332,7 +332,7 @@ def test_settings_name_all_methods_that_a_composed_method_imports(
     options = {name for setting in settings for name in get_args(hints[setting])}
     known = registry.entry_points(registry.METHODS)
     assert options <= known.keys()
-    imported = modules_of._imports(known[method].module)
+    imported = modules_of.imports_of(known[method].module)
     assert {name for name, point in known.items() if point.module in imported} <= options
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Output
+from ttabench import attest as attesting
 from ttabench.errors import UserError
 from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
 from ttabench.records import decode, encode
 from ttabench.store import Store
 from ttabench.store.attestations import FILE
-from ttabench.sweep import attest as attesting
 from ttabench.sweep.drawn_cells import draw
 from ttabench_methods.tent import Tent
 
