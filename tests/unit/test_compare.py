@@ -376,7 +376,7 @@ def test_a_record_of_another_cell_is_refused(tmp_path: Path, result: Result, oth
     *head, line = writer.path.read_bytes().splitlines(keepends=True)
     data = {**decode(line.rstrip()), "cell": other.cell.to_json()}
     writer.path.write_bytes(b"".join([*head, encode({k: v for k, v in data.items() if k != "sum"})]))
-    with pytest.raises(UserError, match=r"line 3, .* its id is not that of its cell"):
+    with pytest.raises(UserError, match=r"line 4, .* its id is not that of its cell"):
         compare(store.root, store.root)
 
 
