@@ -12,7 +12,7 @@ import hashlib
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,12 +107,14 @@ def attest(store: Store) -> Iterator[Outcome | Check | CellProgress]:
     outcome = Outcome(groups={group.key: group for group in groups})
     todo = _possible(groups, Attestations.read(store.root), outcome)
     seed = _seed(groups)
-    functions, values = changed_functions(set().union(*(group.changed for group in todo)) if todo else set())
-    executed = Executed(functions)
+    changed = set().union(*(group.changed for group in todo))
+    functions = changed_functions(changed)
+    executed = Executed(_by_file(functions))
     sample: dict[str, Key] = {}
     different: dict[Key, str] = {}
     for turn in range(MOST):
-        drawn = _draw(todo, sample, executed, turn, seed, different)
+        missing = _missing(executed, functions) if turn else {}
+        drawn = _draw(todo, sample, missing, turn, seed, different)
         if not drawn:
             break
         sample |= {record.cell_id: group.key for group, record in drawn}
@@ -122,13 +124,13 @@ def attest(store: Store) -> Iterator[Outcome | Check | CellProgress]:
                     _note(event, sample[event.cell.cell_id], store, outcome, different)
                 yield event
     _same_code(todo)
-    missing = {_shown(file, name): texts for (file, name), texts in executed.missing().items()}
-    missing |= {value: [f"{value} is no function; measure these cells again"] for value in values}
+    missing = _missing(executed, functions)
+    missing |= dict.fromkeys(changed - functions.keys(), "it is no function; measure these cells again")
     for group in todo:
         if not group.changed:
             outcome.refused[group.key] = "what definitions refer to changed; measure these cells again"
             continue
-        lacking = [f"{name}: {missing[name][0]}" for name in sorted(group.changed) if name in missing]
+        lacking = [f"{name}: {missing[name]}" for name in sorted(group.changed) if name in missing]
         if group.key in different:
             outcome.refused[group.key] = different[group.key]
         elif lacking:
@@ -136,7 +138,7 @@ def attest(store: Store) -> Iterator[Outcome | Check | CellProgress]:
         else:
             outcome.same.append(group)
     if outcome.same or different:
-        _store(store, outcome, todo, seed, sorted(set().union(*functions.values()) if functions else ()))
+        _store(store, outcome, todo, seed, sorted(functions))
     yield outcome
 
 
@@ -172,17 +174,16 @@ def _seed(groups: Sequence[Group]) -> int:
 def _draw(
     groups: Sequence[Group],
     sample: Mapping[str, Key],
-    executed: Executed,
+    missing: Mapping[str, str],
     turn: int,
     seed: int,
     different: Mapping[Key, str],
 ) -> list[tuple[Group, Record]]:
     """The next cell of each group: at first one of the cheapest; later others, while branches are missing."""
-    missing = {_shown(file, name) for file, name in executed.missing()} if turn else set()
     drawn = []
     for group in groups:
         left = [record for record in group.records if record.cell_id not in sample]
-        if not left or group.key in different or (turn and not group.changed & missing):
+        if not left or group.key in different or (turn and not group.changed & missing.keys()):
             continue
         cheap = left[: max(1, len(left) // 4)] if not turn else left
         drawn.append((group, random.Random(f"{seed} {turn} {group.key}").choice(cheap)))
@@ -225,18 +226,32 @@ def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, exe
     )  # fmt: skip
 
 
-def changed_functions(changed: set[str]) -> tuple[dict[Path, set[str]], list[str]]:
-    """The functions among changed definitions: file → names; and those that are none, as they are shown."""
-    functions: dict[Path, set[str]] = defaultdict(set)
-    values = []
-    for shown in sorted(changed):
+def changed_functions(changed: Iterable[str]) -> dict[str, tuple[Path, str]]:
+    """The functions among changed definitions: as they are shown → file and qualified name."""
+    found = {}
+    for shown in changed:
         place, _, name = shown.partition(": ")
         file = _file(place)
         if name and file is not None and name in _function_names(file):
-            functions[file].add(name)
-        else:
-            values.append(shown)
-    return dict(functions), values
+            found[shown] = file, name
+    return found
+
+
+def _by_file(functions: Mapping[str, tuple[Path, str]]) -> dict[Path, set[str]]:
+    names: dict[Path, set[str]] = defaultdict(set)
+    for file, name in functions.values():
+        names[file].add(name)
+    return names
+
+
+def _missing(executed: Executed, functions: Mapping[str, tuple[Path, str]]) -> dict[str, str]:
+    """The changed functions that did not run as a whole → the first thing that did not."""
+    lacking = executed.missing()
+    return {
+        shown: lacking[str(file), name][0]
+        for shown, (file, name) in functions.items()
+        if (str(file), name) in lacking
+    }
 
 
 def _function_names(file: Path) -> set[str]:
@@ -257,19 +272,9 @@ def _function_names(file: Path) -> set[str]:
 
 def _file(place: str) -> Path | None:
     """The file of a shown place such as ``ttabench/nn/updates.py``; None for code that is not of ttabench."""
-    top = place.partition("/")[0]
-    return (
-        module_file(place.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-        if top in OWN
-        else None
-    )
-
-
-def _shown(file: str | Path, name: str) -> str:
-    """How a function in a file of ttabench is shown."""
-    parts = Path(file).parts
-    top = max(at for at, part in enumerate(parts[:-1]) if part in OWN and parts[at - 1 : at] != (part,))
-    return f"{'/'.join(parts[top:])}: {name}"
+    if place.partition("/")[0] not in OWN:
+        return None
+    return module_file(place.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
 
 
 def summary(outcome: Outcome) -> list[str]:
