@@ -36,6 +36,9 @@ class Code:
     source: str = ""
     definitions: Mapping[str, str] = field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash(self.source)
+
 
 NO_CODE = Code()
 

@@ -25,14 +25,9 @@ class StoredCode(dict[str, str]):
 
 def code_of(cell: Cell) -> Code:
     """The installed code that the number of a cell depends on."""
+    protocol, config = cell.protocol, dict(cell.config)
     return current_code(
-        cell.method,
-        cell.dataset,
-        cell.corruption,
-        cell.arch,
-        cell.protocol.contamination,
-        dict(cell.config),
-        cell.protocol.order,
+        cell.method, cell.dataset, cell.corruption, cell.arch, protocol.contamination, config, protocol.order
     )
 
 
@@ -45,7 +40,7 @@ def code_changes(data: Mapping[str, Any], source: str, definitions: StoredCode) 
     now = _current(data)
     if not now.source:
         return (f"{data['cell']['method']}{NOT_INSTALLED}",)
-    return () if source == now.source else _changes(definitions, StoredCodeKey(now.definitions))
+    return () if source == now.source else _changes(definitions, now)
 
 
 def current_source(data: Mapping[str, Any]) -> str:
@@ -61,21 +56,8 @@ def _current(data: Mapping[str, Any]) -> Code:
     )  # fmt: skip
 
 
-class StoredCodeKey:
-    """The definitions of the installed code, hashable by identity."""
-
-    def __init__(self, definitions: Mapping[str, str]) -> None:
-        self.definitions = definitions
-
-    def __hash__(self) -> int:
-        return id(self.definitions)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StoredCodeKey) and other.definitions is self.definitions
-
-
 @lru_cache(maxsize=4096)
-def _changes(then: StoredCode, now: StoredCodeKey) -> tuple[str, ...]:
+def _changes(then: StoredCode, now: Code) -> tuple[str, ...]:
     return tuple(changes(then, now.definitions))
 
 

@@ -44,9 +44,9 @@ def machine_of(environment: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]
 
 
-def digest(correct: str | bytes) -> str:
+def digest(correct: bytes) -> str:
     """A hash of which images of a cell were right, as it is stored."""
-    return hashlib.sha256(correct if isinstance(correct, bytes) else correct.encode()).hexdigest()[:16]
+    return hashlib.sha256(correct).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
