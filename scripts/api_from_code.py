@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ttabench
-from ttabench_reports.markdown_text import escape
+from ttabench_reports.words.markdown_text import escape
 
 WIDTH = 100  # of a signature on one line
 # ``name   what it is``, perhaps indented, and its further lines, which start under "what".

@@ -19,9 +19,9 @@ import numpy as np
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import Protocol
-from ttabench.records import encode
 from ttabench.store import Store
 from ttabench.store.writer import environment
+from ttabench.system.checked_lines import encode
 
 IMAGES = 10_000
 CELL = Cell(

@@ -23,15 +23,15 @@ import numpy as np
 import torch
 from bench_methods import CLASSES, SIZE, SOURCE_IMAGES, Timer, classifier, images, take_turns
 
-from ttabench.cost import measured
 from ttabench.data.dataset import Labelled
-from ttabench.malloc import keep_freed_memory
+from ttabench.measure.scoring import evaluate
+from ttabench.measure.source_access import SourceTensors
 from ttabench.method import Method
+from ttabench.observe.cost import measured
+from ttabench.observe.label_free_scores import Collected, consistency, sample, source_accuracy
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
-from ttabench.scoring import evaluate
-from ttabench.source_access import SourceTensors
-from ttabench.unlabelled import Collected, consistency, sample, source_accuracy
+from ttabench.system.malloc import keep_freed_memory
 
 
 def bare(method: Method, data: Labelled, protocol: Protocol) -> None:

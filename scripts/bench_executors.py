@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Cell, Result
-from ttabench.events import CellProgress, Done, Emit
-from ttabench.executors import Engine, Setup, open_engine
 from ttabench.protocol import Protocol
+from ttabench.run.events import CellProgress, Done, Emit
+from ttabench.run.executors import Engine, Setup, open_engine
+from ttabench.run.unit import Unit
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 from ttabench.sweep.agenda import make_units
 from ttabench.sweep.plan import Planned
-from ttabench.unit import Unit
-from ttabench.worker_state import WorkerState
 
 WORKERS = 2
 

@@ -1,4 +1,4 @@
-"""What keeping freed memory (`ttabench.malloc`) gains a worker in time, and what it costs in memory.
+"""What keeping freed memory (`ttabench.system.malloc`) gains a worker in time, and what it costs in memory.
 
 A method adapts to batches of random images, one thread, in fresh processes that do and do not keep what
 they free, in turns. Seconds are CPU seconds of the process, the kernel's included, per batch, without the
@@ -20,7 +20,7 @@ import time
 import torch
 from bench_methods import Case, classifier, images, prepared
 
-from ttabench.malloc import keep_freed_memory
+from ttabench.system.malloc import keep_freed_memory
 
 
 def once(options: argparse.Namespace) -> None:

@@ -64,13 +64,14 @@ from torch import Tensor
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
-from ttabench.malloc import keep_freed_memory
+from ttabench.measure.source_access import SourceImages
+from ttabench.measure.stream import Stream
 from ttabench.method import Method
 from ttabench.models.architectures.build import build
+from ttabench.nn.pixels import to_tensor
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
-from ttabench.source_access import SourceImages
-from ttabench.stream import Stream, to_tensor
+from ttabench.system.malloc import keep_freed_memory
 from ttabench_methods.quantile.decorruptor import Decorruptor
 
 CLASSES, SIZE = 10, 32

@@ -24,9 +24,9 @@ from unittest import mock
 
 import numpy as np
 
-from ttabench.calibration import calibration_bins
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.observe.calibration import calibration_bins
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 

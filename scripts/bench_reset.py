@@ -32,16 +32,16 @@ import bench_methods as bench
 import torch
 from torch import Tensor
 
-from ttabench import worker as worker_module
 from ttabench.cell import Cell
 from ttabench.conformance.state import difference, snapshot
-from ttabench.malloc import keep_freed_memory
 from ttabench.method import Method, NoConfig
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.protocol import Protocol
+from ttabench.run import worker as worker_module
+from ttabench.run.worker import Worker
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
-from ttabench.worker import Worker
-from ttabench.worker_state import WorkerState
+from ttabench.system.malloc import keep_freed_memory
 
 DATASET = "digits-c"
 

@@ -39,18 +39,18 @@ from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.cost import Meter, count_passes
 from ttabench.data.digits import Digits
-from ttabench.malloc import keep_freed_memory
-from ttabench.method_settings import make_config
+from ttabench.measure.source_access import SourceImages
+from ttabench.measure.streams.checkpoint import Checkpoint
+from ttabench.measure.streams.images import corrupted_parts
+from ttabench.measure.streams.score import evaluate_stream
+from ttabench.method.settings import make_config
+from ttabench.nn.pixels import to_tensor
+from ttabench.observe.cost import Meter, count_passes
+from ttabench.observe.label_free_scores import Collected
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
-from ttabench.source_access import SourceImages
-from ttabench.stream import to_tensor
-from ttabench.streams.checkpoint import Checkpoint
-from ttabench.streams.images import corrupted_parts
-from ttabench.streams.score import evaluate_stream
-from ttabench.unlabelled import Collected
+from ttabench.system.malloc import keep_freed_memory
 
 FLAT = 1.05
 

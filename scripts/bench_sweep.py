@@ -37,20 +37,20 @@ import bench_report
 import torch
 
 from ttabench.cell import Result
-from ttabench.claims import Claims
 from ttabench.data.catalog import dataset
-from ttabench.executors import local
-from ttabench.malloc import keep_freed_memory
+from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
-from ttabench.source_access import SourceImages
+from ttabench.run.executors import local
 from ttabench.store import Store
 from ttabench.sweep.agenda import make_units, plan_rows
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.run import run
+from ttabench.system.claims import Claims
+from ttabench.system.malloc import keep_freed_memory
 
 NETS = """
 import torch

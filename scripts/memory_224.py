@@ -1,9 +1,10 @@
 """Peak memory of one cell of every method on ResNet50 and ViT-B/16 at 224 pixels, 1,000 classes.
 
 Stand-in weights (random) and random images: memory depends on neither. Every method has its settings for
-ImageNet-C. Each cell runs in a process of its own, through `ttabench.scoring.evaluate`, as in a sweep. A
-cell has one batch of `--batch` images, or as many images as a method collects before its first update (RoTTA
-and SoTTA: 64); `--images` asks for more. The network is sure of its predictions, and filters of images are
+ImageNet-C. Each cell runs in a process of its own, through `ttabench.measure.scoring.evaluate`, as in a
+sweep. A cell has one batch of `--batch` images, or as many images as a method collects before its first
+update (RoTTA and SoTTA: 64); `--images` asks for more. The network is sure of its predictions, and filters of
+images are
 open, so that all images take part in the update; `backward` shows how many did. Offline methods make one
 epoch: the next one needs the same memory.
 
@@ -41,17 +42,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttabench.classifier import Classifier
-from ttabench.cost import Passes, count_passes
 from ttabench.data.dataset import Labelled
-from ttabench.malloc import keep_freed_memory
+from ttabench.measure.scoring import evaluate
+from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench.models.architectures.compact_transformers import vit_lite
 from ttabench.nn import estimate_batch_norm
+from ttabench.observe.cost import Passes, count_passes
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
-from ttabench.scoring import evaluate
-from ttabench.source_access import SourceImages
+from ttabench.system.malloc import keep_freed_memory
 
 CLASSES, SIZE, TRAINING_IMAGES = 1000, 224, 1_281_167
 REQUESTS = ("source:features", "source:statistics")

@@ -27,7 +27,7 @@ import api_from_code
 from ttabench import registry
 from ttabench.cli import command
 from ttabench.cli._facts import about, methods
-from ttabench_reports.markdown_text import escape, table_row
+from ttabench_reports.words.markdown_text import escape, table_row
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("commands", "methods", "api")

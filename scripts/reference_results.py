@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ttabench.data.own.manifest import SUFFIX
-from ttabench.env import machine, processor
 from ttabench.errors import UserError, unknown
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
+from ttabench.system.env import machine, processor
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset

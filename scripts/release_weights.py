@@ -19,10 +19,10 @@ from pathlib import Path
 
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
-from ttabench.files import replace_file
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.store import load_frame
+from ttabench.system.files import replace_file
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "reference"
 Weights = tuple[str, str, str]

@@ -38,20 +38,20 @@ import pandas as pd
 
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.store.columns import SCORES as STORED
-from ttabench_reports import naming
-from ttabench_reports.frames import ROW, checked, differences_in, one_per_cell
-from ttabench_reports.load import read
-from ttabench_reports.markdown import render
-from ttabench_reports.markdown_text import escape, table_row
-from ttabench_reports.naming import MEAN
+from ttabench_reports.cells.frames import ROW, checked, differences_in, one_per_cell
+from ttabench_reports.cells.load import read
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.evidence.which_method import overview, which_method
+from ttabench_reports.formats.markdown import render
 from ttabench_reports.plots.bars import all_bars
 from ttabench_reports.plots.plot import render as render_plot
 from ttabench_reports.plots.style import plot_style
-from ttabench_reports.report import Report
-from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.sheets import per_corruption, words
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
-from ttabench_reports.which_method import overview, which_method
+from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.markdown_text import escape, table_row
+from ttabench_reports.words.naming import MEAN
 
 TORCH = re.compile(r"\btorch (\S+)")
 ROOT = Path(__file__).resolve().parents[1]

@@ -39,9 +39,9 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from ttabench.claims import Watch, process_start
 from ttabench.store import Store
-from ttabench.tail import Tail
+from ttabench.store.tail import Tail
+from ttabench.system.claims import Watch, process_start
 
 NET = """
 import multiprocessing, time, torch
@@ -267,8 +267,8 @@ def compare(out: Path, reference: Path, continual: bool) -> list[str]:
 
 WARM = """
 import importlib, sys
-for name in ("torch", "sklearn.datasets", "pandas", "cv2", "scipy.stats", "ttabench.worker",
-             "ttabench.cli._sweep", "ttabench_reports.terminal"):
+for name in ("torch", "sklearn.datasets", "pandas", "cv2", "scipy.stats", "ttabench.run.worker",
+             "ttabench.cli._sweep", "ttabench_reports.terminal.table"):
     importlib.import_module(name)
 from ttabench.data.catalog import dataset
 from ttabench.provenance import current_code

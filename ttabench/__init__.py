@@ -78,7 +78,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ttabench' has no attribute '{name}'")
     from importlib import import_module
 
-    # Not kept in globals(): ttabench.reach notices the import if a method uses a name while it runs.
+    # Not kept in globals(): so a method that uses a name while it runs is noticed, see
+    # `ttabench.provenance.forbidden_imports`.
     return getattr(import_module(f"ttabench.{HOMES[name]}"), name)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttabench.errors import UnusableModel, UserError, shortened, unknown
-from ttabench.parse_methods import joined
+from ttabench.method.ranges import check_ranges
+from ttabench.method.spelling import joined
 from ttabench.protocol import MODES
-from ttabench.ranges import check_ranges
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -28,7 +28,7 @@ from ttabench.conformance.state import difference, snapshot
 from ttabench.errors import UserError
 from ttabench.method import Batches, Method, Needs, NoConfig, Range, SourceData
 from ttabench.nn import entropy, minimise, norm_affine, use_batch_statistics
-from ttabench.reach import forbidden_imports
+from ttabench.provenance.forbidden_imports import forbidden_imports
 
 
 class Sound(Method[NoConfig]):

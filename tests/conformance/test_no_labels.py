@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ttabench.conformance.nets import nets
 from ttabench.data.dataset import Labelled
+from ttabench.measure.scoring import evaluate
 from ttabench.method import Batches, Method, NoConfig
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 40)

@@ -16,9 +16,9 @@ import pytest
 from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
 from ttabench import registry
 from ttabench.errors import UserError
-from ttabench.method_settings import parse_settings
 from ttabench.store import load_frame
-from ttabench_reports import installed as installed_methods
+from ttabench.sweep.settings import parse_settings
+from ttabench_reports.cells import installed as installed_methods
 
 Run = Callable[..., Output]
 PACKAGE = Path(__file__).resolve().parents[1] / "plugin_package"

@@ -12,9 +12,9 @@ from tests.conformance.test_all_methods import LIGHTER, imported
 from ttabench.conformance.case import Case, Run
 from ttabench.conformance.nets import CLASSES, nets
 from ttabench.conformance.state import difference, snapshot
-from ttabench.method_settings import make_config
+from ttabench.measure.streams import method_state
+from ttabench.method.settings import make_config
 from ttabench.registry import method_names
-from ttabench.streams import method_state
 
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets

@@ -14,7 +14,6 @@ from torch import nn
 from tests.devices.emulated import Emulated
 from tests.unit.models_by_name import train
 from tests.unit.test_training import TINY, Bars
-from ttabench import cost
 from ttabench.api import adapting as api
 from ttabench.api.adapting import adapt
 from ttabench.classifier import Classifier
@@ -22,9 +21,10 @@ from ttabench.classifier.probe import probe
 from ttabench.conformance.nets import SIZE, ConvNet, Transformer, images, nets
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
+from ttabench.measure.scoring import evaluate
 from ttabench.models.clean_accuracy import clean_accuracy
+from ttabench.observe import cost
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate
 from ttabench_methods.quantile.bank import Bank, StreamBank
 from ttabench_methods.source import Source
 from ttabench_methods.tent import Tent

@@ -13,11 +13,11 @@ from tests.conformance.test_all_methods import LIGHTER, imported
 from tests.devices.emulated import Emulated, MixedDevices
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
+from ttabench.measure.source_access import SourceImages
+from ttabench.measure.stream import Stream
 from ttabench.method import Method, SourceData
-from ttabench.method_settings import make_config
+from ttabench.method.settings import make_config
 from ttabench.registry import method_names
-from ttabench.source_access import SourceImages
-from ttabench.stream import Stream
 from ttabench_methods.source import Source
 
 BATCH, BATCHES = 32, 3

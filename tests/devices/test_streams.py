@@ -11,11 +11,11 @@ import pytest
 from tests.devices.emulated import Emulated
 from tests.devices.test_methods import pixels, prepared
 from ttabench.conformance.nets import CLASSES
+from ttabench.measure.scoring import Evaluation
+from ttabench.measure.streams.checkpoint import Checkpoint
+from ttabench.measure.streams.images import Batch, LongStream
+from ttabench.measure.streams.score import evaluate_stream
 from ttabench.protocol import Protocol
-from ttabench.scoring import Evaluation
-from ttabench.streams.checkpoint import Checkpoint
-from ttabench.streams.images import Batch, LongStream
-from ttabench.streams.score import evaluate_stream
 
 BATCH, BATCHES = 16, 4
 PROTOCOL = Protocol(batch_size=BATCH)

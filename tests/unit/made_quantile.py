@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
+from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
-from ttabench.source_access import SourceImages
 from ttabench_methods.quantile import Quantile, QuantileConfig
 
 MEAN, STD = (0.5, 0.5, 0.425), (0.234, 0.233, 0.222)  # of the images below

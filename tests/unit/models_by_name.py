@@ -15,7 +15,7 @@ from ttabench.models.resolve import resolve_model
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training import train as training
 from ttabench.models.training.plans import TrainingPlan
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 
 def trained(name: str, dataset: Dataset, **options: Any) -> TrainedModel:

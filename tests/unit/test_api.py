@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
-from ttabench import scoring
 from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.data.dataset import Labelled
+from ttabench.measure import scoring
 from ttabench.models.resolve import resolve_model
+from ttabench.nn.pixels import to_tensor
 from ttabench.store import Store
-from ttabench.stream import to_tensor
 from ttabench_methods.tent import Tent
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"

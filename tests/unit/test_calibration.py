@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.unit.test_scoring import CLASSES, Reads, data
-from ttabench.calibration import BINS, calibration_bins
 from ttabench.classifier import Classifier
+from ttabench.measure.scoring import evaluate
+from ttabench.observe.calibration import BINS, calibration_bins
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate
 from ttabench_methods.source import Source
-from ttabench_reports.calibration import reliabilities
-from ttabench_reports.frames import DETAILS
+from ttabench_reports.cells.calibration import reliabilities
+from ttabench_reports.cells.frames import DETAILS
 
 
 def test_every_image_is_counted_once_and_the_sums_are_kept() -> None:

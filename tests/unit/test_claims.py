@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.sweep_processes import wait_for
-from ttabench import claims
-from ttabench.claims import Claims, Watch, machine, process_start
 from ttabench.errors import UserError
+from ttabench.system import claims
+from ttabench.system.claims import Claims, Watch, machine, process_start
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ttabench.claims import Claims
+from ttabench.system.claims import Claims
 mine = Claims(Path(sys.argv[1]))
 print(all([mine.take(key) for key in sys.argv[2:]]), flush=True)
 time.sleep(600)
@@ -32,7 +32,7 @@ time.sleep(600)
 COMPETITOR = """
 import sys, time
 from pathlib import Path
-from ttabench.claims import Claims
+from ttabench.system.claims import Claims
 root = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()

@@ -255,7 +255,9 @@ def test_the_watch_would_notice_torch() -> None:
 
 def test_a_worker_imports_the_engine_of_corruptions_on_use_only() -> None:
     """OpenCV and SciPy take as long as all of ttabench, in every process of a sweep."""
-    script = "import sys, ttabench.worker; print([name for name in ('cv2', 'scipy') if name in sys.modules])"
+    script = (
+        "import sys, ttabench.run.worker; print([name for name in ('cv2', 'scipy') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -304,7 +306,7 @@ def test_one_method_in_full(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_setting_has_a_row_and_the_default_in_force() -> None:
-    from ttabench.method_settings import spell
+    from ttabench.method.settings import spell
 
     for name, cls in registry.methods().items():
         fact = _facts.method(name)

@@ -22,10 +22,10 @@ import torch
 
 from tests.unit.conftest import SMALL, Output
 from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
-from ttabench import worker
-from ttabench.claims import process_start
-from ttabench.executors import process
+from ttabench.run import worker
+from ttabench.run.executors import process
 from ttabench.store import Store, load_frame
+from ttabench.system.claims import process_start
 from ttabench_methods.tent import Tent
 
 Run = Callable[..., Output]

@@ -16,14 +16,14 @@ from tests.unit import other_code
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.records import decode, encode
-from ttabench.stats import mcnemar
 from ttabench.store import Store
+from ttabench.system.checked_lines import decode, encode
+from ttabench_reports.cells.load import read as load_cells
 from ttabench_reports.compare import as_json, compare, load, render
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.smallest_fall import smallest_fall
-from ttabench_reports.csv_files import write_cells
-from ttabench_reports.load import read as load_cells
+from ttabench_reports.evidence.stats import mcnemar
+from ttabench_reports.formats.csv_files import write_cells
 
 
 def shifted(frame: pd.DataFrame, points: float, **values: object) -> pd.DataFrame:

@@ -18,10 +18,10 @@ from tests.unit.stored_results import folder, losing
 from tests.unit.test_compare_fall_tests import draw
 from ttabench.cell import Cell
 from ttabench.protocol import Protocol
-from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench.store.shards import name_key
+from ttabench.system.checked_lines import encode
 from ttabench_reports.compare import as_json, compare, diff, github, junit
 from ttabench_reports.compare.cards import differences
 from ttabench_reports.compare.sides import side
@@ -142,7 +142,7 @@ def test_source_settings_and_keys_of_later_versions(runs: tuple[Path, Path]) -> 
 
 def test_the_definitions_that_changed_are_named(runs: tuple[Path, Path]) -> None:
     before, after = runs
-    name = "ttabench/scoring.py: evaluate"
+    name = "ttabench/measure/scoring.py: evaluate"
     keys: list[str] = []
 
     def named(record: dict[str, Any]) -> None:

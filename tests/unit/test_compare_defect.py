@@ -14,8 +14,8 @@ from tests.unit.stored_results import CELL, measured
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.data.digits import Digits
+from ttabench.measure.scoring import evaluate
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate
 from ttabench.store import Store
 from ttabench_methods import tent
 from ttabench_methods.tent import Tent, TentConfig

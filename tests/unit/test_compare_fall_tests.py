@@ -13,14 +13,14 @@ import pytest
 from scipy import stats
 
 from tests.unit.stored_results import CELL, Right, folder, losing, measured
-from ttabench import stats as own_stats
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
-from ttabench.records import encode
 from ttabench.registry import view
 from ttabench.store import Store, load_frame
+from ttabench.system.checked_lines import encode
 from ttabench_reports.compare import compare
 from ttabench_reports.compare.fall_tests import cells_fell, holm, mean_fell, one_of
+from ttabench_reports.evidence import stats as own_stats
 
 NAMES = ("fog", "snow", "frost", "contrast", "pixelate")
 

@@ -25,8 +25,9 @@ from tests.unit.stored_results import CELL, folder, measured
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
-from ttabench.records import encode
 from ttabench.store import Store
+from ttabench.system.checked_lines import encode
+from ttabench_reports.cells.frames import PROTOCOL, checked
 from ttabench_reports.compare import (
     as_json,
     compare,
@@ -45,7 +46,6 @@ from ttabench_reports.compare.fall_tests import cells_fell, mean_fell
 from ttabench_reports.compare.gate import KEY, Bounds, Comparison
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.terminal import describe, describe_mean, difference_lines, nothing, p_text
-from ttabench_reports.frames import PROTOCOL, checked
 
 
 def text(content: RenderableType) -> list[str]:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
-from ttabench import summaries
 from ttabench.classifier import Classifier
+from ttabench.measure import source_statistics
 from ttabench_methods.aqr import AQR, levels, recalibrate, table
 
 CONSTANT = (0.0, 1.5, -3e4, 1e-42)
@@ -36,7 +36,7 @@ def images(seed: int) -> Tensor:
 
 def test_quantiles_of_a_constant_channel_are_its_value() -> None:
     net = Net().eval()
-    found = summaries.quantiles(Classifier(net, last="fc"), lambda: [images(0), images(1)], levels())[
+    found = source_statistics.quantiles(Classifier(net, last="fc"), lambda: [images(0), images(1)], levels())[
         "net.bn"
     ]
     assert torch.equal(found[: len(CONSTANT)], torch.tensor(CONSTANT)[:, None].expand(-1, len(levels())))

@@ -11,13 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from tests.conformance.test_all_methods import LIGHTER, imported
-from ttabench import cost
 from ttabench.classifier import Classifier
 from ttabench.conformance.case import Case
 from ttabench.conformance.nets import nets
-from ttabench.cost import Passes, adapted_parameters, compute_ratio, count_passes, measured, source_forward
 from ttabench.method import Method, NoConfig
-from ttabench.method_settings import make_config
+from ttabench.method.settings import make_config
+from ttabench.observe import cost
+from ttabench.observe.cost import (
+    Passes,
+    adapted_parameters,
+    compute_ratio,
+    count_passes,
+    measured,
+    source_forward,
+)
 from ttabench.registry import method_names
 
 pytestmark = pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds wrong for tiny nets

@@ -24,7 +24,6 @@ from PIL import Image
 from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import wait_for
-from ttabench.claims import process_start
 from ttabench.corruptions import corrupt
 from ttabench.data import catalog
 from ttabench.data.dataset import Labelled
@@ -36,7 +35,8 @@ from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.manifest import MANIFEST
 from ttabench.data.published.cifar import CifarC
 from ttabench.errors import UserError
-from ttabench.files import user_path
+from ttabench.system.claims import process_start
+from ttabench.system.files import user_path
 
 SMALL = {"corruptions": ("gaussian_noise", "brightness"), "severities": (1, 5), "workers": 0}
 

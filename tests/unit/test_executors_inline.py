@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ttabench.executors import inline
-from ttabench.worker_state import WorkerState
+from ttabench.run.executors import inline
+from ttabench.run.worker_state import WorkerState
 
 
 class Waits:

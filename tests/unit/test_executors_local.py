@@ -19,10 +19,10 @@ import pytest
 import torch
 
 from ttabench.errors import UserError
-from ttabench.executors import Died, Limits, Setup, child, inline, local, open_engine, workers
-from ttabench.executors.process import WorkerProcess, describe, resident
-from ttabench.executors.workers import bindings, pick_executor, pick_workers
-from ttabench.worker_state import WorkerState
+from ttabench.run.executors import Died, Limits, Setup, child, inline, local, open_engine, workers
+from ttabench.run.executors.process import WorkerProcess, describe, resident
+from ttabench.run.executors.workers import bindings, pick_executor, pick_workers
+from ttabench.run.worker_state import WorkerState
 
 Emit = Callable[[Any], None]
 
@@ -126,7 +126,7 @@ def test_a_worker_has_its_gpu_before_the_script_of_the_user_asks_for_one(tmp_pat
         "def job(emit, state):\n"
         "    return AT_THE_TOP\n"
         "if __name__ == '__main__':\n"
-        "    from ttabench.executors import local\n"
+        "    from ttabench.run.executors import local\n"
         "    os.environ['CUDA_VISIBLE_DEVICES'] = '4,7'\n"
         "    print(list(local.run([job], 1, environments=({'CUDA_VISIBLE_DEVICES': '7'},))))\n"
         "    print(os.environ['CUDA_VISIBLE_DEVICES'])\n"
@@ -403,7 +403,7 @@ def test_ctrl_c_while_workers_start_is_answered_by_the_parent_alone(tmp_path: Pa
         "    pathlib.Path(f'begun-{os.getpid()}').touch()\n"
         "    time.sleep(600)\n"
         "if __name__ == '__main__':\n"
-        "    from ttabench.executors import local\n"
+        "    from ttabench.run.executors import local\n"
         "    try:\n"
         "        list(local.run([print, print], 2))\n"
         "    except KeyboardInterrupt:\n"

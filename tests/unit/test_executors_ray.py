@@ -15,9 +15,9 @@ import pytest
 
 from tests.unit.conftest import Output
 from ttabench.errors import UserError
-from ttabench.executors import Died, Limits, Setup, open_engine
+from ttabench.run.executors import Died, Limits, Setup, open_engine
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
-from ttabench.worker_state import WorkerState
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'ttabench[ray]'")
 

@@ -14,10 +14,10 @@ import pytest
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError
-from ttabench.events import Done, Elsewhere
-from ttabench.executors import Died, Engine, Setup, open_engine
-from ttabench.executors.local import CannotStart
-from ttabench.unit import Unit
+from ttabench.run.events import Done, Elsewhere
+from ttabench.run.executors import Died, Engine, Setup, open_engine
+from ttabench.run.executors.local import CannotStart
+from ttabench.run.unit import Unit
 
 Works = Callable[[int, Any], list[Any]]
 

@@ -20,13 +20,13 @@ import pytest
 from tests.unit.conftest import Output
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
-from ttabench.events import Done
-from ttabench.executors import Died, Limits, Setup, open_engine, retry, slurm
-from ttabench.executors.retry import Attempt
+from ttabench.run.events import Done
+from ttabench.run.executors import Died, Limits, Setup, open_engine, retry, slurm
+from ttabench.run.executors.retry import Attempt
+from ttabench.run.unit import Unit
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
-from ttabench.tail import Tail, sizes
-from ttabench.unit import Unit
-from ttabench.worker_state import WorkerState
+from ttabench.store.tail import Tail, sizes
 
 pytest.importorskip("submitit", reason="submitit is not installed: pip install 'ttabench[slurm]'")
 
@@ -54,7 +54,7 @@ on_slurm = pytest.mark.usefixtures("slurm_here")
 
 @dataclass(frozen=True)
 class Quick(Unit):
-    """A unit whose cells only take time; `begun` is the store before, see :func:`ttabench.tail.sizes`."""
+    """A unit whose cells only take time; `begun` is the store before, see `ttabench.store.tail.sizes`."""
 
     pause: float = 1.0
     begun: tuple[tuple[str, int], ...] = ()

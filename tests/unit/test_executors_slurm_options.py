@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ttabench.errors import UserError
-from ttabench.executors import Limits, slurm
+from ttabench.run.executors import Limits, slurm
 
 
 def test_options_become_parameters_of_sbatch() -> None:

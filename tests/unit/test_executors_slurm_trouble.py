@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from ttabench import claims
 from ttabench.cell import Cell, Result
-from ttabench.claims import Claims
 from ttabench.errors import UserError
-from ttabench.events import Done, Elsewhere
-from ttabench.executors import Died, Engine, Limits, Setup, local, open_engine, slurm
-from ttabench.sharing import Share
+from ttabench.run.events import Done, Elsewhere
+from ttabench.run.executors import Died, Engine, Limits, Setup, local, open_engine, slurm
+from ttabench.run.shared_folder import Share
+from ttabench.run.unit import Unit
 from ttabench.store import Store
+from ttabench.store.tail import sizes
 from ttabench.sweep import other_sweeps
 from ttabench.sweep.run import run
-from ttabench.tail import sizes
-from ttabench.unit import Unit
+from ttabench.system import claims
+from ttabench.system.claims import Claims
 
 LOST = object()  # how a task ended that was killed with its node
 Runs = Callable[[Sequence[Any]], Any]

@@ -27,9 +27,9 @@ from ttabench.cli import _figure
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.figure import figure_style, write
+from ttabench.figure.workbench import Workbench
 from ttabench.method import Batches
 from ttabench.models.clean_accuracy import clean_accuracy
-from ttabench.workbench import Workbench
 from ttabench_methods.quantile import Quantile, QuantilePaper
 from ttabench_methods.quantile import quantile_index as quantile_index_of
 from ttabench_methods.quantile.figures import (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ttabench.cores import available_cores
-from ttabench.files import replace_file, replacing, user_path
+from ttabench.system.cores import available_cores
+from ttabench.system.files import replace_file, replacing, user_path
 
 
 def test_the_folder_is_made_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_a_container_has_as_many_cores_as_it_has_time_of(
     limits: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
-    monkeypatch.setattr("ttabench.cores.CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr("ttabench.cores.MINE", tmp_path / "mine")
+    monkeypatch.setattr("ttabench.system.cores.CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr("ttabench.system.cores.MINE", tmp_path / "mine")
     assert available_cores() == 64
     (tmp_path / "mine").write_text("4:memory:/m\n3:cpu,cpuacct:/c\n0::/a/b\n")
     for name, text in limits.items():

@@ -15,17 +15,17 @@ import pytest
 import torch
 
 from tests.unit.conftest import Output
-from ttabench import unit
 from ttabench.cell import Cell, Result
 from ttabench.cli import doctor
 from ttabench.errors import UserError
-from ttabench.gpu import check_gpu, free_gpu_memory, use_gpu
+from ttabench.run import unit
+from ttabench.run.gpu import check_gpu, free_gpu_memory, use_gpu
+from ttabench.run.unit import Unit
+from ttabench.run.worker import Worker
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 from ttabench.sweep import compute_ratio
 from ttabench.sweep.plan import find_sources
-from ttabench.unit import Unit
-from ttabench.worker import Worker
-from ttabench.worker_state import WorkerState
 
 POISONED = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
 

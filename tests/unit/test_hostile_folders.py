@@ -18,12 +18,12 @@ from tests.unit.conftest import Output
 from tests.unit.data_fakes import clean_images
 from tests.unit.stored_results import CELL
 from ttabench.cell import Result
-from ttabench.claims import FOLDER, Watch, running
 from ttabench.data import catalog
 from ttabench.errors import UserError, printable
 from ttabench.plain_text import UNSAFE, lines, one_line, plain
-from ttabench.records import decode, encode
 from ttabench.store import Store
+from ttabench.system.checked_lines import decode, encode
+from ttabench.system.claims import FOLDER, Watch, running
 
 Run = Callable[..., Output]
 

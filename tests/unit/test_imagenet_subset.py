@@ -20,7 +20,7 @@ from ttabench.errors import UserError
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import find_sources, plan
 from ttabench.sweep.resolve import resolve
-from ttabench_reports import naming
+from ttabench_reports.words import naming
 
 NAMES = [f"n{c:02}/{i}.JPEG" for c in range(10) for i in range(c + 1)]
 

@@ -22,9 +22,10 @@ from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.store import Store
-from ttabench_reports import leaderboard, load
-from ttabench_reports.costs import costs
-from ttabench_reports.report import Report
+from ttabench_reports import leaderboard
+from ttabench_reports.cells import load
+from ttabench_reports.evidence.costs import costs
+from ttabench_reports.evidence.report import Report
 
 IMAGES = 403  # not a multiple of 8
 CORRUPTIONS = ("fog", "snow")

@@ -14,8 +14,8 @@ import pytest
 from tests.unit.conftest import Output
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.loggers import name_of, open_loggers
 from ttabench.store import Store
+from ttabench.sweep.loggers import name_of, open_loggers
 
 Run = Callable[..., Output]
 SMALL = (

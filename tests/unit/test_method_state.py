@@ -19,13 +19,13 @@ from tests.unit.test_scoring import toy
 from tests.unit.test_streams import Coded, Stopped, protocol
 from tests.unit.test_streams import random as drawing
 from ttabench.conformance.state import difference, snapshot
-from ttabench.cost import Meter, count_passes
-from ttabench.streams import method_state
-from ttabench.streams.checkpoint import Checkpoint, Progress
-from ttabench.streams.images import corrupted_parts
-from ttabench.streams.method_state import NotStorable
-from ttabench.streams.score import evaluate_stream
-from ttabench.unlabelled import Collected
+from ttabench.measure.streams import method_state
+from ttabench.measure.streams.checkpoint import Checkpoint, Progress
+from ttabench.measure.streams.images import corrupted_parts
+from ttabench.measure.streams.method_state import NotStorable
+from ttabench.measure.streams.score import evaluate_stream
+from ttabench.observe.cost import Meter, count_passes
+from ttabench.observe.label_free_scores import Collected
 
 
 class Item(NamedTuple):

@@ -21,7 +21,7 @@ from ttabench.conformance import conform
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.errors import UserError
 from ttabench.method import Method
-from ttabench.method_settings import make_config
+from ttabench.method.settings import make_config
 from ttabench.nn import entropy
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Source

@@ -21,10 +21,10 @@ from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.state import difference, snapshot
 from ttabench.conformance.watched_data import Source, Target
 from ttabench.errors import UserError
+from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench.models.architectures.build import build
 from ttabench.nn import AdaptiveBatchNorm, entropy, set_norm_mode
-from ttabench.source_access import SourceImages
 from ttabench_methods import augmix, colour, deyo, lame, memo, roid, shot, t3a
 from ttabench_methods.centroids import nearest_centroid
 from ttabench_methods.cma_es import CMAES

@@ -13,8 +13,8 @@ from typing import TextIO
 
 import pytest
 
-from ttabench import nonblocking
-from ttabench.nonblocking import NonBlocking
+from ttabench.system import nonblocking
+from ttabench.system.nonblocking import NonBlocking
 
 
 @pytest.fixture

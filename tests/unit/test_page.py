@@ -18,12 +18,13 @@ from tests.unit.made_cells import cells, spoil, with_correctness
 from ttabench.cell import Result
 from ttabench.store import Store
 from ttabench.store.columns import MISSING
-from ttabench_reports import csv_files, page
-from ttabench_reports.missing import Missing
-from ttabench_reports.naming import MEAN
+from ttabench_reports import page
+from ttabench_reports.cells.missing import Missing
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import csv_files
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.report import Report
+from ttabench_reports.words.naming import MEAN
 
 CORRUPTIONS = ("snow", "frost", "fog")
 HOSTILE = (

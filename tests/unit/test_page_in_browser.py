@@ -12,7 +12,7 @@ from tests.browser import chromium, complaints, resize
 from tests.unit.made_cells import cells, spoil, with_correctness
 from tests.unit.test_page import HOSTILE
 from ttabench_reports import page
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
 
 CORRUPTIONS = ("gaussian_noise", "snow", "frost", "fog", "contrast")
 

@@ -17,13 +17,13 @@ from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.dataset import Labelled
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
+from ttabench.method.spelling import parse_method
 from ttabench.models.external.official import OfficialModel
 from ttabench.models.resolve import resolve_trainable
 from ttabench.paper import experiments
 from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
 from ttabench.paper.sources import weights_of
-from ttabench.parse_methods import parse_method
 from ttabench.registry import figure_names
 from ttabench_reports.published.catalog import rows
 

@@ -12,8 +12,8 @@ import torch
 
 from ttabench.cell import Result
 from ttabench.errors import UserError
+from ttabench.run.worker import plain
 from ttabench.store import Store, Writer
-from ttabench.worker import plain
 
 
 def test_numbers_of_numpy_and_torch_and_nan_become_json() -> None:

@@ -12,10 +12,10 @@ import torch
 from tests.unit.conftest import Output
 from tests.unit.models_by_name import trained
 from ttabench.data.digits import Digits
-from ttabench.env import machine, processor, versions
 from ttabench.models.checkpoints import cache
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.models.training.train import train
+from ttabench.system.env import machine, processor, versions
 
 ARCHS = ("resnet18", "cct")
 DATA = Digits()

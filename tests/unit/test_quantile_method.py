@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
+from ttabench.measure.stream import Stream
 from ttabench.nn import channel_statistics
-from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile.bank import mean_unit
 from ttabench_methods.quantile.geometric import quantile_index

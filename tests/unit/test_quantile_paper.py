@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.unit.made_quantile import classifier, shifted, source
+from ttabench.measure.stream import Stream
 from ttabench.registry import method
-from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantilePaper, QuantilePaperConfig
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
+from ttabench.measure.source_access import SourceImages
+from ttabench.measure.stream import Stream
 from ttabench.registry import method
-from ttabench.source_access import SourceImages
-from ttabench.stream import Stream
 from ttabench_methods.aqr import AQR
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile.recalibrated import SHARES, RecalibratedQuantile, recalibration

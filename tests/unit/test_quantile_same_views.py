@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from tests.unit.made_quantile import classifier, images, prepared, shifted, to_bytes
-from ttabench.stream import Stream, to_tensor
+from ttabench.measure.stream import Stream
+from ttabench.nn.pixels import to_tensor
 from ttabench_methods.quantile import Quantile
 from ttabench_methods.quantile.paper import QuantilePaper
 from ttabench_methods.quantile.same_views import Views

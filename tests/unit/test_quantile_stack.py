@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from tests.unit.made_quantile import classifier, shifted, source
+from ttabench.measure.stream import Stream
 from ttabench.method import Architecture, Method
 from ttabench.registry import method
-from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile
 from ttabench_methods.quantile.paper import QuantilePaper
 from ttabench_methods.quantile.stack import FIRST, SECOND, Decorrupted, Stack, StackConfig

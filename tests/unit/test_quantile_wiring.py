@@ -13,9 +13,9 @@ from torch.nn.utils import parameters_to_vector
 
 from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
+from ttabench.measure.source_access import SourceImages
+from ttabench.measure.stream import Stream
 from ttabench.method import Needs
-from ttabench.source_access import SourceImages
-from ttabench.stream import Stream
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile import matching as module
 from ttabench_methods.quantile.bank import mean_unit

@@ -20,8 +20,8 @@ from ttabench.conformance.nets import SIZE, images, nets
 from ttabench.conformance.watched_data import Source
 from ttabench.errors import UserError
 from ttabench.method import Architecture, Count, Method, Range, UnitInterval
-from ttabench.method_settings import make_config, parse_value
-from ttabench.ranges import check_ranges, ranges
+from ttabench.method.ranges import check_ranges, ranges
+from ttabench.method.settings import make_config, parse_value
 from ttabench.registry import method as find_method
 from ttabench.registry import method_names
 from ttabench_methods.deyo import shuffle_patches

@@ -13,8 +13,8 @@ import pytest
 import ttabench
 from ttabench.data.catalog import local_names
 from ttabench.errors import UnusableModel
-from ttabench.events import CellProgress
-from ttabench.reach import forbidden_imports, refused_imports, watched_imports
+from ttabench.provenance.forbidden_imports import forbidden_imports, refused_imports, watched_imports
+from ttabench.run.events import CellProgress
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def test_progress_that_a_worker_process_sends_is_not_the_method_reaching() -> No
 
 
 def test_an_import_inside_a_function_is_noted() -> None:
-    code = compile("import ttabench.scoring", "method.py", "exec")
+    code = compile("import ttabench.measure.scoring", "method.py", "exec")
     with watched_imports() as reached:
         exec(code, {"__name__": "my_methods.peek"})
-    assert list(reached) == ["ttabench.scoring"]
+    assert list(reached) == ["ttabench.measure.scoring"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_public_interface_is_noted_while_a_method_runs() -> None:
     "code",
     [
         "import importlib\nimportlib.import_module('ttabench.data.catalog')",
-        "__import__('ttabench.scoring')",
+        "__import__('ttabench.measure.scoring')",
         "import sys\nsys.modules['ttabench.data.catalog']",
     ],
 )

@@ -28,17 +28,17 @@ from tests.unit.stored_results import CELL, folder, measured
 from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
-from ttabench.method_settings import make_config
+from ttabench.method.settings import make_config
+from ttabench.method.spelling import split_list
 from ttabench.models.checkpoints.cache import PRETRAINED, read
-from ttabench.parse_methods import split_list
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
-from ttabench_reports import load
-from ttabench_reports.report import Report
+from ttabench_reports.cells import load
+from ttabench_reports.evidence.report import Report
 
 ROOT = script.ROOT
 FOLDERS = sorted({script.folder(file) for file in script.sweeps()})

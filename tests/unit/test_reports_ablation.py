@@ -20,7 +20,7 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import NothingToReport
 from ttabench.store import Store
 from ttabench_reports import ablation
-from ttabench_reports.latex.floats import printed
+from ttabench_reports.formats.latex.floats import printed
 
 BATCHES, POINTS = (50, 128, 1000), (10, 20)
 

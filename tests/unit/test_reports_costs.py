@@ -14,11 +14,12 @@ from rich.console import Console
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled
-from ttabench_reports import latex, markdown
-from ttabench_reports.costs import costs
-from ttabench_reports.report import Report
-from ttabench_reports.sheets import every, terminal
+from ttabench_reports.evidence.costs import costs
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import latex, markdown
+from ttabench_reports.sheets import every
 from ttabench_reports.sheets.costs import cost
+from ttabench_reports.terminal import sheets as terminal
 
 SPENT = {"images": 400, "ms_per_image": 2.0, "forward": 400, "backward": 100, "compute_ratio": 3.0,
          "adapted_parameters": 1200, "host_mb": 50.0, "device": "cpu"}  # fmt: skip

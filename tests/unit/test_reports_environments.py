@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.unit.made_cells import cells
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
 
 SAME = {"device": "cpu", "processor": "A, AVX2", "threads": 1, "versions": "python 3.11.7 torch 2.5.0"}
 

@@ -10,13 +10,14 @@ import pytest
 from scipy.stats import binomtest, rankdata, ttest_1samp
 
 from tests.unit.made_cells import cells, where, with_correctness
-from ttabench import stats
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench_reports import csv_files, evidence
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence import stats
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.evidence.which_method import rankings, summary
+from ttabench_reports.formats import csv_files
 from ttabench_reports.sheets import means
-from ttabench_reports.which_method import rankings, summary
+from ttabench_reports.tables.table import Row, Table
 
 IMAGES = 400
 METHODS = ("source", "tent", "eata", "sar", "quantile")

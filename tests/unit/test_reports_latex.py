@@ -17,11 +17,12 @@ import ttabench_methods
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
-from ttabench_reports import latex, published
-from ttabench_reports.latex import pages
-from ttabench_reports.latex.escape import SPECIAL
-from ttabench_reports.latex.floats import printed
-from ttabench_reports.report import Report
+from ttabench_reports import published
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import latex
+from ttabench_reports.formats.latex import pages
+from ttabench_reports.formats.latex.escape import SPECIAL
+from ttabench_reports.formats.latex.floats import printed
 from ttabench_reports.sheets import drops, every, means, methods, per_corruption, severities
 from ttabench_reports.sheets.sheet import Sheet
 from ttabench_reports.sheets.words import GIVEN

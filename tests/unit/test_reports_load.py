@@ -18,9 +18,11 @@ from ttabench.store import Store
 from ttabench.store.columns import MISSING
 from ttabench.sweep.agenda import plan_rows
 from ttabench.sweep.plan import Planned
-from ttabench_reports import csv_files, load, naming
-from ttabench_reports.frames import CORRECT, DETAILS, checked
-from ttabench_reports.tables import tables
+from ttabench_reports.cells import load
+from ttabench_reports.cells.frames import CORRECT, DETAILS, checked
+from ttabench_reports.formats import csv_files
+from ttabench_reports.tables.build import tables
+from ttabench_reports.words import naming
 
 
 def stored(folder: Path, *results: Result) -> Path:

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from tests.unit.made_cells import cells, spoil, with_correctness
-from ttabench_reports import markdown
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import markdown
 from ttabench_reports.sheets import every
 
 

@@ -20,19 +20,22 @@ from matplotlib.text import Text
 
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from tests.unit.tex import compiled
-from ttabench.calibration import calibration_bins
 from ttabench.corruptions.names import CORRUPTIONS as FIFTEEN
 from ttabench.corruptions.names import EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
-from ttabench_reports import ablation, families, latex, naming, plots
-from ttabench_reports.naming import MEAN
+from ttabench.observe.calibration import calibration_bins
+from ttabench_reports import ablation, plots
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import latex
 from ttabench_reports.plots import labels, style
 from ttabench_reports.plots.numbers import Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row
 from ttabench_reports.sheets.severities import severities
+from ttabench_reports.tables import families
+from ttabench_reports.tables.table import Row
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 CORRUPTIONS = ("snow", "frost", "fog")
 FEW = ("source", "tent", "eata", "quantile")

@@ -22,9 +22,10 @@ from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.registry import view
-from ttabench_reports import published, tables
+from ttabench_reports import published
 from ttabench_reports.published.audit import Interval, audit, checked
 from ttabench_reports.published.catalog import accuracies, rows, rows_of
+from ttabench_reports.tables import build as tables
 
 Run = Callable[..., Output]
 auditing = import_module("ttabench_reports.published.audit")
@@ -447,8 +448,8 @@ def test_reports_import_light_and_never_torch() -> None:
 import sys
 import ttabench_reports
 assert not {"pandas", "matplotlib", "rich", "torch"} & set(sys.modules)
-import ttabench_reports.compare, ttabench_reports.latex, ttabench_reports.plots
-import ttabench_reports.published, ttabench_reports.tables, ttabench_reports.terminal
+import ttabench_reports.compare, ttabench_reports.formats.latex, ttabench_reports.plots
+import ttabench_reports.published, ttabench_reports.tables.build, ttabench_reports.terminal.table
 assert not {"torch", "scipy", "matplotlib.pyplot"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

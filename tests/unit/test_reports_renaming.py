@@ -10,8 +10,8 @@ import pytest
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells
 from ttabench.errors import UserError
-from ttabench_reports import naming
-from ttabench_reports.renaming import rename
+from ttabench_reports.words import naming
+from ttabench_reports.words.renaming import rename
 
 Run = Callable[..., Output]
 FORMATS = "csv,latex,markdown,html"

@@ -16,9 +16,10 @@ from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, UserError
 from ttabench.store.columns import MISSING
-from ttabench_reports import latex, markdown, selection
-from ttabench_reports.missing import Missing
-from ttabench_reports.report import Report
+from ttabench_reports.cells.missing import Missing
+from ttabench_reports.evidence import selection
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import latex, markdown
 from ttabench_reports.sheets.selection import sheet
 
 METHODS = ("source", "tent", "tent[lr=0.01]", "tent[lr=0.1]", "tent[lr=1]")

@@ -8,9 +8,12 @@ import pandas as pd
 
 from tests.unit.made_cells import cells, with_correctness
 from ttabench.corruptions.names import BAR_CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
-from ttabench_reports import markdown, naming, plots, tables
-from ttabench_reports.report import Report
+from ttabench_reports import plots
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import markdown
 from ttabench_reports.sheets import every, means, words
+from ttabench_reports.tables import build as tables
+from ttabench_reports.words import naming
 
 
 def test_every_known_shift_has_a_name_of_three_letters_and_a_heading() -> None:

@@ -22,16 +22,21 @@ from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.store.columns import MISSING
-from ttabench_reports import ablation, csv_files, installed, naming, notes, published, tables, terminal
-from ttabench_reports import given as given_
-from ttabench_reports.families import families
-from ttabench_reports.missing import Missing
-from ttabench_reports.naming import MEAN_EXTRA
-from ttabench_reports.report import Report
+from ttabench_reports import ablation, published
+from ttabench_reports.cells import installed
+from ttabench_reports.cells.missing import Missing
+from ttabench_reports.evidence import given as given_
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import csv_files
 from ttabench_reports.sheets import methods as sheet_of_methods
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
 from ttabench_reports.sheets.selection import write as write_selection
+from ttabench_reports.tables import build as tables
+from ttabench_reports.tables.families import families
+from ttabench_reports.terminal import table as terminal
+from ttabench_reports.words import naming, notes
+from ttabench_reports.words.naming import MEAN_EXTRA
 
 NUMBERS = [*CORRUPTIONS, "mean"]
 
@@ -541,7 +546,7 @@ def test_best_is_the_maximum_of_an_architecture_with_ties_as_printed() -> None:
 
 
 def test_cells_csv_is_sorted_rounded_and_read_back_the_same(tmp_path: Path) -> None:
-    from ttabench_reports.load import read_one as load
+    from ttabench_reports.cells.load import read_one as load
 
     frame = spoil(cells(seeds=(0, 1)), "n/a", "no batch norm", arch="cct", method="tent")
     path = csv_files.write_cells(frame.sample(frac=1, random_state=1), tmp_path / "cells.csv")
@@ -919,7 +924,7 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
 
 def test_reading_what_a_method_declares_imports_nothing() -> None:
     script = (
-        "import sys; from ttabench_reports.installed import class_text, source_data; "
+        "import sys; from ttabench_reports.cells.installed import class_text, source_data; "
         "print(bool(class_text('quantile', 'deviations')), source_data('nosuch') is None, "
         "'torch' in sys.modules)"
     )

@@ -14,9 +14,11 @@ from rich.console import Console
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.protocol import Protocol
-from ttabench_reports import naming, tables, terminal
-from ttabench_reports.protocols import words
 from ttabench_reports.sheets import words as words_of_tables
+from ttabench_reports.tables import build as tables
+from ttabench_reports.terminal import table as terminal
+from ttabench_reports.words import naming
+from ttabench_reports.words.protocols import words
 
 
 def shown(frame: pd.DataFrame, width: int) -> str:

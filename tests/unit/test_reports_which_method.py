@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ttabench.cost
+import ttabench.observe.cost
 from tests.unit.made_cells import cells, with_correctness
 from tests.unit.stored_results import CELL, measured
 from ttabench.cell import Result
 from ttabench.store import Store
-from ttabench_reports.frames import DETAILS
-from ttabench_reports.load import read
-from ttabench_reports.report import Report
-from ttabench_reports.which_method import BACKWARD, cost, overview, rankings, which_method
+from ttabench_reports.cells.frames import DETAILS
+from ttabench_reports.cells.load import read
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.evidence.which_method import BACKWARD, cost, overview, rankings, which_method
 
 IMAGES = 400
 SHARES = {"source": 0.5, "tent": 0.9, "bn_stats": 0.895, "eata": 0.95, "lame": 0.3}
@@ -102,7 +102,7 @@ def test_source_costs_one_pass_in_every_protocol_and_passes_count_as_in_the_pack
     frame = frame.assign(images=360, forward=11 * 360, backward=np.where(frame["base"] == "tent", 3600, 0))
     (ranking,) = rankings(Report(frame))
     assert {row.method: cost(row) for row in ranking.rows} == {"source": 1.0, "tent": 31.0}
-    assert BACKWARD == ttabench.cost.BACKWARD
+    assert BACKWARD == ttabench.observe.cost.BACKWARD
 
 
 @pytest.mark.parametrize(("resets", "said"), [((0, 0), True), ((0, 3), False), ((0, None), False)])

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttabench.saved import Saved
+from ttabench.method.saved_state import Saved
 
 STRANGE = SimpleNamespace  # its copies are made by a rule of its own
 

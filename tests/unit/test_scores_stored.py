@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from tests.unit.conftest import Output
+from ttabench.observe.label_free_scores import CHEAP, DEAR
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COST, DEAR_SCORES, SCORES
-from ttabench.unlabelled import CHEAP, DEAR
 
 Run = Callable[..., Output]
 SMALL = ("--methods", "tent,sotta", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "40",

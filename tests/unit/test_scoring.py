@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
-from ttabench.collapse import collapse_alarm
-from ttabench.contamination import interleave
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
+from ttabench.measure.contamination import interleave
+from ttabench.measure.scoring import Order, evaluate, predictions, score
+from ttabench.measure.source_access import SourceImages
+from ttabench.measure.stream import Stream, arrange
 from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
+from ttabench.nn.pixels import to_tensor
+from ttabench.observe.collapse import collapse_alarm
 from ttabench.protocol import Protocol
-from ttabench.scoring import Order, evaluate, predictions, score
-from ttabench.source_access import SourceImages
-from ttabench.stream import Stream, arrange, to_tensor
 
 CLASSES = 4
 
@@ -443,7 +444,7 @@ def test_images_that_are_not_scored_have_no_class(monkeypatch: pytest.MonkeyPatc
         devices.append(device)
         return Stream(images, positions, batch_size)
 
-    monkeypatch.setattr("ttabench.scoring.Stream", stream)
+    monkeypatch.setattr("ttabench.measure.scoring.Stream", stream)
     given, scored = data(), np.array([7, 2, 5])
     order = Order(given.images, np.arange(0), scored, given.labels)
     classes, sure = score(toy(), order, Protocol(batch_size=2), "cuda:3", lambda seen, done, right: None)
@@ -467,9 +468,9 @@ def test_images_go_to_the_device_and_the_time_ends_when_it_has_finished(
         devices.append(device)
         return Stream(images, positions, batch_size)
 
-    monkeypatch.setattr("ttabench.scoring.Stream", stream)
-    monkeypatch.setattr("ttabench.scoring.autocast", lambda protocol, device: nullcontext())
-    monkeypatch.setattr("ttabench.scoring.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("ttabench.measure.scoring.Stream", stream)
+    monkeypatch.setattr("ttabench.measure.scoring.autocast", lambda protocol, device: nullcontext())
+    monkeypatch.setattr("ttabench.measure.scoring.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(len(list(copy.copy(clock)))))
     seen = evaluate(toy(), data(), Protocol(mode="offline", batch_size=5), 0, "cuda:3")
     assert devices == ["cuda:3"] * 2  # to adapt, and to score

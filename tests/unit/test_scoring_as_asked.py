@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from tests.unit.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
-from ttabench.calibration import BINS, calibration_bins
 from ttabench.classifier import Classifier
-from ttabench.contamination import foreign_images, interleave
 from ttabench.data.dataset import Labelled
+from ttabench.measure.contamination import foreign_images, interleave
+from ttabench.measure.scoring import autocast, evaluate, put_in_order
+from ttabench.measure.stream import arrange
 from ttabench.method import Batches
+from ttabench.observe.calibration import BINS, calibration_bins
 from ttabench.protocol import Protocol
-from ttabench.scoring import autocast, evaluate, put_in_order
-from ttabench.stream import arrange
 
 
 class Drawing(Toy):

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttabench import summaries
 from ttabench.classifier import Classifier
 from ttabench.cli._facts import _source_data
 from ttabench.conformance.nets import images, nets
 from ttabench.conformance.watched_data import STATISTICS
+from ttabench.measure import source_statistics
+from ttabench.measure.source_access import SourceImages, SourceProvider
 from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import entropy, norm_modules, on_output
-from ttabench.source_access import SourceImages, SourceProvider
-from ttabench.stream import to_tensor
+from ttabench.nn.pixels import to_tensor
 
 PIXELS = (images(300, seed=5).permute(0, 2, 3, 1) * 255).round().byte().numpy()
 X = to_tensor(PIXELS, "cpu")
@@ -132,7 +132,7 @@ def test_norm_statistics_are_those_of_all_images_together(tiny: dict[str, Classi
         for result, expected in zip(there[layer], (y.mean(0), y.var(0)), strict=True):
             torch.testing.assert_close(result, expected)
         rows = y.flatten(0, 1) if name == "LN ViT" else y.permute(0, 2, 3, 1).flatten(0, 2)
-        assert torch.equal(summaries.rows(layers[layer], y), rows)
+        assert torch.equal(source_statistics.rows(layers[layer], y), rows)
         for result, expected in zip(each[layer], (rows.mean(0), rows.var(0)), strict=True):
             torch.testing.assert_close(result, expected)
 
@@ -178,9 +178,9 @@ def test_channels_of_layer_norm_are_last_unless_it_is_for_images() -> None:
         pass
 
     y = torch.randn(2, 5, 4, 3)
-    assert summaries.rows(nn.LayerNorm(3), y).shape == (40, 3)
-    assert summaries.rows(LayerNorm2d(5), y).shape == (24, 5)
-    assert summaries.rows(nn.BatchNorm2d(5), y).shape == (24, 5)
+    assert source_statistics.rows(nn.LayerNorm(3), y).shape == (40, 3)
+    assert source_statistics.rows(LayerNorm2d(5), y).shape == (24, 5)
+    assert source_statistics.rows(nn.BatchNorm2d(5), y).shape == (24, 5)
 
 
 def test_gaussians_are_those_of_all_features_together(tiny: dict[str, Classifier]) -> None:
@@ -213,9 +213,9 @@ def test_quantiles_are_right_up_to_a_cell_of_the_histogram(tiny: dict[str, Class
     layers = dict(norm_modules(tiny[name]))
     result = serving().quantiles(tiny[name], LEVELS)
     for layer, y in outputs(tiny[name]).items():
-        rows = summaries.rows(layers[layer], y).T.double()
+        rows = source_statistics.rows(layers[layer], y).T.double()
         exact = rows.quantile(torch.tensor(LEVELS).double(), dim=1).T
-        cell = (rows.amax(1) - rows.amin(1)) / summaries.CELLS
+        cell = (rows.amax(1) - rows.amin(1)) / source_statistics.CELLS
         near = np.sort(rows.numpy(), axis=1)
         step = torch.from_numpy(np.diff(near, axis=1).max(axis=1))  # between neighbours in the tails
         assert ((result[layer] - exact).abs() <= (cell + step)[:, None]).all()
@@ -225,4 +225,6 @@ def test_quantiles_are_right_up_to_a_cell_of_the_histogram(tiny: dict[str, Class
 def test_a_channel_that_never_moves_has_its_value_for_quantiles() -> None:
     counts = torch.tensor([[7, 0, 0, 0]])
     same = torch.tensor([2.5])
-    torch.testing.assert_close(summaries.invert(counts, same, same, (0.1, 0.9)), torch.full((1, 2), 2.5))
+    torch.testing.assert_close(
+        source_statistics.invert(counts, same, same, (0.1, 0.9)), torch.full((1, 2), 2.5)
+    )

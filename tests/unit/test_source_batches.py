@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from ttabench.api.source_batches import SourceBatches
+from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
-from ttabench.source_access import SourceImages
 
 NEEDS = Needs(source_data="images")
 IMAGES = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), dtype=np.uint8)

@@ -16,13 +16,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttabench import source_cache, summaries
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.measure import source_statistics
+from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench.nn import use_batch_statistics
-from ttabench.source_access import SourceImages
-from ttabench.source_cache import SourceCache
+from ttabench.run import summary_cache as source_cache
+from ttabench.run.summary_cache import SourceCache
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), np.uint8)
 FEATURES = Needs(source_data="features")
@@ -71,13 +72,13 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the summaries that were computed, in order."""
     names: list[str] = []
     for name in ("features", "norm_statistics", "quantiles", "gaussian", "class_gaussians", "entropies"):
-        usual = getattr(summaries, name)
+        usual = getattr(source_statistics, name)
 
         def noted(*given: Any, name: str = name, usual: Any = usual) -> Any:
             names.append(name)
             return usual(*given)
 
-        monkeypatch.setattr(summaries, name, noted)
+        monkeypatch.setattr(source_statistics, name, noted)
     return names
 
 

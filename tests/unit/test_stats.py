@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, bootstrap, norm, ttest_1samp
 
-from ttabench.stats import (
+from ttabench_reports.evidence.stats import (
     Moments,
     Spread,
     bootstrap_means,

@@ -18,13 +18,13 @@ from rich.console import Console
 
 from tests.unit.conftest import Output
 from ttabench.cell import Cell, Result
-from ttabench.claims import Claims
 from ttabench.cli._progress_of import Progress, seconds_left
 from ttabench.cli._table import make_table
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.store import Store
-from ttabench.tail import Tail, sizes
+from ttabench.store.tail import Tail, sizes
+from ttabench.system.claims import Claims
 
 Run = Callable[..., Output]
 
@@ -82,7 +82,7 @@ def test_running_cells_with_where_since_when_and_how_far(
 
 def test_a_process_that_was_killed_runs_nothing(store: Store, seeds: list[Result], ttabench: Run) -> None:
     code = (
-        "import sys; from pathlib import Path; from ttabench.claims import Claims\n"
+        "import sys; from pathlib import Path; from ttabench.system.claims import Claims\n"
         "print(Claims(Path(sys.argv[1])).take(sys.argv[2]), flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(store.root), seeds[2].cell.cell_id]

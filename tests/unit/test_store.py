@@ -19,9 +19,9 @@ from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import NOT_RECORDED, by_importance, stale_cells
-from ttabench.records import decode, encode
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COLUMNS
+from ttabench.system.checked_lines import decode, encode
 
 SWEEP = {"methods": ["tent"], "limit": 0}
 

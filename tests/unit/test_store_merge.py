@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ttabench.cell import Result, canonical
-from ttabench.claims import Claims
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
+from ttabench.system.claims import Claims
 
 
 @pytest.fixture

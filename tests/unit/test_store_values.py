@@ -18,15 +18,15 @@ import torch
 
 from tests.unit import other_code
 from ttabench.cell import Result, canonical
-from ttabench.env import machine, processor, versions
 from ttabench.errors import UserError, shortened
 from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
-from ttabench.records import Damaged, decode, encode, is_first_format
 from ttabench.store import Store, Writer, load_frame
 from ttabench.store.columns import COLUMNS, COST, SCORES
 from ttabench.store.results_folder import PLAN, _is_free
 from ttabench.store.writer import environment
+from ttabench.system.checked_lines import Damaged, decode, encode, is_first_format
+from ttabench.system.env import machine, processor, versions
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) 
 def test_several_changes_of_the_code_are_listed(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other_code.installed(monkeypatch, {"ttabench/nn/a.py: f": "0", "ttabench/scoring.py: g": "1"})
+    other_code.installed(monkeypatch, {"ttabench/nn/a.py: f": "0", "ttabench/measure/scoring.py: g": "1"})
     fill(store, result)
     other_code.installed(monkeypatch, {"ttabench/nn/a.py: f": "2"})
     (row,) = load_frame(str(store.root)).to_dict("records")
@@ -117,7 +117,7 @@ def test_several_changes_of_the_code_are_listed(
     ("changed", "definition"),
     [
         ({"corruption": "mixed"}, "ttabench/data/mixed.py: mixed"),
-        ({"corruption": "gradual"}, "ttabench/streams/cell.py: stream_of"),
+        ({"corruption": "gradual"}, "ttabench/run/stream_of_cell.py: stream_of"),
         ({"dataset": "cifar10-c"}, "ttabench/data/published/cifar.py: CifarC"),
         ({"arch": "timm/resnet10t"}, "ttabench/models/external/timm.py"),
     ],

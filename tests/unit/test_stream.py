@@ -9,8 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from ttabench.contamination import Mixture, foreign_images, interleave
-from ttabench.stream import Stream, arrange, to_tensor
+from ttabench.measure.contamination import Mixture, foreign_images, interleave
+from ttabench.measure.stream import Stream, arrange
+from ttabench.nn.pixels import to_tensor
 
 LABELS = np.arange(120) % 4
 

@@ -26,13 +26,10 @@ from ttabench.corruptions.fractional import corrupt_between
 from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UnusableModel
-from ttabench.protocol import RAMP, Protocol
-from ttabench.provenance import Code
-from ttabench.scoring import Evaluation, evaluate, step
-from ttabench.streams import score
-from ttabench.streams.cell import _path, checkpoint_of, path_key
-from ttabench.streams.checkpoint import Checkpoint, Progress
-from ttabench.streams.images import (
+from ttabench.measure.scoring import Evaluation, evaluate, step
+from ttabench.measure.streams import score
+from ttabench.measure.streams.checkpoint import Checkpoint, Progress
+from ttabench.measure.streams.images import (
     FOREIGN,
     PathStream,
     Point,
@@ -41,11 +38,14 @@ from ttabench.streams.images import (
     part_seed,
     shifts,
 )
-from ttabench.streams.path import BOUND, LAST
-from ttabench.streams.path import Path as StreamPath
-from ttabench.streams.score import SourceAccuracy, evaluate_stream
-from ttabench.streams.windows import MOST, window_length, windows
-from ttabench.unlabelled import Collected
+from ttabench.measure.streams.path import BOUND, LAST
+from ttabench.measure.streams.path import Path as StreamPath
+from ttabench.measure.streams.score import SourceAccuracy, evaluate_stream
+from ttabench.measure.streams.windows import MOST, window_length, windows
+from ttabench.observe.label_free_scores import Collected
+from ttabench.protocol import RAMP, Protocol
+from ttabench.provenance import Code
+from ttabench.run.stream_of_cell import _path, checkpoint_of, path_key
 
 SIZE = 12
 
@@ -597,7 +597,7 @@ def test_accuracies_of_a_path_are_kept_for_what_they_depend_on(
             replace(one, fingerprint="0" * 64), replace(one, protocol=replace(CCC, stream="ccc(50)")),
         )
     }  # fmt: skip
-    monkeypatch.setattr("ttabench.streams.cell.current_code", lambda *_: Code("2"))
+    monkeypatch.setattr("ttabench.run.stream_of_cell.current_code", lambda *_: Code("2"))
     assert len(keys | {path_key(one)}) == 7
 
 
@@ -617,8 +617,8 @@ def test_a_saved_state_is_of_one_cell_code_and_machine(
     assert kept(replace(cell, seed=1)).file != first.file
     others = [kept(replace(cell, seed=1)), kept(device="cuda")]
     for name, value in (
-        ("ttabench.streams.cell.code_of", Code("2")),
-        ("ttabench.streams.cell.versions", {"torch": "1.0"}),
+        ("ttabench.run.stream_of_cell.code_of", Code("2")),
+        ("ttabench.run.stream_of_cell.versions", {"torch": "1.0"}),
         ("torch.get_num_threads", 77),
     ):
         with monkeypatch.context() as patch:
@@ -691,7 +691,7 @@ def test_the_time_of_a_stopped_stream_and_what_was_right_in_it_count(
 
 def test_a_state_is_due_every_half_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, kept = [time.monotonic()], Checkpoint(tmp_path / "s.npz", {})
-    monkeypatch.setattr("ttabench.streams.checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ttabench.measure.streams.checkpoint.time.monotonic", lambda: now[0])
     due = []
     for seconds in (29, 2):
         now[0] += seconds

@@ -26,11 +26,12 @@ from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel, UserError
+from ttabench.measure.streams import checkpoint, score
+from ttabench.measure.streams.images import Point
 from ttabench.protocol import Protocol, StreamSpec
 from ttabench.provenance import Code
+from ttabench.run.worker import Worker
 from ttabench.store import Store, load_frame
-from ttabench.streams import checkpoint, score
-from ttabench.streams.images import Point
 from ttabench.sweep import compute_ratio
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
@@ -39,11 +40,10 @@ from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.plan import plan as plan_cells
 from ttabench.sweep.resolve import OFFLINE, resolve
 from ttabench.sweep.shifts import find_shifts, split_baseline
-from ttabench.worker import Worker
-from ttabench_reports.frames import DETAILS
-from ttabench_reports.report import Report
+from ttabench_reports.cells.frames import DETAILS
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.evidence.stability import curve_frame, stabilities, stability_frame
 from ttabench_reports.sheets import stability as sheets
-from ttabench_reports.stability import curve_frame, stabilities, stability_frame
 
 Run = Callable[..., Output]
 ROOT = Path(__file__).resolve().parents[2]
@@ -520,7 +520,7 @@ def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run,
         assert result.details["windows"]["length"] == 100
         assert len(result.details["windows"]["accuracy"]) == 2
         assert not record.stale
-        assert "ttabench/streams/score.py: evaluate_stream" in record.definitions
+        assert "ttabench/measure/streams/score.py: evaluate_stream" in record.definitions
     assert not list(out.glob("streams/*.npz"))
     assert "0 to run, 2 done" in ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out).err
     again = ttabench("verify", out, "--workers", "0")
@@ -561,7 +561,7 @@ def test_a_stopped_cell_goes_on(ttabench: Run, out: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(checkpoint.Checkpoint, "save", save)
 
     read: list[int] = []
-    from ttabench.streams.images import Parts
+    from ttabench.measure.streams.images import Parts
 
     original = Parts.read
     monkeypatch.setattr(Parts, "read", lambda self, a, b: (read.append(a), original(self, a, b))[1])

@@ -67,7 +67,7 @@ def run(path: Path, code: str) -> str:
 def test_in_the_block_torch_is_as_in_a_new_process_and_afterwards_as_before(tmp_path: Path) -> None:
     said = run(tmp_path / "script.py", f"""
 import os
-from ttabench.torch_defaults import default_kernels, default_modes
+from ttabench.measure.torch_defaults import default_kernels, default_modes
 
 for setting in {SETTINGS!r}:
     pid = os.fork()  # each setting in a process of its own
@@ -100,7 +100,7 @@ class Job:
 {settings}
 assert state() != FRESH
 if __name__ == "__main__":
-    from ttabench.executors import local
+    from ttabench.run.executors import local
     (inside,) = local.run([Job()], 1)
     assert inside == FRESH, inside
     print("fine")

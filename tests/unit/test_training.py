@@ -18,7 +18,6 @@ from tests.unit.models_by_name import find, load, plan, train, trained
 from ttabench.cli._training import train_all
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
-from ttabench.executors import inline
 from ttabench.models.checkpoints import cache as checkpoints
 from ttabench.models.checkpoints.weights import content_hash
 from ttabench.models.clean_accuracy import clean_accuracy
@@ -27,6 +26,7 @@ from ttabench.models.training import recipes
 from ttabench.models.training import train as training
 from ttabench.models.training.recipes import Recipe, recipe_for
 from ttabench.models.training.train import TrainingProgress, learning_rate
+from ttabench.run.executors import inline
 from ttabench.sweep.plan import find_sources
 from ttabench.sweep.train_sources import TrainJob
 

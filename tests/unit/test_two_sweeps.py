@@ -17,10 +17,10 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
-from ttabench.claims import Claims
 from ttabench.cli import _sweep
 from ttabench.store import Store, load_frame
 from ttabench.sweep import compute_ratio
+from ttabench.system.claims import Claims
 
 Run = Callable[..., Output]
 
@@ -128,7 +128,7 @@ def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
                 other.release("pace")
             real(seconds)
 
-        monkeypatch.setattr("ttabench.claims.time.sleep", measures_meanwhile)
+        monkeypatch.setattr("ttabench.system.claims.time.sleep", measures_meanwhile)
         output = ttabench(*usual, out)
     assert output.code == 0, output.err
     assert re.search(r"Waiting for \S+:\d+: it measures compute ratios\.", output.err)
@@ -190,7 +190,7 @@ def test_a_sweep_that_waits_for_the_training_of_another_says_so(
             real(seconds)
 
         monkeypatch.setattr(_sweep, "untrained", lambda sweep: list(untrained))
-        monkeypatch.setattr("ttabench.claims.time.sleep", trains_meanwhile)
+        monkeypatch.setattr("ttabench.system.claims.time.sleep", trains_meanwhile)
         output = ttabench(*usual, out)
     assert output.code == 0, output.err
     assert re.search(r"Waiting for \S+:\d+: it trains source classifiers\.", output.err)

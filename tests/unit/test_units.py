@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from ttabench.cell import Cell, Result
-from ttabench.claims import Claims
 from ttabench.errors import UnusableModel
-from ttabench.events import Done
-from ttabench.executors import Died
 from ttabench.protocol import Protocol
+from ttabench.run.events import Done
+from ttabench.run.executors import Died
+from ttabench.run.unit import Unit
+from ttabench.run.worker import Worker
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 from ttabench.sweep.agenda import LARGEST, make_units
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.run import run
-from ttabench.unit import Unit
-from ttabench.worker import Worker
-from ttabench.worker_state import WorkerState
+from ttabench.system.claims import Claims
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) 
 def test_units_and_events_are_light_to_load(cell: Cell, tmp_path: Path) -> None:
     file = tmp_path / "unit"
     file.write_bytes(pickle.dumps(Unit(((cell,),), tmp_path)))
-    script = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb')); import ttabench.events; "
-    script += "import ttabench.executors.local; print('torch' in sys.modules)"
+    script = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb')); import ttabench.run.events; "
+    script += "import ttabench.run.executors.local; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -12,9 +12,8 @@ from scipy.special import softmax
 from tests.unit.test_scoring import CLASSES, Reads, data
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
-from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate
-from ttabench.unlabelled import (
+from ttabench.measure.scoring import evaluate
+from ttabench.observe.label_free_scores import (
     CHEAP,
     IMAGES,
     NEIGHBOURS,
@@ -27,6 +26,7 @@ from ttabench.unlabelled import (
     snd,
     source_accuracy,
 )
+from ttabench.protocol import Protocol
 from ttabench_methods.source import Source
 
 DRAW = torch.Generator().manual_seed(0)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from tests.unit.made_cells import cells
-from ttabench_reports import tables, unset_settings
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import means
-from ttabench_reports.unset_settings import SET, set_by_users, without
+from ttabench_reports.tables import build as tables
+from ttabench_reports.words import unset_settings
+from ttabench_reports.words.unset_settings import SET, set_by_users, without
 
 DEFAULTS = ("source", "tent[norms=all]", "sar[lr=0.001]")
 

@@ -17,22 +17,22 @@ import torch
 from tests.unit.conftest import SMALL, Output
 from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL
-from ttabench import verify
 from ttabench.cell import Result
 from ttabench.data.catalog import dataset
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
-from ttabench.executors import Died, inline, workers
+from ttabench.measure.streams import score
 from ttabench.models.resolve import resolve_model
 from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import StoredCode
-from ttabench.records import decode, encode
+from ttabench.run.executors import Died, inline, workers
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Record, Store
 from ttabench.store.shards import name_key
-from ttabench.streams import score
+from ttabench.sweep import verify
 from ttabench.sweep.drawn_cells import Drawn, draw
-from ttabench.worker_state import WorkerState
+from ttabench.system.checked_lines import decode, encode
 
 Run = Callable[..., Output]
 HERE = ("--workers", "0")
@@ -205,7 +205,7 @@ def test_one_cell_is_one_cell(ttabench: Run, out: Path) -> None:
 def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, out: Path) -> None:
     def older(data: dict[str, Any]) -> None:
         for pair in data["names"]:
-            if pair[1] == "ttabench/scoring.py: evaluate":
+            if pair[1] == "ttabench/measure/scoring.py: evaluate":
                 pair[0] = "0" * 16
                 keys.append(name_key(*pair))
 
@@ -214,18 +214,18 @@ def test_cells_made_with_other_code_are_named_with_what_changed(ttabench: Run, o
         data["definitions"] = [key for key in data["definitions"] if key != kept] + keys
 
     keys: list[str] = []
-    kept = name_key(current_code("tent", "digits-c").definitions["ttabench/scoring.py: evaluate"],
-                    "ttabench/scoring.py: evaluate")  # fmt: skip
+    kept = name_key(current_code("tent", "digits-c").definitions["ttabench/measure/scoring.py: evaluate"],
+                    "ttabench/measure/scoring.py: evaluate")  # fmt: skip
     edit(out, older, "definitions")
     edit(out, with_it, "code")
     edit(out, lambda data: data.update(source="0" * 64))
     output = ttabench("verify", out, *HERE)
     assert output.code == 0
-    assert output.out.count("made with other code: ttabench/scoring.py: evaluate changed") == 4
+    assert output.out.count("made with other code: ttabench/measure/scoring.py: evaluate changed") == 4
     edit(out, altered)
     output = ttabench("verify", out, *HERE)
     assert output.code == 1
-    assert "made with other code: ttabench/scoring.py: evaluate changed" in output.out
+    assert "made with other code: ttabench/measure/scoring.py: evaluate changed" in output.out
     assert "was altered" not in output.out  # there is another explanation
 
 

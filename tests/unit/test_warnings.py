@@ -12,9 +12,9 @@ import pytest
 
 from tests.unit.conftest import Output
 from ttabench.errors import Alarm, forward_warnings
-from ttabench.executors import local
+from ttabench.run.executors import local
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import load_frame
-from ttabench.worker_state import WorkerState
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tests.unit.conftest import Output
 from ttabench.cell import Cell
 from ttabench.cli._where import reason_and_place
 from ttabench.errors import UserError
+from ttabench.run.worker import failed
 from ttabench.store import Store
-from ttabench.worker import failed
 
 
 def raised(code: str, file: str = "/home/me/mine.py") -> Exception:

@@ -16,22 +16,22 @@ import torch
 from torch import Tensor
 
 from tests.unit.test_scoring import CLASSES, Reads
-from ttabench import worker
 from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UnusableModel, UserError
-from ttabench.events import CellProgress
+from ttabench.measure.stream import arrange
+from ttabench.measure.streams.images import Batch, LongStream
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
+from ttabench.observe.label_free_scores import sample
 from ttabench.protocol import Protocol
+from ttabench.run import worker
+from ttabench.run.events import CellProgress
+from ttabench.run.worker import Worker
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
-from ttabench.stream import arrange
-from ttabench.streams.images import Batch, LongStream
-from ttabench.unlabelled import sample
-from ttabench.worker import Worker
-from ttabench.worker_state import WorkerState
 
 IMAGES = 12
 

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeVar
 
 from tests.unit.sweep_processes import wait_for
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 T = TypeVar("T")
 

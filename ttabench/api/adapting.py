@@ -22,8 +22,10 @@ from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown, warn_of_network
+from ttabench.measure.scoring import evaluate as score_cell
+from ttabench.measure.torch_defaults import default_modes
 from ttabench.method import Method
-from ttabench.method_settings import make_config, spell
+from ttabench.method.settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
@@ -31,8 +33,6 @@ from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.private_copy import check_copy
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.protocol import Protocol
-from ttabench.scoring import evaluate as score_cell
-from ttabench.torch_defaults import default_modes
 
 __all__ = ["Adapted", "adapt", "evaluate"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttabench import scoring
+from ttabench.measure import scoring
 
 __all__ = ["Evaluation"]
 

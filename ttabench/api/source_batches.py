@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ttabench.errors import UserError
+from ttabench.measure.source_access import SEED, SourceTensors
 from ttabench.method import Needs
-from ttabench.source_access import SEED, SourceTensors
 
 
 class SourceBatches(SourceTensors):
     """The images of an iterable of batches. A method gets the same numbers as in a sweep on these images.
 
-    A limited request gets a fixed random subset, as from :class:`ttabench.source_access.SourceImages`:
+    A limited request gets a fixed random subset, as from `ttabench.measure.source_access.SourceImages`:
     loaders often yield one class after the other. Reading the batches leaves torch's generator as it was: a
     DataLoader draws from it, and a list does not.
 

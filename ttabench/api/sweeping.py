@@ -68,9 +68,9 @@ def run_sweep(
             'put it under `if __name__ == "__main__":`, or pass workers=0.'
         )
     from ttabench.cli._sweep import run_cells
+    from ttabench.measure.torch_defaults import default_kernels, default_modes
     from ttabench.sweep.options import DEFAULTS, make_grid
     from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
-    from ttabench.torch_defaults import default_kernels, default_modes
 
     given: dict[str, Any] = {}
     for name, value in {"methods": methods, "archs": archs, "out": out, **options}.items():

@@ -25,7 +25,7 @@ from ttabench.cli._mistakes import (
     tidy_help,
 )
 from ttabench.errors import UserError, forward_warnings, printable, shortened
-from ttabench.nonblocking import FULL, NonBlocking
+from ttabench.system.nonblocking import FULL, NonBlocking
 
 app = typer.Typer(
     name="ttabench",

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 from ttabench.errors import counted
-from ttabench.executors import Setup, ray, slurm, take_options
-from ttabench.executors.cluster import asked_workers
+from ttabench.run.executors import Setup, ray, slurm, take_options
+from ttabench.run.executors.cluster import asked_workers
 
 
 def outlook(name: str, setup: Setup) -> str:

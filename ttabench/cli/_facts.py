@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ttabench import registry
 from ttabench.cli._remembered import remembered
 from ttabench.errors import UserError, counted, unknown
-from ttabench.parse_methods import parse_method
+from ttabench.method.spelling import parse_method
 
 if TYPE_CHECKING:
     from ttabench.method import Architecture, Method, Needs
@@ -107,7 +107,7 @@ def papers(named: Used, stored: Used = ()) -> list[tuple[str, list[str]]]:
 
 
 def _papers(name: str, settings: Mapping[str, Any]) -> list[str]:
-    from ttabench.method_settings import make_config
+    from ttabench.method.settings import make_config
 
     cls = registry.method(name)
     if all(isinstance(value, str) for value in settings.values()):
@@ -154,7 +154,7 @@ def _all_methods() -> Fact:
 
 
 def _with_settings(name: str, texts: Mapping[str, str]) -> Fact:
-    from ttabench.method_settings import label, parse_values
+    from ttabench.method.settings import label, parse_values
 
     cls = registry.method(name)
     given = parse_values(cls, texts)
@@ -164,7 +164,7 @@ def _with_settings(name: str, texts: Mapping[str, str]) -> Fact:
 
 def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Mapping[str, Any]) -> Fact:
     """What the listings show of a method with the settings `given`."""
-    from ttabench.method_settings import configured
+    from ttabench.method.settings import configured
 
     config = configured(cls, given, {})
     needs = cls.needs_of(config)
@@ -238,7 +238,7 @@ FIELD = re.compile(r"^    (\w+): [^#]*?(?:  # (?!type:|noqa)(.*))?$")
 
 def _settings(config: Any) -> list[Fact]:
     """The settings of a method's Config, and their values in this one."""
-    from ttabench.ranges import ranges
+    from ttabench.method.ranges import ranges
 
     kind = type(config)
     allowed, hints = ranges(kind), typing.get_type_hints(kind)
@@ -256,7 +256,7 @@ def _settings(config: Any) -> list[Fact]:
 
 
 def _spelled(value: Any) -> str:
-    from ttabench.method_settings import spell
+    from ttabench.method.settings import spell
 
     return "none" if value is None else spell(value)
 

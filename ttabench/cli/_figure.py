@@ -13,11 +13,11 @@ from ttabench.cli._display import Meter
 from ttabench.cli._folders import check_folder
 from ttabench.errors import UserError, unknown
 from ttabench.figure import figure_style, options, takes_bench, write
-from ttabench.files import user_path
-from ttabench.progress import OnProgress
+from ttabench.system.files import user_path
+from ttabench.system.progress import OnProgress
 
 if TYPE_CHECKING:
-    from ttabench.workbench import Workbench
+    from ttabench.figure.workbench import Workbench
 
 # The papers show gaussian_noise. On these datasets it hardly lowers the accuracy; they show another one.
 DEFAULT_CORRUPTIONS = {"digits-c": "fog"}
@@ -76,7 +76,7 @@ def shows_classifier(name: str) -> bool:
 
 
 def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    from ttabench.method_settings import parse_value
+    from ttabench.method.settings import parse_value
 
     values = {}
     for text in settings:
@@ -91,7 +91,8 @@ def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict
 
 def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
     """``tent.lr=1e-3`` → ``{"tent": {"lr": "1e-3"}}``. Raises UserError on what a method would not take."""
-    from ttabench.method_settings import make_config, parse_settings
+    from ttabench.method.settings import make_config
+    from ttabench.sweep.settings import parse_settings
 
     methods: dict[str, dict[str, str]] = {}
     for method, values in parse_settings(settings, registry.method_names()).items():
@@ -111,11 +112,11 @@ def _bench(
 
     from ttabench.cli._training import train_all
     from ttabench.data.catalog import dataset as open_dataset
-    from ttabench.env import pick_device
-    from ttabench.executors import inline
+    from ttabench.figure.workbench import Workbench
     from ttabench.models.resolve import resolve_model
+    from ttabench.run.executors import inline
     from ttabench.sweep.train_sources import TrainJob
-    from ttabench.workbench import Workbench
+    from ttabench.system.env import pick_device
 
     data, place = open_dataset(dataset), pick_device(device)
     corruption = corruption or DEFAULT_CORRUPTIONS.get(data.name, "gaussian_noise")

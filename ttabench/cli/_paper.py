@@ -19,19 +19,19 @@ from ttabench.cli._table import table
 from ttabench.cli._training import train_all
 from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset, listing
-from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
-from ttabench.executors.workers import pick_executor
-from ttabench.files import replace_file
 from ttabench.models.resolve import resolve_model
 from ttabench.paper.experiments import OFFICIAL, Task, stands_for, tasks, title
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import RECIPE, Weights, trained, weights_of
 from ttabench.registry import view
+from ttabench.run.executors.workers import pick_executor
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import DEFAULTS
 from ttabench.sweep.resolve import choose_methods
 from ttabench.sweep.train_sources import TrainJob
+from ttabench.system.env import pick_device
+from ttabench.system.files import replace_file
 
 FACTS = "paper.json"
 ALONE = "runtime"  # its own folder: its cells run one at a time

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttabench.claims import Running, Watch, running
 from ttabench.cli._where import reason_and_place
 from ttabench.errors import UserError
-from ttabench.records import Damaged, decode
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, Facts, facts
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
-from ttabench.tail import Tail, sizes
+from ttabench.store.tail import Tail, sizes
+from ttabench.system.checked_lines import Damaged, decode
+from ttabench.system.claims import Running, Watch, running
 
 STATES = ("done", "running", "failed", "stale", "missing", "n/a")
 OPEN = ("running", "failed", "stale", "missing")

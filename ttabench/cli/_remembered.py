@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ttabench import registry
-from ttabench.env import cache_dir, versions
-from ttabench.files import replace_file
+from ttabench.system.env import cache_dir, versions
+from ttabench.system.files import replace_file
 
 
 def remembered(question: str, answer: Callable[[], Any], keep: Callable[[Any], bool] = bool) -> Any:

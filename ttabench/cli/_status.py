@@ -11,20 +11,20 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ttabench.claims import SILENT, Running
 from ttabench.cli._display import clock, clock_left
 from ttabench.cli._progress_of import STATES, Progress, Row, State, seconds_left
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
-from ttabench.executors.slurm import LOGS
 from ttabench.protocol import STREAMS
 from ttabench.provenance.staleness import stale_cells
+from ttabench.run.executors.slurm import LOGS
 from ttabench.store import Store
 from ttabench.store.attestations import Attestations
 from ttabench.store.record import PROTOCOL
 from ttabench.sweep.grid import RULES
 from ttabench.sweep.sweep_file import kept
+from ttabench.system.claims import SILENT, Running
 
 NOT_GIVEN = {"contamination": "none", "held_out": "none", "limit": "all", "stream": "none", "pace": "none"}
 MEASURED_AS = ("reset", "order", "precision", *NOT_GIVEN)

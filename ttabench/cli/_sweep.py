@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ttabench.cell import Cell, Result
-from ttabench.claims import Claims
 from ttabench.cli._display import Display, Meter, clock
 from ttabench.cli._training import train_all
 from ttabench.cli._where import reason_and_place
 from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.env import pick_device
 from ttabench.errors import UserError, counted, printable
-from ttabench.events import CellProgress, Waiting
-from ttabench.executors import EXECUTORS, NO_LIMITS, Engine, open_engine
-from ttabench.executors.workers import own_gpu, pick_workers
-from ttabench.loggers import Loggers, check_loggers, open_loggers
+from ttabench.method.spelling import split_list
 from ttabench.models.model import Model
-from ttabench.parse_methods import split_list
 from ttabench.provenance.staleness import by_importance
 from ttabench.registry import load, method, view
+from ttabench.run.events import CellProgress, Waiting
+from ttabench.run.executors import EXECUTORS, NO_LIMITS, Engine, open_engine
+from ttabench.run.executors.workers import own_gpu, pick_workers
+from ttabench.run.unit import Unit
 from ttabench.store import Store
 from ttabench.store.folder_readme import write_readme
+from ttabench.store.tail import sizes
 from ttabench.sweep.agenda import (
     Agenda,
     make_agenda,
@@ -43,6 +42,7 @@ from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.loggers import Loggers, check_loggers, open_loggers
 from ttabench.sweep.options import device_memory, executor_setup, out_folder
 from ttabench.sweep.other_weights import notes_on_other_weights
 from ttabench.sweep.plan import Source, find_sources, plan
@@ -52,8 +52,8 @@ from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.sweep.typical_costs import note_on_costs, passes, typical_ratio
-from ttabench.tail import sizes
-from ttabench.unit import Unit
+from ttabench.system.claims import Claims
+from ttabench.system.env import pick_device
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ttabench.cli._display import Display, clock
 from ttabench.errors import UserError
-from ttabench.executors import Died, Executor
+from ttabench.run.executors import Died, Executor
 from ttabench.sweep.train_sources import Epoch, TrainJob
 
 

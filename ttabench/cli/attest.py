@@ -32,11 +32,11 @@ def attest(
     """
     from json import dumps
 
-    from ttabench import attest as attesting
     from ttabench.cli._display import Display
     from ttabench.errors import counted
     from ttabench.store import Store
-    from ttabench.verify import Check
+    from ttabench.sweep import attest as attesting
+    from ttabench.sweep.verify import Check
 
     store = Store.at(results)
     groups = attesting.groups_of(store)

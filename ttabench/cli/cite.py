@@ -67,7 +67,7 @@ def _of_ttabench() -> str:
 
 def _named(methods: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Methods and settings of a user's text. Raises UserError."""
-    from ttabench.parse_methods import parse_method, split_list
+    from ttabench.method.spelling import parse_method, split_list
 
     return (parse_method(text) for text in split_list(methods))
 

@@ -43,8 +43,8 @@ def compare_code(
     """
     import torch
 
-    from ttabench.env import pick_device
-    from ttabench.torch_defaults import default_modes
+    from ttabench.measure.torch_defaults import default_modes
+    from ttabench.system.env import pick_device
 
     methods = _chosen(first, second)
     model, shifted = _opened(arch, dataset, corruption, severity)
@@ -66,8 +66,8 @@ def _run(
     """Print a line per batch. (images whose classes differ, None if nothing at all differs; all images)"""
     import torch
 
-    from ttabench.compare_code import compare
-    from ttabench.stream import Stream, arrange
+    from ttabench.conformance.compare_code import compare
+    from ttabench.measure.stream import Stream, arrange
 
     device = next((str(p.device) for p in pair[0].model.parameters()), "cpu")
     order = arrange("iid", shifted.labels, seed)[: size * batches or None]
@@ -89,7 +89,7 @@ def _run(
 
 
 def _chosen(*texts: str) -> list[tuple[type[Method[Any]], dict[str, str]]]:
-    from ttabench.parse_methods import parse_method
+    from ttabench.method.spelling import parse_method
     from ttabench.registry import method
 
     return [(method(name), settings) for name, settings in map(parse_method, texts)]
@@ -118,8 +118,8 @@ def _prepared(
     import torch
 
     from ttabench.errors import UserError
-    from ttabench.method_settings import make_config
-    from ttabench.source_access import SourceImages
+    from ttabench.measure.source_access import SourceImages
+    from ttabench.method.settings import make_config
 
     data, classifier = model.dataset, model.load(device).classifier
     arch = classifier.architecture()

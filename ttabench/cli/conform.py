@@ -26,7 +26,7 @@ def conform(
     from ttabench.conformance import Check
     from ttabench.conformance import conform as run
     from ttabench.errors import printable
-    from ttabench.parse_methods import parse_method
+    from ttabench.method.spelling import parse_method
     from ttabench.registry import method
     from ttabench.registry import methods as importable
 

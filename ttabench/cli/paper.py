@@ -65,8 +65,8 @@ def paper(
     code 1 if a cell failed or a table could not be measured.
     """
     from ttabench.errors import UserError
+    from ttabench.method.spelling import distinct_list
     from ttabench.paper import experiments
-    from ttabench.parse_methods import distinct_list
     from ttabench.sweep.options import whole_numbers
 
     names = distinct_list(only, "--only") if only else []

@@ -91,11 +91,11 @@ def report(
 
     from ttabench.cli._folders import check_folder
     from ttabench.cli._table import screen
-    from ttabench.collector import frozen
     from ttabench.errors import NothingToReport, UserError
-    from ttabench.parse_methods import distinct_list, split_list
+    from ttabench.method.spelling import distinct_list, split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
+    from ttabench.system.collector import frozen
 
     if audit_published:
         from rich.console import Console
@@ -204,7 +204,7 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of some methods, by name without settings, and of Source. Raises UserError."""
     from ttabench.errors import UserError, unknown
-    from ttabench.parse_methods import distinct_list, parse_method
+    from ttabench.method.spelling import distinct_list, parse_method
     from ttabench.registry import families, in_groups
     from ttabench.store.columns import ASKED, MISSING
 

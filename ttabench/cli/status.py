@@ -20,8 +20,8 @@ def status(
     """Show how far a sweep is: what is done, what runs and where, what failed and why, what is stale."""
     from ttabench.cli._progress_of import Progress
     from ttabench.cli._status import print_status, watch_status
-    from ttabench.collector import frozen, paused
     from ttabench.store import Store
+    from ttabench.system.collector import frozen, paused
 
     with paused():
         progress = Progress(Store.at(results))

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from ttabench.collector import paused
 from ttabench.sweep.option_kinds import Count, Number
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.schema import text as schema_text
 from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
+from ttabench.system.collector import paused
 
 GRID, RUN = "What is measured", "How it runs"
 

@@ -57,18 +57,18 @@ def train(
     stopped goes on where it was.
     """
     from ttabench.cli._training import train_all
-    from ttabench.cores import available_cores
     from ttabench.data.catalog import check_names, dataset
-    from ttabench.env import pick_device
-    from ttabench.executors.workers import pick_executor, pick_workers
+    from ttabench.method.spelling import distinct_list
     from ttabench.models.resolve import resolve_trainable
     from ttabench.models.training import portable
     from ttabench.models.training.recipes import PORTABLE
     from ttabench.models.training.train import check_precision
-    from ttabench.parse_methods import distinct_list
+    from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.sweep.grid import check_seed
     from ttabench.sweep.options import count as checked_count
     from ttabench.sweep.train_sources import TrainJob
+    from ttabench.system.cores import available_cores
+    from ttabench.system.env import pick_device
 
     everywhere = recipe.endswith(PORTABLE)
     chosen = "cpu" if everywhere and device == "auto" else pick_device(device)

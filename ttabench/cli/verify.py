@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 if TYPE_CHECKING:
     from ttabench.sweep.drawn_cells import Drawn
-    from ttabench.verify import Check
+    from ttabench.sweep.verify import Check
 
 SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE, UNMEASURED = 0, 1, 3, 4, 5
 """Exit codes; 2 is a mistake in the command, as everywhere."""
@@ -55,14 +55,14 @@ def verify(
     5 with --at-most if none differs but of some method nothing was measured. Methods of which nothing was
     measured are named.
     """
-    from ttabench import verify as verifying
     from ttabench.cli._display import Display
-    from ttabench.env import pick_device
     from ttabench.errors import UserError, counted
-    from ttabench.executors import Limits
-    from ttabench.executors.workers import pick_executor, pick_workers
+    from ttabench.run.executors import Limits
+    from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
+    from ttabench.sweep import verify as verifying
     from ttabench.sweep.drawn_cells import draw
+    from ttabench.system.env import pick_device
 
     store = Store.at(results)
     drawn = draw(store, sample, seed, every_method=at_most > 0)
@@ -110,7 +110,7 @@ def verify(
 def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool) -> None:
     from json import dumps
 
-    from ttabench.verify import BOUND
+    from ttabench.sweep.verify import BOUND
 
     if json:
         report = {

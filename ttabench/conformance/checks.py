@@ -22,7 +22,7 @@ from ttabench.conformance.state import deepest_graph, difference, holds, size, s
 from ttabench.conformance.watched_data import STATISTICS, Source, Target, split
 from ttabench.method import Method, Needs
 from ttabench.protocol import MODES
-from ttabench.reach import forbidden_imports, watched_imports
+from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 
 __all__ = ["CHECKS"]
 

@@ -16,7 +16,7 @@ from ttabench.conformance.checks import CHECKS, works
 from ttabench.conformance.nets import CLASSES, nets
 from ttabench.errors import UserError
 from ttabench.method import Method
-from ttabench.method_settings import make_config
+from ttabench.method.settings import make_config
 from ttabench.nn import norm_needs
 from ttabench.registry import config_fault
 

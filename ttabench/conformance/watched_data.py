@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ttabench.conformance.nets import images
+from ttabench.measure.source_access import SourceTensors
 from ttabench.method import Batches, Needs, SourceData
-from ttabench.source_access import SourceTensors
 
 # The functions of `SourceData` that serve statistics, and what they serve, in words.
 STATISTICS = {

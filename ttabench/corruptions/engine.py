@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
-from ttabench.cores import available_cores
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.layout import Images
 from ttabench.corruptions.names import BAR_CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.errors import UserError, unknown
+from ttabench.system.cores import available_cores
 
 BLOCK = 32
 """Images that share a stream of random numbers. The pixels depend on it, and on the order of the names."""

@@ -14,9 +14,9 @@ from ttabench.data.data_root import data_root
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.published.recognise import how_to_open
-from ttabench.env import cache_dir
 from ttabench.errors import UnknownName, UserError, shortened, unknown
-from ttabench.files import replace_file, user_path
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file, user_path
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ttabench.env import cache_dir
-from ttabench.files import user_path
+from ttabench.system.env import cache_dir
+from ttabench.system.files import user_path
 
 
 def data_root(root: Path | str | None = None) -> Path:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ttabench.corruptions import ALL_CORRUPTIONS, VERSION, corrupt
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.generated_cache import cached_array
-from ttabench.env import cache_dir
 from ttabench.errors import UserError
+from ttabench.system.env import cache_dir
 
 SEED = 0
 TEST_PER_CLASS = 60

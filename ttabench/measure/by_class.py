@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.data.dataset import Labelled
+from ttabench.measure.scoring import Evaluation, evaluate
+from ttabench.measure.stream import arrange
 from ttabench.protocol import Protocol
-from ttabench.scoring import Evaluation, evaluate
-from ttabench.stream import arrange
 
 __all__ = ["ORDER", "class_by_class", "evaluate_by_class"]
 
@@ -26,7 +26,7 @@ def class_by_class(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
 
 
 def evaluate_by_class(method: Any, data: Labelled, protocol: Protocol, seed: int, *rest: Any) -> Evaluation:
-    """:func:`ttabench.scoring.evaluate` with this order; `rest` are its further arguments.
+    """:func:`ttabench.measure.scoring.evaluate` with this order; `rest` are its further arguments.
 
     The images are put where its seeded shuffle brings them class by class. Which of them were right is in the
     order of the test set.

@@ -13,8 +13,8 @@ from torch import Tensor
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import unknown
+from ttabench.measure.stream import Stream
 from ttabench.models.input_trials import better_classes, better_input
-from ttabench.stream import Stream
 
 __all__ = ["NORMALISATIONS", "accuracy_warning", "clean_accuracy", "input_warning", "normalisation"]
 

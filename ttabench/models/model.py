@@ -14,7 +14,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.checkpoints.read_weights import read_weights, rewrapped
 from ttabench.models.checkpoints.weights import load_weights
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["Model"]
 

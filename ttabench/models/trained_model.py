@@ -14,7 +14,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.model import Model
 from ttabench.models.training.plans import TrainingPlan
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["TrainedModel"]
 

@@ -4,13 +4,13 @@ Norm layers, batch-norm statistics, top layers, losses, updates, source images, 
 """
 
 from ttabench.classifier import Classifier
+from ttabench.classifier.buffers import buffers_kept
 from ttabench.classifier.norm_layers import norm_kind, norm_modules
 from ttabench.classifier.transformer_blocks import transformer_blocks
 from ttabench.errors import warn_of_setting
 from ttabench.nn.batch_norm import (
     AdaptiveBatchNorm,
     adapt_batch_norm,
-    buffers_kept,
     channel_moments,
     estimate_batch_norm,
     use_batch_statistics,

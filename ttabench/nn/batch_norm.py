@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -176,14 +175,3 @@ def use_running_statistics(model: nn.Module, statistics: str, momentum: float) -
     layer: Any
     for _, layer in norm_modules(model, "batch"):
         layer.momentum = momentum
-
-
-@contextmanager
-def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Restore all buffers at the end of the block, in which forward passes may update running statistics."""
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        yield
-    finally:
-        for name, buffer in model.named_buffers():
-            buffer.copy_(before[name])

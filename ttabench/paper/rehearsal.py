@@ -15,8 +15,8 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
+from ttabench.method.spelling import parse_method
 from ttabench.paper.experiments import Task
-from ttabench.parse_methods import parse_method
 
 __all__ = ["SMALL", "Rehearsal", "share"]
 

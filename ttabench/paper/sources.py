@@ -10,7 +10,7 @@ from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training.recipes import FAST
 from ttabench.paper.experiments import OFFICIAL, Task, trained_here
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["RECIPE", "Weights", "trained", "weights_of"]
 

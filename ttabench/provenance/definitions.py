@@ -74,7 +74,8 @@ class Definitions:
 
 def definitions_of(source: bytes) -> Definitions:
     """The definitions in the text of a module. Raises SyntaxError where it is not Python."""
-    statements = list(_run(without_words(ast.parse(source)).body))
+    body = without_words(ast.parse(source)).body
+    statements = list(_run(body, lazy=is_lazy(body)))
     imports: dict[str, str] = {}
     groups: dict[str, list[ast.stmt]] = {}
     for statement in statements:
@@ -92,11 +93,16 @@ def definitions_of(source: bytes) -> Definitions:
     return Definitions({name: _definition(name, group) for name, group in groups.items()}, imports)
 
 
-def _run(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def is_lazy(statements: Iterable[ast.stmt]) -> bool:
+    """Whether a module imports names when they are first used: those that it imports for type checkers."""
+    return any(isinstance(each, ast.FunctionDef) and each.name == "__getattr__" for each in statements)
+
+
+def _run(statements: Iterable[ast.stmt], *, lazy: bool = False) -> Iterator[ast.stmt]:
     """Top statements, without those that only type checkers read."""
     for statement in statements:
         if isinstance(statement, ast.If) and (runs := is_run(statement.test)) is not None:
-            yield from _run(statement.body if runs else statement.orelse)
+            yield from _run(statement.body if runs or lazy else statement.orelse, lazy=lazy)
         elif not isinstance(statement, ast.Pass):
             yield statement
 

@@ -13,11 +13,11 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ttabench.env import cache_dir
-from ttabench.files import replace_file
 from ttabench.provenance import definitions, normal_form
-from ttabench.provenance.definitions import Definition, definitions_of, is_run
-from ttabench.records import Damaged, decode, encode
+from ttabench.provenance.definitions import Definition, definitions_of, is_lazy, is_run
+from ttabench.system.checked_lines import Damaged, decode, encode
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file
 
 __all__ = ["Facts", "facts_of", "keep"]
 
@@ -133,11 +133,13 @@ _read_once = cache(_read)
 def _imports(source: bytes) -> tuple[str, ...]:
     """What a text imports, also in functions, but not only for types."""
     imported: set[str] = set()
-    queue: list[ast.AST] = [ast.parse(source)]
+    tree = ast.parse(source)
+    lazy = is_lazy(tree.body)
+    queue: list[ast.AST] = [tree]
     while queue:
         node = queue.pop()
         if isinstance(node, ast.If) and (runs := is_run(node.test)) is not None:
-            queue += node.body if runs else node.orelse
+            queue += node.body if runs or lazy else node.orelse
         elif isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

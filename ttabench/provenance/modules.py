@@ -14,9 +14,9 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttabench.env import RECORDED
 from ttabench.provenance.module_facts import Facts, facts_of, keep
 from ttabench.registry import METHODS, entry_points
+from ttabench.system.env import RECORDED
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

@@ -55,11 +55,15 @@ def _nodes(*names: str) -> tuple[Node, ...]:
 
 # What measures: the process, the images as a stream, the method's preparation and the source data, the score.
 MEASURE = _nodes(
-    "torch_defaults:default_modes", "torch_defaults:default_kernels", "torch_defaults:matrix_products",
-    "measure.prepare:prepared", "measure.test_set:test_set", "source_access:SourceImages", "scoring:evaluate",
-    "protocol:Protocol",
+    "measure.torch_defaults:default_modes", "measure.torch_defaults:default_kernels",
+    "measure.torch_defaults:matrix_products", "measure.prepare:prepared", "measure.test_set:test_set",
+    "measure.source_access:SourceImages", "measure.scoring:evaluate", "protocol:Protocol",
 )  # fmt: skip
-STREAM = _nodes("streams.cell:stream_of", "streams.cell:checkpoint_of", "streams.score:evaluate_stream")
+STREAM = _nodes(
+    "run.stream_of_cell:stream_of",
+    "run.stream_of_cell:checkpoint_of",
+    "measure.streams.score:evaluate_stream",
+)
 STREAMS = {  # by what stands in place of a corruption
     "recurring": STREAM, "gradual": STREAM, "ccc": STREAM,
 }  # fmt: skip
@@ -82,12 +86,12 @@ EXTERNAL = "ttabench.models.external"  # its modules are called like the prefixe
 
 OUTSIDE: Mapping[str, str] = {
     "ttabench": "gives names to users",
-    "ttabench.calibration": "is measured beside the accuracy",
+    "ttabench.observe.calibration": "is measured beside the accuracy",
     "ttabench.cell": "is the identity of a result",
-    "ttabench.claims": "shares work between processes",
-    "ttabench.collapse": "is an alarm about predictions that are made already",
-    "ttabench.cores": "counts cores",
-    "ttabench.cost": "is measured beside the accuracy",
+    "ttabench.system.claims": "shares work between processes",
+    "ttabench.observe.collapse": "is an alarm about predictions that are made already",
+    "ttabench.system.cores": "counts cores",
+    "ttabench.observe.cost": "is measured beside the accuracy",
     "ttabench.data.catalog": "opens data by name; data have a fingerprint",
     "ttabench.data.data_root": "is a folder",
     "ttabench.data.files.fingerprint": "is in the identity of a result",
@@ -95,19 +99,19 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.data.files.decoded_cache": "keeps images; its files are named by what makes them",
     "ttabench.data.files.generated_cache": "keeps images; its files are named by what makes them",
     "ttabench.data.fetch": "downloads; data have a fingerprint",
-    "ttabench.env": "names machines, versions and folders, which are stored beside a result",
+    "ttabench.system.env": "names machines, versions and folders, which are stored beside a result",
     "ttabench.errors": "is what users read",
-    "ttabench.files": "writes files whole",
-    "ttabench.malloc": "gives memory back",
+    "ttabench.system.files": "writes files whole",
+    "ttabench.system.malloc": "gives memory back",
     "ttabench.models.resolve": "opens networks by name; their weights are in the identity of a result",
     "ttabench.plain_text": "is what users see",
-    "ttabench.progress": "is what users see",
+    "ttabench.system.progress": "is what users see",
     "ttabench.protocol:Protocol.__post_init__": "refuses protocols; their values are in the identity",
     "ttabench.provenance": "says what code there is",
-    "ttabench.ranges": "refuses settings; their values are in the identity",
-    "ttabench.records": "writes lines with checksums",
+    "ttabench.method.ranges": "refuses settings; their values are in the identity",
+    "ttabench.system.checked_lines": "writes lines with checksums",
     "ttabench.registry": "finds methods by name",
-    "ttabench.unlabelled": "is measured beside the accuracy",
+    "ttabench.observe.label_free_scores": "is measured beside the accuracy",
     "ttabench_methods.references": "is bibliography",
 }
 """What code that measures enters, and what changes no accuracy → why."""
@@ -289,7 +293,7 @@ def _family(dataset: str) -> str:
 @cache
 def shared_code(dataset: str) -> str:
     """SHA-256 (hex) of the code that source data and networks of a dataset depend on."""
-    roots = [*_nodes("source_access:SourceImages"), *READERS[_family(dataset)], *NETWORKS]
+    roots = [*_nodes("measure.source_access:SourceImages"), *READERS[_family(dataset)], *NETWORKS]
     return closure(roots, graph(frozenset())).source
 
 

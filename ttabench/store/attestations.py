@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell import canonical
-from ttabench.env import device_kind
 from ttabench.errors import UserError
-from ttabench.records import Damaged, decode, encode
+from ttabench.system.checked_lines import Damaged, decode, encode
+from ttabench.system.env import device_kind
 
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
 

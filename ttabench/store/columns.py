@@ -11,10 +11,10 @@ COST = (
     "images", "ms_per_image", "forward", "backward", "compute_ratio", "adapted_parameters", "device_mb",
     "host_mb",
 )  # fmt: skip
-"""The columns that a result has as details under "cost", see `ttabench.cost.Meter.cost`."""
+"""The columns that a result has as details under "cost", see `ttabench.observe.cost.Meter.cost`."""
 DEAR_SCORES = ("consistency", "source_accuracy")
 SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
-"""The columns that a result has as details under "unlabelled", see `ttabench.unlabelled`."""
+"""The columns that a result has as details under "unlabelled", see `ttabench.observe.label_free_scores`."""
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "foreign", "held_out", "limit",

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ttabench.errors import UserError, printable
-from ttabench.files import replace_file
 from ttabench.store.contents import Contents, facts
 from ttabench.store.results_folder import Store
+from ttabench.system.files import replace_file
 
 NAME = "README.md"
 MARK = "<!-- ttabench writes this file anew after each sweep; a file without this line is left alone -->"

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttabench.cell import canonical
-from ttabench.claims import FOLDER as RUNNING
-from ttabench.claims import Claims
-from ttabench.collector import paused
 from ttabench.errors import UserError, shortened
-from ttabench.files import check_plain, replace_file
 from ttabench.plain_text import plain
-from ttabench.records import Damaged, decode, encode
 from ttabench.store import shards
 from ttabench.store.attestations import Attestations
 from ttabench.store.columns import COLUMNS, row
 from ttabench.store.record import Record
 from ttabench.store.sweep_options import differences, union
 from ttabench.store.writer import Writer, code_lines
+from ttabench.system.checked_lines import Damaged, decode, encode
+from ttabench.system.claims import FOLDER as RUNNING
+from ttabench.system.claims import Claims
+from ttabench.system.collector import paused
+from ttabench.system.files import check_plain, replace_file
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,9 +13,9 @@ from typing import Any
 from ttabench.cell import Cell, Status, canonical
 from ttabench.errors import UserError, shortened
 from ttabench.provenance.staleness import StoredCode
-from ttabench.records import MARK, Damaged, decode, is_first_format
 from ttabench.store.attestations import NONE, Attestations
 from ttabench.store.record import PROTOCOL, Record
+from ttabench.system.checked_lines import MARK, Damaged, decode, is_first_format
 
 UNKNOWN = StoredCode()
 OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty

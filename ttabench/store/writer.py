@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Result
-from ttabench.env import device_kind, machine, processor, versions
 from ttabench.errors import UserError
 from ttabench.provenance import libraries
 from ttabench.provenance.staleness import code_of
-from ttabench.records import encode
 from ttabench.store import shards
+from ttabench.system.checked_lines import encode
+from ttabench.system.env import device_kind, machine, processor, versions
 
 
 class Writer:

@@ -10,11 +10,11 @@ from typing import Any
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
 from ttabench.protocol import Protocol
+from ttabench.run.unit import Chain, Unit
 from ttabench.store import Record, Store
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.sweep.option_table import OVERWRITE, SCORES
 from ttabench.sweep.plan import Planned, sequence
-from ttabench.unit import Chain, Unit
 
 LARGEST = 64  # cells of a unit
 SHARE = 4  # a unit is at most this part of a worker's share of the cells that are left
@@ -87,7 +87,7 @@ def make_units(
     A unit takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
     and Kuck, 1987), so that all workers have work until the end whatever a cell takes. Its needs are
     `device_memory` in bytes and `cell_seconds` for each of its cells; 0 = no limit. `begun` is the results
-    folder before `todo` was made from it, see :func:`ttabench.tail.sizes`.
+    folder before `todo` was made from it, see :func:`ttabench.store.tail.sizes`.
     """
     groups: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
     for chain in make_chains(todo, planned):

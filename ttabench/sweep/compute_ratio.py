@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
-from ttabench.cost import compute_ratio
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.env import processor
 from ttabench.errors import UserError
-from ttabench.files import replace_file
-from ttabench.gpu import free_gpu_memory
+from ttabench.observe.cost import compute_ratio
 from ttabench.provenance.staleness import code_of
+from ttabench.run.gpu import free_gpu_memory
+from ttabench.run.worker_state import WorkerState
 from ttabench.sweep.grid import Grid
-from ttabench.worker_state import WorkerState
+from ttabench.system.env import processor
+from ttabench.system.files import replace_file
 
 if TYPE_CHECKING:
-    from ttabench.worker import Worker
+    from ttabench.run.worker import Worker
 
 FILE = "pace.json"
 """Of a results folder: the measured ratios, one entry per method, settings, architecture and dataset.
@@ -142,7 +142,7 @@ def measured(cell: Cell, device: str) -> float:
 
     On a CPU one thread is used, as in a sweep.
     """
-    from ttabench.worker import Worker  # imports all corruption functions, which takes long
+    from ttabench.run.worker import Worker  # imports all corruption functions, which takes long
 
     threads = torch.get_num_threads()
     if not device.startswith("cuda"):

@@ -10,13 +10,13 @@ from typing import Any
 
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
-from ttabench.executors import Limits, Setup
-from ttabench.files import user_path
-from ttabench.parse_methods import split_list
+from ttabench.method.spelling import split_list
 from ttabench.protocol import StreamSpec, parse_call
 from ttabench.registry import in_groups
+from ttabench.run.executors import Limits, Setup
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE
+from ttabench.system.files import user_path
 
 __all__ = [
     "DEFAULTS",

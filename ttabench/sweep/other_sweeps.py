@@ -7,11 +7,11 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ttabench.cell import Result
-from ttabench.claims import Claims
-from ttabench.events import Elsewhere, Waiting
+from ttabench.run.events import Elsewhere, Waiting
+from ttabench.run.unit import Chain, Unit
 from ttabench.store import Store
-from ttabench.tail import Tail
-from ttabench.unit import Chain, Unit
+from ttabench.store.tail import Tail
+from ttabench.system.claims import Claims
 
 POLL = 0.5  # seconds between two looks
 
@@ -20,7 +20,7 @@ class Others:
     """Chains of cells that another process claimed, or has stored.
 
     claims   of this sweep.
-    start    the results folder when its cells were planned, see :func:`ttabench.tail.sizes`.
+    start    the results folder when its cells were planned, see :func:`ttabench.store.tail.sizes`.
     """
 
     def __init__(self, units: Sequence[Unit], store: Store, claims: Claims, start: Mapping[str, int]) -> None:

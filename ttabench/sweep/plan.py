@@ -12,19 +12,19 @@ from ttabench.cell import Cell
 from ttabench.classifier import Architecture
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
-from ttabench.gpu import free_gpu_memory
 from ttabench.method import Method
-from ttabench.method_settings import configured, label
+from ttabench.method.settings import configured, label
 from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
-from ttabench.progress import OnProgress, silent
 from ttabench.protocol import Protocol
+from ttabench.run.gpu import free_gpu_memory
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
+from ttabench.system.progress import OnProgress, silent
 
 NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
 KEEPS_UP = 1.25  # forward passes per prediction that may be one, as exactly as a ratio is measured
@@ -126,7 +126,7 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
 
 
 def _baseline(source: Source) -> str:
-    from ttabench.streams.cell import baseline_of  # imports all corruption functions, which takes long
+    from ttabench.run.stream_of_cell import baseline_of  # imports all corruption functions, which takes long
 
     return baseline_of(source.name, source.checkpoint)
 

@@ -13,17 +13,18 @@ from ttabench.data.catalog import SUBSETS, check_names, split_subset
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, counted, unknown
-from ttabench.files import user_path
 from ttabench.method import Method
-from ttabench.method_settings import configured, parse_settings, parse_values
+from ttabench.method.settings import configured, parse_values
+from ttabench.method.spelling import parse_method
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
-from ttabench.parse_methods import parse_method
 from ttabench.protocol import Protocol
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.rules import Exclusion, of_method, plain_grids
+from ttabench.sweep.settings import parse_settings
 from ttabench.sweep.shifts import Shifts, find_shifts, split_baseline
+from ttabench.system.files import user_path
 
 BASELINE = "source"
 OFFLINE = "an offline method sees all images before the first is scored"

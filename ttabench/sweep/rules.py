@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ttabench.cell import Cell, Scalar
 from ttabench.errors import UserError
-from ttabench.parse_methods import parse_method
+from ttabench.method.spelling import parse_method
 from ttabench.sweep.grid import Grid, Rule
 
 

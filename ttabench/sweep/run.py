@@ -6,12 +6,12 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 
 from ttabench.cell import Result
-from ttabench.claims import Claims
-from ttabench.events import CellProgress, Done, Elsewhere, Waiting
-from ttabench.executors import Died, Executor
+from ttabench.run.events import CellProgress, Done, Elsewhere, Waiting
+from ttabench.run.executors import Died, Executor
+from ttabench.run.unit import Unit
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
-from ttabench.unit import Unit
+from ttabench.system.claims import Claims
 
 
 def run(

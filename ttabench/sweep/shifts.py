@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ttabench.contamination import foreign_images
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data.catalog import dataset
 from ttabench.data.dataset import Dataset
@@ -18,6 +17,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import severities_here, there
 from ttabench.errors import UserError, unknown
+from ttabench.measure.contamination import foreign_images
 from ttabench.protocol import RAMP, StreamSpec
 from ttabench.sweep.grid import Grid
 

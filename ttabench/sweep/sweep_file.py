@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.errors import UserError, shortened, unknown
-from ttabench.files import replace_file
-from ttabench.parse_methods import split_list
+from ttabench.method.spelling import split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.rules import joined_settings, method_names, setting_name
+from ttabench.system.files import replace_file
 
 __all__ = [
     "RULE_OPTIONS",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttabench.errors import UserError
-from ttabench.worker_state import WorkerState
+from ttabench.run.worker_state import WorkerState
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class TrainJob:
-    """Train one source classifier; picklable, see :mod:`ttabench.executors`."""
+    """Train one source classifier; picklable, see :mod:`ttabench.run.executors`."""
 
     arch: str
     dataset: str

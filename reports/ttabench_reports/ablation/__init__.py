@@ -7,12 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from ttabench.errors import NothingToReport
-from ttabench_reports import latex, naming
 from ttabench_reports.ablation import sheets
 from ttabench_reports.ablation.find import Ablation, Value, ablations, ablations_of, crossed, lines
-from ttabench_reports.csv_files import write_csv
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import latex
+from ttabench_reports.formats.csv_files import write_csv
 from ttabench_reports.sheets.sheet import Sheet
+from ttabench_reports.words import naming
 
 __all__ = ["Ablation", "Value", "ablations", "crossed", "lines", "sheets", "write"]
 

@@ -17,11 +17,11 @@ from typing import Any
 import pandas as pd
 
 from ttabench.protocol import Protocol
-from ttabench_reports.evidence import which_weights
-from ttabench_reports.frames import PROTOCOL
-from ttabench_reports.naming import MEAN
-from ttabench_reports.shape import LEGEND, OFFLINE, Row, Table
-from ttabench_reports.tables import tables
+from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.evidence.findings import which_weights
+from ttabench_reports.tables.build import tables
+from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
+from ttabench_reports.words.naming import MEAN
 
 SAME = ("arch", "checkpoint", "base", "mode", "batch_size", "epochs")
 """What the rows of an ablation share, beside what their table shares; all else is configuration."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
-from ttabench_reports import evidence, naming
 from ttabench_reports.ablation.find import Ablation, Point, letters, rows_of_cross
-from ttabench_reports.given import given
-from ttabench_reports.naming import MEAN
-from ttabench_reports.shape import LEGEND, OFFLINE, Row
+from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence.given import given
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
-from ttabench_reports.tables import DASH
+from ttabench_reports.tables.build import DASH
+from ttabench_reports.tables.table import LEGEND, OFFLINE, Row
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 
 def paper(ablation: Ablation, name: str) -> Sheet:

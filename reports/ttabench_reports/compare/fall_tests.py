@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench import stats
+from ttabench_reports.evidence import stats
 
 Bits = NDArray[np.uint8]  # (cells, bytes), packed
 ONES = np.array([byte.bit_count() for byte in range(256)], np.uint8)
@@ -25,7 +25,7 @@ def cells_fell(before: Bits, after: Bits) -> NDArray[np.float64]:
 def mean_fell(before: Bits, after: Bits, n_images: int, seeds: NDArray[np.int64]) -> float:
     """p of a fall in the mean over cells (rows) that share their images; `seeds` (cells,).
 
-    See :func:`ttabench.stats.mean_fell`.
+    See :func:`ttabench_reports.evidence.stats.mean_fell`.
     """
     by_image = np.zeros(n_images)
     by_cell = np.zeros(len(before))

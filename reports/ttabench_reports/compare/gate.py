@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttabench.collector import paused
 from ttabench.errors import UserError, counted
-from ttabench_reports import frames, naming
+from ttabench.system.collector import paused
+from ttabench_reports.cells import frames
+from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.fall_tests import holm, one_of
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.smallest_fall import typical_smallest_fall
 from ttabench_reports.compare.testing import PairedTests
-from ttabench_reports.frames import PROTOCOL
+from ttabench_reports.words import naming
 
 # The compute ratio of a pace is measured anew for each folder.
 OF_PROTOCOL = tuple(name for name in PROTOCOL if name != "pace_ratio")

@@ -17,8 +17,8 @@ from ttabench.protocol import Protocol
 from ttabench.provenance.staleness import brief_changes
 from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
-from ttabench_reports.frames import PROTOCOL, checked
-from ttabench_reports.load import read_csv
+from ttabench_reports.cells.frames import PROTOCOL, checked
+from ttabench_reports.cells.load import read_csv
 
 Card = dict[str, Any]  # nested; the leaves are JSON values
 
@@ -42,7 +42,7 @@ _CSV_CARD = {
 
 @dataclass(frozen=True)
 class Side:
-    """cells has the columns of :func:`ttabench_reports.frames.checked`; the rest is by its `cell_id`.
+    """cells has the columns of :func:`ttabench_reports.cells.frames.checked`; the rest is by its `cell_id`.
 
     bitmaps  per cell which images were right (base64 of ``numpy.packbits``); empty for a CSV file.
     stale    (method, what changed in the code since) → how many of its cells.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ttabench.errors import counted
-from ttabench_reports import naming
 from ttabench_reports.compare.cards import Difference
 from ttabench_reports.compare.gate import BAD, Bounds, Comparison
+from ttabench_reports.words import naming
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from ttabench_reports import csv_files, page
-from ttabench_reports.files import write_text
+from ttabench_reports import page
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import csv_files
+from ttabench_reports.formats.files import write_text
 from ttabench_reports.leaderboard import entries, folders
 from ttabench_reports.page import details, render
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.report import Report
 
 INDEX, CSV = "index.html", "leaderboard.csv"
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttabench.protocol import Protocol
-from ttabench_reports import evidence, naming
-from ttabench_reports.given import given
+from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence.given import given
 from ttabench_reports.leaderboard.folders import FOLDER
-from ttabench_reports.naming import MEAN
 from ttabench_reports.page import cards, overview
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.protocols import kept_by
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
+from ttabench_reports.words.protocols import kept_by
 
 COSTS = (1.5, 3, 10, 30)
 """The bounds a reader can choose from: time over Source."""

@@ -14,11 +14,12 @@ from ttabench.errors import UserError
 from ttabench.provenance.staleness import brief_changes
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, MISSING
-from ttabench_reports import installed, load, naming
+from ttabench_reports.cells import installed, load
+from ttabench_reports.cells.frames import CORRECT, ROW, TABLE, checked
+from ttabench_reports.cells.missing import missing
 from ttabench_reports.compare.fall_tests import ONES
-from ttabench_reports.frames import CORRECT, ROW, TABLE, checked
-from ttabench_reports.missing import missing
 from ttabench_reports.page import cards
+from ttabench_reports.words import naming
 
 FOLDER = "folder"
 """The column that says which folder a cell is from."""

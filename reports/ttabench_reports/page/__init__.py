@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ttabench_reports.files import write_text
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats.files import write_text
 from ttabench_reports.page import cards, details, figures, gaps, overview, per_corruption, render
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.report import Report
 from ttabench_reports.sheets import words
 
 __all__ = ["NAME", "html", "write"]

@@ -14,13 +14,13 @@ import pandas as pd
 from ttabench.cell import canonical
 from ttabench.errors import counted
 from ttabench.protocol import Protocol
-from ttabench_reports import naming
-from ttabench_reports.frames import PROTOCOL
-from ttabench_reports.given import Given, given
-from ttabench_reports.notes import Notes, kind
+from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.notes import Notes, kind
 
 
 @dataclass(frozen=True)

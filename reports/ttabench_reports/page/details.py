@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ttabench import stats
-from ttabench_reports import naming
-from ttabench_reports.evidence import Finding
-from ttabench_reports.given import given
+from ttabench_reports.evidence import stats
+from ttabench_reports.evidence.findings import Finding
+from ttabench_reports.evidence.given import given
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.protocols import kept_by
-from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import costs
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.protocols import kept_by
 
 FINDING = tuple(f.name for f in fields(Finding))
 

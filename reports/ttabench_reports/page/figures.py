@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from urllib.parse import quote
 
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
 
 SAFE = " /:=;,()-+.!*@"  # signs that need no escape inside a quoted data URL
 MOST = 24

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from ttabench.store.columns import MISSING
-from ttabench_reports import naming
-from ttabench_reports.notes import kind
 from ttabench_reports.page import cards
+from ttabench_reports.words import naming
+from ttabench_reports.words.notes import kind
 
 KINDS = ("missing", "failed", "stale", "n/a", "alarm", "warning")
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench_reports import evidence, naming
-from ttabench_reports.given import Given, given
-from ttabench_reports.naming import MEAN
+from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.page import cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.shape import LEGEND, Row, Table
 from ttabench_reports.sheets import words
+from ttabench_reports.tables.table import LEGEND, Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 NO_SOURCE = "none"
 WIDTH = 100  # of the picture of an interval, in its own units

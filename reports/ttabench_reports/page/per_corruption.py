@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ttabench_reports import naming
-from ttabench_reports.given import given
-from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.evidence.given import given
 from ttabench_reports.page.overview import floor, source_data
 from ttabench_reports.page.render import exact
 from ttabench_reports.page.selected import Selected
-from ttabench_reports.shape import LABEL, Row, Table
 from ttabench_reports.sheets import words
+from ttabench_reports.tables.table import LABEL, Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
 SHADES = 10
 

@@ -13,8 +13,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from ttabench_reports import naming
 from ttabench_reports.sheets import words
+from ttabench_reports.words import naming
 
 
 def template(name: str, *, data: Any, scripts: Sequence[str], **values: Any) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench_reports import naming
-from ttabench_reports.frames import ROW, TABLE, checked, one_per_cell
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.cells.frames import ROW, TABLE, checked, one_per_cell
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
 
 
 class Selected:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ttabench_reports import naming
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.sheets import METHOD, SETTING
+from ttabench_reports.words import naming
 
 __all__ = ["severity_curve"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import catalog
-from ttabench_reports.stored_settings import stored_settings
 
 __all__ = ["PAPER", "Found", "Ours"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttabench_reports import installed, naming
+from ttabench_reports.cells import installed
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import Found, Ours
 from ttabench_reports.paper.sheets import METHOD, SETTING
+from ttabench_reports.words import naming
 
 __all__ = ["sentences"]
 

@@ -8,11 +8,11 @@ import string
 from collections.abc import Iterator, Sequence
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench_reports import naming
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import MEAN, Found, Ours
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
+from ttabench_reports.words import naming
 
 __all__ = ["every"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ttabench_reports import naming
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import MEAN, Ours
 from ttabench_reports.paper.sheets import METHOD, OTHERS, SETTING
+from ttabench_reports.words import naming
 
 __all__ = ["verdict"]
 

@@ -15,8 +15,8 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ttabench_reports import latex
-from ttabench_reports.files import write_text
+from ttabench_reports.formats import latex
+from ttabench_reports.formats.files import write_text
 from ttabench_reports.paper import sheets
 from ttabench_reports.paper.curve import severity_curve
 from ttabench_reports.paper.ours import Ours

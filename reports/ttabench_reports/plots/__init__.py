@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ttabench_reports import naming
-from ttabench_reports.files import write_text
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats.files import write_text
 from ttabench_reports.plots.bars import all_bars
 from ttabench_reports.plots.costs import cost_plots
 from ttabench_reports.plots.document import document
@@ -22,7 +22,7 @@ from ttabench_reports.plots.reliability import reliability_diagrams
 from ttabench_reports.plots.severities import severity_curves
 from ttabench_reports.plots.streams import stream_curves
 from ttabench_reports.plots.style import plot_style
-from ttabench_reports.report import Report
+from ttabench_reports.words import naming
 
 __all__ = ["DRAWN", "Drawing", "Plot", "draw_all", "drawings", "render", "write"]
 

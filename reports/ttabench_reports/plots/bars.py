@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from matplotlib.ticker import MaxNLocator
 
 from ttabench.errors import counted
-from ttabench_reports import naming
-from ttabench_reports.evidence import Finding
-from ttabench_reports.naming import MEAN
+from ttabench_reports.evidence.findings import Finding
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, Placed, name_x_axis, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, INK, ORANGE, SIZE
 from ttabench_reports.plots.which import highest_severities, methods
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 BOTTOM, RIGHT = 0.28, 0.32
 

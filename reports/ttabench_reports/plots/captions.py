@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ttabench_reports.shape import LEGEND, Row, Table
 from ttabench_reports.sheets import words
-from ttabench_reports.unset_settings import defaults
+from ttabench_reports.tables.table import LEGEND, Row, Table
+from ttabench_reports.words.unset_settings import defaults
 
 
 def protocol(table: Table, seeds: str = "Mean") -> str:

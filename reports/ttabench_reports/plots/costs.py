@@ -11,15 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ttabench_reports import naming
-from ttabench_reports.naming import MEAN
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import protocol
 from ttabench_reports.plots.labels import LABEL_SIZE, Points, write_labels
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE, WIDTH, shortened
 from ttabench_reports.plots.which import highest_severities, methods
-from ttabench_reports.report import Report
-from ttabench_reports.shape import OFFLINE, Row, Table
+from ttabench_reports.tables.table import OFFLINE, Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 LEFT, RIGHT, HEADING, BODY, TICKS = 0.36, 0.06, 0.17, 1.9, 0.2
 BOTTOM = 0.12

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ttabench.errors import counted
-from ttabench_reports import naming
 from ttabench_reports.plots.style import OTHERS, SIZE, WIDTH, Look, text_width
 from ttabench_reports.plots.which import Looks
-from ttabench_reports.shape import Row
+from ttabench_reports.tables.table import Row
+from ttabench_reports.words import naming
 
 LEFT, RIGHT, BETWEEN = 0.36, 0.1, 0.28
 HEADING, TICKS, AXIS_LABEL = 0.16, 0.2, 0.1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ttabench_reports.latex.escape import escape
+from ttabench_reports.formats.latex.escape import escape
 from ttabench_reports.plots.plot import Plot
 
 HEAD = r"""\documentclass[a4paper,twocolumn]{article}

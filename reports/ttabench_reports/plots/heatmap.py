@@ -11,15 +11,15 @@ from matplotlib import colormaps
 from matplotlib.collections import PolyCollection
 from numpy.typing import NDArray
 
-from ttabench_reports import naming
-from ttabench_reports.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import marks, protocol
 from ttabench_reports.plots.numbers import Number, Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, Placed, Stack, parts, stack
 from ttabench_reports.plots.style import GREY, PALE, SIZE, WIDTH, ink_on, text_width
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Table
+from ttabench_reports.tables.table import Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
 MEAN_WIDTH = 1.75  # of a mean's column, which has a decimal, against 1 of the others
 SPACE = 0.3  # beside a mean

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench_reports.files import write_bytes
+from ttabench_reports.formats.files import write_bytes
 from ttabench_reports.plots.style import plot_style
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ttabench.errors import counted
-from ttabench_reports import naming
-from ttabench_reports.evidence import groups, ranks, which_weights
+from ttabench_reports.evidence.findings import groups, ranks, which_weights
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, name_x_axis, parts, stack
 from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE
 from ttabench_reports.plots.which import highest_severities
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Table
+from ttabench_reports.tables.table import Table
+from ttabench_reports.words import naming
 
 BOTTOM, RIGHT = 0.28, 0.25
 

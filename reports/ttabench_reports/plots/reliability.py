@@ -10,14 +10,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ttabench.errors import counted
-from ttabench_reports.naming import MEAN
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, parts
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import GREY, INK, SIZE, Look, text_width
 from ttabench_reports.plots.which import Looks, highest_severities, looks, methods
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words.naming import MEAN
 
 NUMBERS = "Numbers: expected calibration error (%), mean over the corruptions."
 ELSEWHERE = "The table of statistics has the expected calibration errors."

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from ttabench_reports.families import Family, families
-from ttabench_reports.naming import MEAN
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks, methods
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.tables.families import Family, families
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words.naming import MEAN
 
 
 def severity_curves(report: Report) -> Iterator[Drawing]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ttabench_reports.plots.style import SIZE, TALLEST, WIDTH, folded, text_width
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.tables.table import Row, Table
 
 LINE, MORE_LINES = 0.122, 0.085  # inches: the first line of a label, each further one
 HEADING, GAP = 0.17, 0.06

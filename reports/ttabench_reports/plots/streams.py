@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from ttabench_reports import naming
-from ttabench_reports.naming import MEAN
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import SIZE
 from ttabench_reports.plots.which import looks, methods
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 MOST = 25
 """Windows in a plot; with more, curves hide each other."""

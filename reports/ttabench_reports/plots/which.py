@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ttabench_reports.families import families
 from ttabench_reports.plots.style import LOOKS, SOURCE, Look
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.tables.families import families
+from ttabench_reports.tables.table import Row, Table
 
 
 def highest_severities(tables: Iterable[Table]) -> list[Table]:

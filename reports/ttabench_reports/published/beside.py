@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench_reports import installed
+from ttabench_reports.cells import installed
+from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import Publication, accuracies, catalog
-from ttabench_reports.stored_settings import stored_settings
 
 NEEDED = ("dataset", "severity", "arch", "method", "corruption", "accuracy")
 GIVEN = ("publication", "published", "difference", "why_not", "remark")

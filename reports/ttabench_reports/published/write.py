@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench_reports import naming
-from ttabench_reports.files import write_text
-from ttabench_reports.frames import PROTOCOL, ROW, TABLE, one_per_cell
-from ttabench_reports.frames import checked as checked_cells
-from ttabench_reports.markdown_text import table_row
+from ttabench_reports.cells.frames import PROTOCOL, ROW, TABLE, one_per_cell
+from ttabench_reports.cells.frames import checked as checked_cells
+from ttabench_reports.formats.files import write_text
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
+from ttabench_reports.words import naming
+from ttabench_reports.words.markdown_text import table_row
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,7 +34,7 @@ def write(cells: pd.DataFrame, to: Path) -> list[Path]:
 
     No LaTeX where nothing is published of the same setting.
     """
-    from ttabench_reports.latex import write_sheets  # it imports this package's catalog
+    from ttabench_reports.formats.latex import write_sheets  # it imports this package's catalog
 
     numbers = beside(averages(cells), every=True)
     columns = [*SHOWN, "publication", "published", "difference", "why_not", "remark"]

@@ -7,13 +7,14 @@ import math
 from rich.console import RenderableType
 
 from ttabench.errors import NothingToReport
-from ttabench_reports import costs
-from ttabench_reports.naming import MEAN
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row
-from ttabench_reports.sheets import terminal, words
+from ttabench_reports.evidence import costs
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
+from ttabench_reports.tables.table import Row
+from ttabench_reports.terminal import sheets as terminal
+from ttabench_reports.words.naming import MEAN
 
 FOOTER = (
     "Medians over the cells. C: time of adapting and scoring over that of Source's forward pass on the same "

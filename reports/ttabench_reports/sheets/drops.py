@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ttabench_reports import naming
-from ttabench_reports.evidence import groups
-from ttabench_reports.frames import TABLE
-from ttabench_reports.naming import MEAN
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.cells.frames import TABLE
+from ttabench_reports.evidence.findings import groups
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, measured_rows, side_by_side
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 WHOLE = "On clean images predictions are chosen from all classes."
 LIMITED = "Accuracy on clean images is that of all test images; corrupted ones are limited in number."

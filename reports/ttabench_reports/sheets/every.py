@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import costs, drops, means, methods, per_corruption, severities, stability
 from ttabench_reports.sheets.sheet import Sheet
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ttabench_reports import naming
-from ttabench_reports.evidence import Finding
-from ttabench_reports.naming import MEAN
+from ttabench_reports.evidence.findings import Finding
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.catalog import catalog
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 
 BASELINE = "Baseline: the source classifier, not adapted. Increase: the difference of the printed numbers."
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ttabench_reports import given as had
-from ttabench_reports import naming
-from ttabench_reports import protocols as in_words
-from ttabench_reports.frames import PROTOCOL
-from ttabench_reports.report import Report
-from ttabench_reports.shape import Row, Table
+from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.evidence import given as had
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words import protocols as in_words
 
 
 def given(report: Report) -> Sheet:

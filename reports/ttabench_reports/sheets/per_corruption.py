@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ttabench_reports import naming
-from ttabench_reports.naming import MEAN_EXTRA
-from ttabench_reports.shape import Row, Table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN_EXTRA
 
 
 def sheets(table: Table, *, increase: bool = True) -> Iterator[Sheet]:

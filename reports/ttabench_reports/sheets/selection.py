@@ -8,14 +8,17 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from ttabench_reports import latex, markdown, naming, selection
-from ttabench_reports.csv_files import write_csv
-from ttabench_reports.files import write_text
-from ttabench_reports.notes import Notes
-from ttabench_reports.report import Report
-from ttabench_reports.selection import Choice
-from ttabench_reports.sheets import terminal, words
+from ttabench_reports.evidence import selection
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.evidence.selection import Choice
+from ttabench_reports.formats import latex, markdown
+from ttabench_reports.formats.csv_files import write_csv
+from ttabench_reports.formats.files import write_text
+from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.terminal import sheets as terminal
+from ttabench_reports.words import naming
+from ttabench_reports.words.notes import Notes
 
 NAMES = {
     "entropy": "Entropy", "infomax": "InfoMax", "nuclear_norm": "Nuclear norm", "snd": "SND",

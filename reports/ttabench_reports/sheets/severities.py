@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ttabench_reports import naming
-from ttabench_reports.families import Family, families
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
+from ttabench_reports.tables.families import Family, families
+from ttabench_reports.words import naming
 
 
 def severities(report: Report) -> Iterator[Sheet]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ttabench_reports import naming
-from ttabench_reports.report import Report
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.evidence.stability import COLLAPSED, TENTH, Stability, stabilities
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
-from ttabench_reports.stability import COLLAPSED, TENTH, Stability, stabilities
+from ttabench_reports.words import naming
 
 HEADS = (
     Head("", "l"), Head("Given", "l"), Head("Accuracy"), Head("Below Source"),

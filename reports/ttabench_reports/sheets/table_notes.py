@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ttabench_reports import naming
-from ttabench_reports.naming import MEAN
-from ttabench_reports.notes import Notes
-from ttabench_reports.shape import LABEL, LEGEND, Row, Table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Head
+from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
+from ttabench_reports.words.notes import Notes
 
 NAMES = (Head("Model", "l"), Head("Method", "l"), Head("Given", "l"))
 """The headings of :meth:`TableNotes.names`."""

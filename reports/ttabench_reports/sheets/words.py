@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ttabench_reports import given as had
-from ttabench_reports import naming, protocols
-from ttabench_reports.evidence import Place
-from ttabench_reports.frames import PROTOCOL, USUAL
-from ttabench_reports.shape import LABEL, Row, Table
+from ttabench_reports.cells.frames import PROTOCOL, USUAL
+from ttabench_reports.evidence import given as had
+from ttabench_reports.evidence.findings import Place
 from ttabench_reports.sheets.sheet import Cell
-from ttabench_reports.unset_settings import defaults, without
+from ttabench_reports.tables.table import LABEL, Row, Table
+from ttabench_reports.words import naming, protocols
+from ttabench_reports.words.unset_settings import defaults, without
 
 RANKED = (
     "Bold: the best result of a model, and results that do not differ from it significantly (paired test, "

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ttabench.classifier import Classifier
+from ttabench.measure.source_access import SourceProvider
+from ttabench.measure.source_statistics import norm_statistics
 from ttabench.method import Method
-from ttabench.source_access import SourceProvider
-from ttabench.summaries import norm_statistics
 from ttabench_methods.actmad import ActMAD, ActMADConfig
 from ttabench_methods.actmad_vit import ActMADViT
 from ttabench_methods.neo import NEO

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ttabench.foreign import Foreign
 from ttabench.method import Needs, NonNegative
+from ttabench.method.foreign import Foreign
 
 from . import norm, teacher, tent
 

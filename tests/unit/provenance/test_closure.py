@@ -216,3 +216,18 @@ def test_what_is_for_types_only_does_not_count() -> None:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from n import a\ndef f(x: a) -> a: return x"
     )
     assert same(one, "def f(x): return x", TWO)
+
+
+def test_names_that_a_module_imports_when_they_are_used_count() -> None:
+    """A package may give its names by ``__getattr__``, and import them for type checkers only."""
+    lazy = (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from n import a\n"
+        "def __getattr__(name): return getattr(import_module('n'), name)"
+    )
+    user = "from p import a\ndef f(): return a()"
+    one, other = (
+        reached({"m": user, "p": lazy, "n": f"def a(): return {value}"}, ("m", "f", "")) for value in (1, 2)
+    )
+    assert one.source != other.source
+    eager = reached({"m": user, "p": "from n import a", "n": "def a(): return 1"}, ("m", "f", ""))
+    assert one.texts.keys() >= eager.texts.keys() - {("p", "", "")}

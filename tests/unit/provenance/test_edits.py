@@ -26,11 +26,13 @@ def code(method: str = "tent", corruption: str = "fog") -> str:
 
 
 FRESH = {
-    "layout of BibTeX": ("ttabench.method", ("def bibtex(self) -> str:", "def bibtex(self, wide=3) -> str:")),
+    "layout of BibTeX": (
+        "ttabench.method.contract", ("def bibtex(self) -> str:", "def bibtex(self, wide=3) -> str:"),
+    ),
     "a paper": ("ttabench_methods.references", ("2021", "2020")),
     "words of a caption": ("ttabench.protocol", ('f"batch size {self.batch_size}"', '"batches"')),
-    "what a failed cell says": ("ttabench.worker", ("trace[-4000:]", "trace[-9000:]")),
-    "budget of the disk cache": ("ttabench.source_cache", ("BUDGET_GB = 8.0", "BUDGET_GB = 80.0")),
+    "what a failed cell says": ("ttabench.run.worker", ("trace[-4000:]", "trace[-9000:]")),
+    "budget of the disk cache": ("ttabench.run.summary_cache", ("BUDGET_GB = 8.0", "BUDGET_GB = 80.0")),
     "a function that it does not call": (UPDATES, ("1 - momentum)", "2 - momentum)")),
     "a docstring": (UPDATES, ("One step of the optimiser", "A step of the optimiser")),
     "an error": (UPDATES, ("expected adam, adamw", "give adam, adamw")),
@@ -48,7 +50,7 @@ STALE = {
     "a constant of a corruption": ("ttabench.corruptions.constants", ("Fog(1.5, 1.75)", "Fog(1.5, 1.8)")),
     "the other loss": (TENT, ("staticmethod(entropy)", "staticmethod(minimise)")),
     "the period of resets": ("ttabench.protocol", ("def reset_period(self)", "def reset_period(self, by=2)")),
-    "scoring": ("ttabench.scoring", ("def evaluate(", "def evaluate(_more=0, *, ")),
+    "scoring": ("ttabench.measure.scoring", ("def evaluate(", "def evaluate(_more=0, *, ")),
 }  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def test_a_file_that_is_split_changes_nothing(edits: Edits) -> None:
 
 def test_what_runs_on_a_stream_counts_there_alone(edits: Edits) -> None:
     before = {kind: code(corruption=kind) for kind in ("fog", "recurring", "gradual", "ccc")}
-    edits.edit("ttabench.streams.windows", ("def windows(", "def windows(_more=0, *, "))
+    edits.edit("ttabench.measure.streams.windows", ("def windows(", "def windows(_more=0, *, "))
     assert {kind for kind in before if code(corruption=kind) != before[kind]} == {
         "recurring",
         "gradual",

@@ -18,36 +18,35 @@ from ttabench.cell import Cell, Result
 from ttabench.provenance import roots
 from ttabench.provenance.staleness import code_of
 from ttabench.registry import METHODS, entry_points
-from ttabench.worker import Worker
+from ttabench.run.worker import Worker
 
 PACKAGES = {
     Path(package.__file__ or "").parent: package.__name__ for package in (core, ttabench_methods)
 }  # fmt: skip
 
 BESIDE = {
-    "ttabench.calibration", "ttabench.collapse", "ttabench.collector", "ttabench.cost", "ttabench.executors",
-    "ttabench.loggers", "ttabench.provenance", "ttabench.reach", "ttabench.store", "ttabench.sweep",
-    "ttabench.unlabelled", "ttabench.worker:Worker._clean_logits", "ttabench.worker:Worker.source_seconds",
+    "ttabench.observe", "ttabench.provenance", "ttabench.run.executors", "ttabench.store", "ttabench.sweep",
+    "ttabench.system.collector", "ttabench.run.worker:Worker._clean_logits",
+    "ttabench.run.worker:Worker.source_seconds",
 }  # fmt: skip
 """What is measured or done beside the accuracy: what it calls changes no accuracy either."""
 
 HARMLESS: Mapping[str, str] = {
     "ttabench.data.on_disk:OnDisk.fingerprint": "is in the identity of a result",
     "ttabench.data.own.open_own": "opens data by name; data have a fingerprint",
-    "ttabench.events": "says how far a sweep is",
-    "ttabench.gpu": "chooses a device",
-    "ttabench.memory": "counts memory",
+    "ttabench.run.events": "says how far a sweep is",
+    "ttabench.run.gpu": "chooses a device",
     "ttabench.models.checkpoints": "finds weights; their hash is in the identity of a result",
     "ttabench.models.external": "opens networks by name; what makes classifiers of them is in the hash",
     "ttabench.models.model": "finds weights; their hash is in the identity of a result",
     "ttabench.models.trained_model": "finds weights; their hash is in the identity of a result",
     "ttabench.models.training": "names weights; their hash is in the identity of a result",
-    "ttabench.parse_methods": "reads settings; they are in the identity of a result",
+    "ttabench.method.spelling": "reads settings; they are in the identity of a result",
     "ttabench.protocol": "refuses protocols; what else of it is used while measuring is in the hash",
-    "ttabench.sharing": "shares work between processes",
-    "ttabench.source_cache": "keeps what the source gives; its files are named by the code that makes them",
-    "ttabench.worker": "calls the roots of the hash, and stores what they give",
-    "ttabench.worker_state": "keeps objects for the next cell",
+    "ttabench.run.shared_folder": "shares work between processes",
+    "ttabench.run.summary_cache": "keeps what the source gives; files are named by the code that makes them",
+    "ttabench.run.worker": "calls the roots of the hash, and stores what they give",
+    "ttabench.run.worker_state": "keeps objects for the next cell",
 }
 """What runs, is not in the hash, and changes no number → why. Its callees are looked at."""
 HOOKS = frozenset({"alarms", "alarm", "check", "needs_of"})

@@ -17,10 +17,10 @@ from ttabench.cell import Cell, Result
 from ttabench.provenance import changes, current_code, libraries, network_code, roots, shared_code
 from ttabench.provenance import modules as modules_of
 from ttabench.provenance.modules import module_file
+from ttabench.run.unit import Unit
+from ttabench.run.worker import Worker
+from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
-from ttabench.unit import Unit
-from ttabench.worker import Worker
-from ttabench.worker_state import WorkerState
 
 
 def files(method: str, dataset: str = "digits-c", *of: str) -> set[str]:
@@ -207,8 +207,9 @@ def test_the_code_of_a_network_is_that_of_all_that_it_imports_from_its_folder(pr
 
 def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> None:
     found = files("tent")
-    for name in ("nn/batch_norm", "scoring", "stream", "source_access", "method", "protocol", "saved",
-                 "contamination", "classifier/classifier", "data/dataset", "data/digits", "torch_defaults",
+    for name in ("nn/batch_norm", "measure/scoring", "measure/stream", "measure/source_access",
+                 "method/contract", "protocol", "method/saved_state", "measure/contamination",
+                 "classifier/classifier", "data/dataset", "data/digits", "measure/torch_defaults",
                  "corruptions/noise", "models/architectures/resnet", "measure/prepare"):  # fmt: skip
         assert f"ttabench/{name}.py" in found, name
     assert "ttabench_methods/tent.py" in found
@@ -285,10 +286,11 @@ def test_what_is_kept_of_the_source_depends_on_what_reads_its_images() -> None:
 def test_the_code_of_a_long_stream_counts(stream: str) -> None:
     assert roots.streams(stream)
     found = files("tent", "digits-c", stream)
-    for name in ("cell", "images", "path", "score", "checkpoint", "method_state"):
-        assert f"ttabench/streams/{name}.py" in found
+    assert "ttabench/run/stream_of_cell.py" in found
+    for name in ("images", "path", "score", "checkpoint", "method_state"):
+        assert f"ttabench/measure/streams/{name}.py" in found
     assert "ttabench/corruptions/fractional.py" in found
-    assert not [name for name in files("tent") if name.startswith("ttabench/streams/")]
+    assert not [name for name in files("tent") if name.startswith("ttabench/measure/streams/")]
 
 
 def test_corruptions_count_only_where_they_are_applied() -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Output
-from ttabench import attest as attesting
 from ttabench.errors import UserError
 from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
-from ttabench.records import decode, encode
 from ttabench.store import Store
 from ttabench.store.attestations import FILE
+from ttabench.sweep import attest as attesting
 from ttabench.sweep.drawn_cells import draw
+from ttabench.system.checked_lines import decode, encode
 from ttabench_methods.tent import Tent
 
 Run = Callable[..., Output]
@@ -92,11 +92,12 @@ def test_a_change_that_changes_numbers_is_refused_and_stays_refused(
 
 
 def test_a_changed_branch_that_did_not_run_is_refused(swept: Path, change: Change) -> None:
-    change("ttabench/scoring.py: put_in_order")  # no cell here has held-out or foreign images
+    change("ttabench/measure/scoring.py: put_in_order")  # no cell here has held-out or foreign images
     outcome = outcome_of(swept)
     assert not outcome.same
     assert all(
-        "ttabench/scoring.py: put_in_order: a branch in line" in why for why in outcome.refused.values()
+        "ttabench/measure/scoring.py: put_in_order: a branch in line" in why
+        for why in outcome.refused.values()
     )
     assert not (swept / FILE).exists()
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from ttabench.claims import Claims
 from ttabench.data.published.facts import Archive
 from ttabench.errors import UserError
-from ttabench.progress import OnProgress, silent
+from ttabench.system.claims import Claims
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["alone", "checksums", "download"]
 

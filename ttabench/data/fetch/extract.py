@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from ttabench.errors import UserError
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 # The path of a file below the target folder, by the parts of its name; None = the file is left out.
 Place = Callable[[tuple[str, ...]], tuple[str, ...] | None]

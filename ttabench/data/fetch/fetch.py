@@ -25,7 +25,7 @@ from ttabench.data.fetch.receipts import (
 )
 from ttabench.data.published.facts import PUBLISHED, Archive, PublishedDataset
 from ttabench.errors import UserError, unknown
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 DOWNLOADS = "downloads"
 UNPACKED_RATIO = 1.5  # bytes unpacked per byte packed, at most, over all published archives

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.data.published.facts import Archive
-from ttabench.files import replace_file
+from ttabench.system.files import replace_file
 
 __all__ = ["FOLDER", "Contents", "contents", "files_by_earlier_receipt", "files_here", "write_receipt"]
 

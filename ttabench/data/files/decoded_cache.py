@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.files.read_image import Fit, decode
-from ttabench.env import cache_dir
 from ttabench.errors import UserError
-from ttabench.files import replace_file, replacing
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file, replacing
 
 BUDGET_GB = 32.0
 DECODER_VERSION = 2

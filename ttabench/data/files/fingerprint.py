@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ttabench.env import cache_dir
-from ttabench.files import replace_file
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file
 
 THREADS = 16
 SETTLED = 60.0  # seconds

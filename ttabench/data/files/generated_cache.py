@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.errors import UserError
-from ttabench.files import replace_file, replacing
+from ttabench.system.files import replace_file, replacing
 
 _unchanged: dict[Path, tuple[int, ...]] = {}  # file → its size and times when this process checked its hash
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.cores import available_cores
 from ttabench.errors import UserError
+from ttabench.system.cores import available_cores
 
 if TYPE_CHECKING:
     from PIL.Image import Image

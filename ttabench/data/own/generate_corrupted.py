@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from ttabench.claims import FOLDER, Claims
-from ttabench.cores import available_cores
 from ttabench.corruptions import (
     ALL_CORRUPTIONS,
     KNOWN_CORRUPTIONS,
@@ -48,8 +46,10 @@ from ttabench.data.own.clean_images import automatic_size, other_files, read_cle
 from ttabench.data.own.manifest import MANIFEST, SUFFIX, read_manifest
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError, printable
-from ttabench.files import replacing, user_path
-from ttabench.progress import OnProgress, silent
+from ttabench.system.claims import FOLDER, Claims
+from ttabench.system.cores import available_cores
+from ttabench.system.files import replacing, user_path
+from ttabench.system.progress import OnProgress, silent
 
 CLAIMS = ".generating"  # has the claim of the process that works in the folder, while it works there
 PART = re.compile(r"\.\d+-[0-9a-f]{8}-.")  # how the temporary files of `replacing` begin

@@ -21,9 +21,9 @@ from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet import Files, ImageNetC
-from ttabench.env import cache_dir
 from ttabench.errors import UserError
-from ttabench.files import replace_file
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file
 
 ROBUSTBENCH = "robustbench-5k"
 ROBUSTBENCH_FILE = "helper_files/imagenet_test_image_ids.txt"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ttabench.data.published.facts import PublishedDataset
-from ttabench.progress import OnProgress
+from ttabench.system.progress import OnProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
 from ttabench.data.verify.picture_checks import of_corruption, of_pixels
 from ttabench.errors import UnknownName, UserError, counted, unknown
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 AUDITS: dict[str, type[Audit]] = {
     "cifar": CifarAudit,

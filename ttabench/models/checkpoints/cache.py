@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench.env import cache_dir
 from ttabench.errors import UserError
-from ttabench.files import replace_file
 from ttabench.models.checkpoints import cards
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier

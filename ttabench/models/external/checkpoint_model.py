@@ -12,7 +12,7 @@ from ttabench.classifier import Classifier
 from ttabench.models.external import official
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.model import Model
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["CLAIMS", "CheckpointModel"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ttabench.data.fetch.download import alone, download
 from ttabench.data.published.facts import Archive
-from ttabench.env import cache_dir
 from ttabench.errors import UserError
-from ttabench.files import replace_file
-from ttabench.progress import OnProgress, silent
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["PublishedWeights", "WeightsFile", "obtain"]
 

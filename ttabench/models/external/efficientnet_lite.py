@@ -16,7 +16,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.errors import UserError, unknown
 from ttabench.models.external.external_model import ExternalModel
-from ttabench.progress import OnProgress, silent
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["PREFIX", "EfficientNetLiteModel"]
 

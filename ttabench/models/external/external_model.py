@@ -16,7 +16,6 @@ from torch import nn
 
 from ttabench.classifier import Classifier, Normalize
 from ttabench.data.dataset import Dataset
-from ttabench.env import versions
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
@@ -28,9 +27,10 @@ from ttabench.models.model import Model
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
 from ttabench.models.training.plans import data_hash
-from ttabench.progress import OnProgress, silent
+from ttabench.nn.pixels import to_tensor
 from ttabench.provenance import network_code
-from ttabench.stream import to_tensor
+from ttabench.system.env import versions
+from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["ExternalModel"]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ttabench.cell import canonical
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.env import cache_dir
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import Member
 from ttabench.models.training.recipes import Recipe, fitted, recipe_for
+from ttabench.system.env import cache_dir
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttabench.data.dataset import Dataset
-from ttabench.env import machine, pick_device, processor, versions
 from ttabench.errors import UserError, first_line
 from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
@@ -36,6 +35,7 @@ from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
+from ttabench.system.env import machine, pick_device, processor, versions
 
 __all__ = ["TrainingProgress", "train"]
 

@@ -1,0 +1,1 @@
+"""The table of cells, as reports read it."""

@@ -1,0 +1,79 @@
+"""Reliability: accuracy by confidence, from the bins that cells store, see `ttabench.observe.calibration`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ttabench_reports.cells.frames import DETAILS
+
+KEYS = ("count", "confidence", "correct")
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Sums over cells.
+
+    bins   (3, BINS): images, sum of confidences, right ones.
+    error  expected calibration error in percent: the distance of confidence from accuracy, averaged over the
+           images of a cell by bin (Naeini et al., AAAI 2015), then over the cells.
+    """
+
+    bins: NDArray[np.float64]
+    error: float
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """Mean of each bin, 0 … 1; NaN for an empty one."""
+        return self._mean(1)
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Share of right images of each bin, 0 … 1; NaN for an empty one."""
+        return self._mean(2)
+
+    def _mean(self, row: int) -> NDArray[np.float64]:
+        count = self.bins[0]
+        mean: NDArray[np.float64] = np.where(count > 0, self.bins[row] / np.maximum(count, 1), np.nan)
+        return mean
+
+
+def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:
+    """By number of row and corruption, over the seeds; only where every cell with a number has its bins.
+
+    frame  cells with `row`, `corruption`, `accuracy` and :data:`frames.DETAILS`.
+    """
+    ok = frame[frame["accuracy"].notna()]
+    details = ok[DETAILS].to_numpy().tolist()
+    stored = [one.get("calibration") if isinstance(one, Mapping) else None for one in details]
+    if not any(stored):
+        return {}
+    bins = np.array([[one[key] for key in KEYS] for one in stored if one], float)  # (cells, 3, BINS)
+    errors = 100 * np.abs(bins[:, 1] - bins[:, 2]).sum(axis=1) / bins[:, 0].sum(axis=1)
+    places = list(zip(ok["row"].tolist(), ok["corruption"].to_numpy().tolist(), strict=True))
+    numbers: dict[tuple[int, str], int] = {}
+    whole = [place for place, one in zip(places, stored, strict=True) if one]
+    of_cell = np.array([numbers.setdefault(place, len(numbers)) for place in whole])
+    order = np.argsort(of_cell, kind="stable")
+    starts = np.flatnonzero(np.diff(of_cell[order], prepend=-1))
+    sums = np.add.reduceat(bins[order], starts, axis=0)
+    means = np.add.reduceat(errors[order], starts) / np.diff(starts, append=len(order))
+    lacking = {place for place, one in zip(places, stored, strict=True) if not one}
+    by_row: dict[int, dict[str, Reliability]] = {}
+    for (row, corruption), number in numbers.items():
+        if (row, corruption) not in lacking:
+            by_row.setdefault(row, {})[corruption] = Reliability(sums[number], float(means[number]))
+    return by_row
+
+
+def total(parts: Mapping[str, Reliability], corruptions: Sequence[str]) -> Reliability | None:
+    """Over these corruptions; None where one of them is lacking."""
+    if not corruptions or any(corruption not in parts for corruption in corruptions):
+        return None
+    chosen = [parts[corruption] for corruption in corruptions]
+    bins = np.sum([one.bins for one in chosen], axis=0)
+    return Reliability(bins, float(np.mean([one.error for one in chosen])))

@@ -1,0 +1,124 @@
+"""Results from several places as one table of cells: results folders, and the cells.csv of reports."""
+
+from __future__ import annotations
+
+import base64
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ttabench.errors import UserError, counted
+from ttabench.plain_text import one_line
+from ttabench.store import Record, Store
+from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
+from ttabench.system.collector import paused
+from ttabench_reports.cells.frames import CORRECT, DETAILS, checked
+from ttabench_reports.cells.missing import missing
+from ttabench_reports.words import unset_settings
+
+
+@paused()
+def read(paths: Sequence[Path | str]) -> pd.DataFrame:
+    """All cells in these folders and CSV files, each once.
+
+    A cell that stands in several counts as it was written last; of equals, that with per-image
+    correctness or details. Warns where they differ in code or number. Raises UserError for what is
+    neither, and where nothing holds a cell.
+    """
+    read = [read_one(path) for path in paths]
+    per_frame = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
+    frames = [frame for frame in read if not frame.empty]
+    if not frames:
+        names = ", ".join(map(str, paths))
+        has = "hold" if len(paths) > 1 else "holds"
+        raise UserError(f"{names} {has} no results yet; run the sweep first.")
+    plans = [line for path in map(Path, paths) if path.is_dir() for line in Store.at(path).plan()]
+    absent = missing(plans, (cell_id for frame in frames for cell_id in frame["cell_id"]))
+    if len(frames) == 1:
+        frames[0].attrs[MISSING] = absent
+        return frames[0]
+    places = [str(path) for path, frame in zip(paths, read, strict=True) for _ in range(len(frame))]
+    frame = pd.concat(frames, ignore_index=True).assign(_from=places)
+    frame["_when"] = frame["written"].round(3)  # as cells.csv has it
+    frame["_whole"] = (frame[CORRECT].map(len) > 0) | frame[DETAILS].map(bool)  # streams have details alone
+    frame = frame.sort_values(["_when", "_whole"], kind="stable")
+    again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
+    _warn_of_replaced(frame)
+    frame = frame[~again].sort_index().drop(columns=["_when", "_whole", "_from"]).reset_index(drop=True)
+    frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
+    frame.attrs[MISSING] = absent
+    if (known := unset_settings.of_all(frame.attrs for frame in frames)) is not None:
+        frame.attrs[unset_settings.SET] = known
+    return frame
+
+
+def _warn_of_replaced(frame: pd.DataFrame) -> None:
+    """Say which of the cells that stand in several places count, where they differ in code or number.
+
+    frame  in the order in which the cells were written, with `_from`, the place of a cell.
+    """
+    several = frame[(frame["cell_id"] != "") & frame.duplicated("cell_id", keep=False)]
+    number = pd.to_numeric(several["accuracy"], errors="coerce").round(4)  # as cells.csv has it
+    code = several["code"].where(several["code"] != "")  # that of old files is not known
+    same = several.assign(_number=number.fillna(-1), _code=code).groupby("cell_id")
+    unlike = same["_from"].nunique().gt(1) & (same["_number"].nunique().gt(1) | same["_code"].nunique().gt(1))
+    if not unlike.any():
+        return
+    last = same["_from"].last()[unlike].value_counts()
+    counts = ", ".join(f"{n} of {place}" for place, n in sorted(last.items()))
+    warnings.warn(
+        f"{counted(same.ngroups, 'cell')} in more than one of these results, {unlike.sum()} with other code "
+        f"or numbers; what was measured last counts: {counts}.",
+        stacklevel=2,
+    )
+
+
+def read_one(path: Path | str) -> pd.DataFrame:
+    """The cells of a results folder or of a CSV file. Raises UserError.
+
+    Of a folder, with :data:`CORRECT` and :data:`DETAILS`.
+    """
+    path = Path(path)
+    if path.is_dir():
+        store = Store.at(path)
+        frame = cells_of(store.latest().values())
+        sweep = store.sweep()
+        frame.attrs[ASKED] = [] if store.plan() else [sweep]  # a plan says it more exactly
+        frame.attrs[unset_settings.SET] = unset_settings.set_by_users(path, sweep)
+        return frame
+    return read_csv(path)
+
+
+def cells_of(records: Iterable[Record]) -> pd.DataFrame:
+    """A row for each record, with :data:`CORRECT` and :data:`DETAILS`.
+
+    Of a long stream without the correctness: its images come again and again, so they are no sample, and
+    intervals and tests over them would be wrong.
+    """
+    names = (*COLUMNS, CORRECT, DETAILS)
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for record in records:
+        stored = row(record)
+        correct = "" if stored["stream"] else record.data.get("correct", "")
+        stored[CORRECT] = base64.b64decode(correct, validate=True)
+        stored[DETAILS] = record.data.get("details", {})
+        for name, values in columns.items():
+            values.append(stored[name])
+    return pd.DataFrame(columns)
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """The cells of a CSV file. Raises UserError where there is none, or it is not a table of cells."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (ValueError, OSError, pd.errors.ParserError):  # not text, no columns, ragged lines, unreadable
+        raise UserError(
+            f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
+        ) from None
+    frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in frame})
+    return checked(frame, str(path))

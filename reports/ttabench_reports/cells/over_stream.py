@@ -1,0 +1,87 @@
+"""Accuracy over a stream: windows of long streams, and the order of corruptions in continual sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ttabench_reports.cells.frames import DETAILS
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Accuracy (percent) in each window of `length` images: of every seed, and the mean over the seeds.
+
+    sizes  images in each window (windows,); the last may have fewer than `length`.
+    """
+
+    length: int
+    by_seed: Mapping[int, NDArray[np.float64]]
+    sizes: NDArray[np.int64]
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Mean over the seeds."""
+        mean: NDArray[np.float64] = np.mean(list(self.by_seed.values()), axis=0)
+        return mean
+
+    def merged(self, most: int) -> Windows:
+        """Longer windows, at most `most`. The last may be of fewer windows than the others."""
+        each = -(-len(self.sizes) // most)
+        starts = np.arange(0, len(self.sizes), each)
+        sizes = np.add.reduceat(self.sizes, starts)
+        merged = {
+            seed: np.add.reduceat(accuracy * self.sizes, starts) / sizes
+            for seed, accuracy in self.by_seed.items()
+        }
+        return Windows(self.length * each, merged, sizes)
+
+
+def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
+    """By number of row and corruption, where the cells have windows of one length.
+
+    frame  cells with `row`, `corruption`, `seed`, `n_images` and :data:`frames.DETAILS`.
+    """
+    stored: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = {}
+    images: dict[tuple[int, str], int] = {}
+    columns = (frame[name].to_numpy().tolist() for name in ("row", "corruption", "seed", "n_images", DETAILS))
+    for row, corruption, seed, n_images, details in zip(*columns, strict=True):
+        if isinstance(details, Mapping) and (windows := details.get("windows")):
+            stored.setdefault((row, corruption), {})[seed] = windows
+            images[row, corruption] = max(n_images, images.get((row, corruption), 0))
+    by_row: dict[int, dict[str, Windows]] = {}
+    for (row, corruption), seeds in stored.items():
+        shapes = {(int(windows["length"]), len(windows["accuracy"])) for windows in seeds.values()}
+        if len(shapes) == 1:
+            by_seed = {seed: np.array(windows["accuracy"], float) for seed, windows in seeds.items()}
+            length, count = shapes.pop()
+            sizes = _sizes(length, count, images[row, corruption])
+            by_row.setdefault(row, {})[corruption] = Windows(length, by_seed, sizes)
+    return by_row
+
+
+def _sizes(length: int, count: int, images: int) -> NDArray[np.int64]:
+    """Images in each of `count` windows; the last may have fewer."""
+    sizes = np.full(count, length)
+    rest = images - length * (count - 1)
+    if 0 < rest <= length:
+        sizes[-1] = rest
+    return sizes
+
+
+def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:
+    """The corruptions of each row of a continual sweep, by number of row, in the order of the stream."""
+    continual = frame[frame["reset"] == "continual"]
+    seen = [len(history.split()) for history in continual["history"]]
+    places = pd.Series(seen, continual.index, dtype=float)
+    mean = places.groupby([continual["row"], continual["corruption"]]).mean().sort_values(kind="stable")
+    by_row: dict[int, tuple[str, ...]] = {}
+    keys: list[tuple[int, str]] = mean.index.tolist()
+    for row, corruption in keys:
+        by_row[row] = (*by_row.get(row, ()), corruption)
+    return by_row

@@ -1,0 +1,77 @@
+"""The numbers of the rows of tables: means over seeds, and what went wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ttabench_reports.cells.calibration import reliabilities
+from ttabench_reports.cells.frames import CORRECT
+from ttabench_reports.cells.over_stream import orders, windows
+
+
+class Numbers:
+    """Means over seeds, and what went wrong, by row number; made once for all tables."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
+        self.by_seed = frame.set_index(["row", "seed", "corruption"])["accuracy"].unstack("corruption")
+        grouped = frame.groupby(["row", "corruption"], sort=False)["accuracy"]
+        seeds = frame.groupby("row")["seed"].nunique()
+        self.values = _nested(grouped.mean())
+        self.sd = _nested(grouped.std())
+        self.measured = _nested(grouped.count())
+        self.seeds: dict[Any, int] = seeds.to_dict()
+        self.seed_names = {row: tuple(sorted(set(seeds))) for row, seeds in frame.groupby("row")["seed"]}
+        self.correct: dict[int, dict[str, dict[int, bytes]]] = {}
+        bits = frame.loc[frame[CORRECT].map(len) > 0, ["row", "corruption", "seed", CORRECT]]
+        for row, corruption, seed, packed in bits.itertuples(index=False, name=None):
+            self.correct.setdefault(row, {}).setdefault(corruption, {})[seed] = packed
+        self.reliabilities = reliabilities(frame)
+        self.windows = windows(frame)
+        self.orders = orders(frame)
+        self.changed: dict[int, list[str]] = {}  # of the code, for rows with stale cells
+        stale = frame.loc[frame["stale"], ["row", "stale_because"]].drop_duplicates()
+        for row, because in stale.itertuples(index=False):
+            known = self.changed.setdefault(row, [])
+            known += [text for text in filter(None, because.split("; ")) if text not in known]
+        self.troubles: dict[int, list[Any]] = {}
+        remarkable = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(
+            ok=frame["accuracy"].notna()
+        )
+        for cell in remarkable[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]].itertuples(
+            index=False
+        ):
+            self.troubles.setdefault(cell.row, []).append(cell)  # type: ignore[arg-type]
+        self._over: dict[tuple[str, ...], tuple[dict[Any, float], dict[Any, float]]] = {}
+
+    def over_seeds(self, row: int, seeds: tuple[int, ...]) -> Numbers:
+        """Those of one row over some of its seeds, by the same number of the row."""
+        return Numbers(self._frame[(self._frame["row"] == row) & self._frame["seed"].isin(seeds)])
+
+    def complete(self, row: int, column: str) -> bool:
+        """Whether every seed of the row has a number."""
+        return self.measured[row].get(column, 0) == self.seeds[row]
+
+    def mean(self, row: int, over: tuple[str, ...]) -> tuple[float, float]:
+        """Mean and sd, over seeds, of the mean over corruptions."""
+        if over not in self._over:
+            columns = self.by_seed.reindex(columns=list(over))  # one row may lack some of a table's columns
+            by_seed = columns.mean(axis=1, skipna=False).groupby(level="row")
+            whole = by_seed.count() == by_seed.size()
+            self._over[over] = (
+                by_seed.mean().where(whole).to_dict(),
+                by_seed.std().where(whole).to_dict(),
+            )
+        means, sds = self._over[over]
+        return means[row], sds[row]
+
+
+def _nested(series: pd.Series[Any]) -> dict[int, dict[str, float]]:
+    """A series over (row, column) as row → column → value."""
+    nested: dict[int, dict[str, float]] = {}
+    pairs: dict[Any, float] = series.to_dict()
+    for (row, column), value in pairs.items():
+        nested.setdefault(row, {})[column] = value
+    return nested

@@ -1,0 +1,1 @@
+"""What the numbers show: intervals, tests, places."""

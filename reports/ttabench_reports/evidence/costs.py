@@ -1,0 +1,50 @@
+"""What each method cost, beside what it gained: one line per dataset × severity × architecture × method."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.tables.build import MEASURED
+from ttabench_reports.tables.table import Row
+from ttabench_reports.words.naming import MEAN
+
+
+def costs(report: Report) -> pd.DataFrame:
+    """Accuracy, increase and cost of every measured row: the data of accuracy against cost.
+
+    Costs are those of `tables.MEASURED`, NaN where they were not measured. `cells` and `cells_with_cost`
+    count the cells of a row, and `notes` says what is missing. `device` names each device on which they ran.
+    """
+    lines = []
+    for table in report.tables:
+        for row in filter(lambda row: row.measured, table.rows):
+            mean, source = row.value(MEAN), row.baseline
+            lines.append({
+                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
+                "arch": row.arch, "method": row.method, "mode": row.about["mode"],
+                "batch_size": row.about["batch_size"], "accuracy": mean,
+                "increase": math.nan if source is None else mean - source.value(MEAN),
+                **{name: row.about[name] for name in MEASURED}, "device": device(row),
+                "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
+                **given(row.about).columns(), "notes": lacks(row),
+            })  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def device(row: Row) -> str:
+    """``cpu``, or ``cpu, cuda`` where the cells of a row with a number ran on several."""
+    return ", ".join(filter(None, dict.fromkeys((row.about["first_device"], row.about["last_device"]))))
+
+
+def lacks(row: Row) -> str:
+    """What the costs of a row lack, as the text of a footnote; "" if nothing."""
+    measured, known = row.about["measured"], row.about["costs"]
+    if known == measured:
+        return ""
+    if not known:
+        return "its cells were stored without their cost"
+    return "some of its cells were stored without their cost; the medians are over the others"

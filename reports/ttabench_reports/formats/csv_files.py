@@ -1,0 +1,235 @@
+"""The tables as CSV, with identifiers in place of display names, and unrounded differences.
+
+docs/reading-the-tables.md says what each column means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandas.api.types import infer_dtype
+
+from ttabench.store.columns import MISSING
+from ttabench_reports.cells.frames import CORRECT, DETAILS, PROTOCOL, checked
+from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence.costs import costs
+from ttabench_reports.evidence.given import given, rows_given
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.evidence.stability import curve_frame, stability_frame
+from ttabench_reports.formats.files import write_text
+from ttabench_reports.tables.build import tables
+from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
+
+TALLY = ("wins", "ties", "losses")
+P_VALUES = ("p_source_holm", "p_best_holm")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write(
+    cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *, report: Report | None = None
+) -> list[Path]:
+    """``per_corruption``, ``summary``, ``drop``, ``statistics``, ``cost`` and ``given`` .csv in `to`.
+
+    For long streams also ``stability`` and ``stream_curves``. A planned row without any result has only its
+    names, and a note. Returns their paths.
+    """
+    report = report or Report(cells, published)
+    averages = means(report.tables)
+    frames = {
+        "per_corruption": per_corruption_of(report.tables, words=True),
+        "summary": averages.drop(columns=["word", "flags", "name"]),
+        "drop": drop_of(averages).drop(columns=["word", "flags", "name"]),
+        "statistics": statistics(report),
+        "cost": costs(report),
+        "given": methods_given(report.tables),
+    }
+    for name in ("per_corruption", "summary", "drop", "statistics", "cost"):
+        frames[name] = with_planned(frames[name], report.cells)
+    curves = curve_frame(report.tables)
+    if not curves.empty:
+        frames |= {"stability": stability_frame(report.tables), "stream_curves": curves}
+    return [write_csv(Path(to) / f"{name}.csv", frame) for name, frame in frames.items()]
+
+
+def with_planned(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with a row for each method on a network of which no planned cell has a record."""
+    names = ["dataset", "severity", "arch", "method"]
+    there = set(cells[names].itertuples(index=False, name=None))
+    planned = [
+        {**{name: getattr(one, name) for name in names}, "notes": f"missing: {one.cells} planned cells"}
+        for one in cells.attrs.get(MISSING, ())
+        if tuple(getattr(one, name) for name in names) not in there
+    ]
+    if not planned:
+        return frame
+    whole = frame.astype(dict.fromkeys(frame.select_dtypes("integer"), "Int64"))
+    return pd.concat([whole, pd.DataFrame(planned)], ignore_index=True)
+
+
+def write_cells(cells: pd.DataFrame, path: Path) -> Path:
+    """``cells.csv``: one row per cell, accuracies in percent to 4 decimals, in an order that never varies."""
+    frame = checked(cells)
+    frame["_place"] = frame["corruption"].map(naming.corruption_key)
+    by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
+    frame = frame.sort_values(by)[[c for c in cells.columns if c not in (CORRECT, DETAILS)]]
+    return write_csv(path, frame.round({"seconds": 3, "written": 3}), read_back=True)
+
+
+def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Path:
+    """`frame` with numbers to 4 decimals, p-values to 3 digits, and the fields of protocols as they are.
+
+    A protocol with other numbers is another protocol. A text that spreadsheets would run as a formula gets an
+    apostrophe in front, unless ttabench reads the file back.
+    """
+
+    def rounded(value: Any) -> Any:
+        return round(value, 4) if isinstance(value, float) else value
+
+    def inert(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+    text = ("string", "empty", "boolean")
+    plain = [c for c in frame if c not in (*PROTOCOL, *P_VALUES)]
+    mixed = [c for c in plain if frame[c].dtype == object and infer_dtype(frame[c], skipna=True) not in text]
+    frame = frame.assign(
+        **{str(c): frame[c].map(rounded) for c in mixed},
+        **{c: frame[c].map(lambda p: float(f"{p:.3g}")) for c in P_VALUES if c in frame},
+    ).round(dict.fromkeys(plain, 4))
+    if not read_back:
+        frame = frame.assign(**{str(c): frame[c].map(inert) for c in frame.select_dtypes(exclude="number")})
+    return write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def per_corruption(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> pd.DataFrame:
+    """All per-corruption tables below each other: a line per architecture × method, and its Increase and sd.
+
+    Column `row` is accuracy, sd (over seeds), increase (points above Source) or published. NaN where
+    there is no number; `notes` says why.
+    """
+    return per_corruption_of(tables(cells, published))
+
+
+def per_corruption_of(built: Sequence[Table], *, words: bool = False) -> pd.DataFrame:
+    """With `words`, "n/a" stands where it belongs (pandas reads it back as NaN)."""
+    main, extra = naming.split({c for table in built for c in (*table.main, *table.extra)})
+    numbers = [*main, MEAN, *extra, *([MEAN_EXTRA] if any(table.extra for table in built) else [])]
+    about = ("mode", "batch_size", "epochs", "seeds", "n_images", "checkpoint", "stale")
+    lines: list[dict[str, Any]] = []
+    for table in built:
+        for row in table.rows:
+            kind = "accuracy" if row.measured else row.kind
+            head = {**table.key, "arch": row.arch, "method": row.method, "row": kind}
+            head |= {name: row.about.get(name) for name in about}
+            head |= _had(row.about)
+            values: dict[str, Any] = {column: row.value(column) for column in table.columns}
+            if words:
+                values |= {column: word for column, word in row.words.items() if word == "n/a"}
+            lines.append({**head, **values, "notes": notes(row)})
+            if any(not math.isnan(sd) for sd in row.sd.values()):
+                lines.append({**head, "row": "sd", **row.sd, "notes": ""})
+    frame = pd.DataFrame(lines)
+    whole = dict.fromkeys(("batch_size", "epochs", "epochs_seen", "seeds", "n_images"), "Int64")
+    first = ["dataset", "severity", "arch", "method", "row", *numbers, "notes"]
+    return frame[[*first, *(c for c in frame if c not in first)]].astype(whole)
+
+
+def _had(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What the method of a row was given, as columns; a published row has no `about`."""
+    return given(about).columns() if about else {"source_data": "", "epochs_seen": None, "settings": ""}
+
+
+def notes(row: Row) -> str:
+    """The footnotes of one row in words, each with the columns it is about."""
+    about: dict[str, list[str]] = {}
+    for column, texts in row.remarks.items():
+        for text in texts:
+            about.setdefault(text, []).append(column)
+    parts = [LEGEND[flag] for flag in row.flags]
+    for text, columns in about.items():
+        parts.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(filter(None, columns))})")
+    return "; ".join(parts)
+
+
+def summary(cells: pd.DataFrame) -> pd.DataFrame:
+    """Means over the corruptions per dataset × severity × arch × method: baseline, accuracy, increase."""
+    return means(tables(cells))
+
+
+def means(built: Sequence[Table]) -> pd.DataFrame:
+    """:func:`summary` of tables that are there already; `word` stands where there is no mean."""
+    lines = []
+    for table in built:
+        for row in filter(lambda row: row.measured, table.rows):
+            mean, clean = row.value(MEAN), row.about["clean_accuracy"]
+            source = row if row.kind == "source" else row.baseline
+            baseline = math.nan if source is None else source.value(MEAN)
+            lines.append({
+                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
+                "arch": row.arch, "method": row.method, "name": row.name, "flags": row.flags,
+                "baseline": baseline,
+                "accuracy": mean, "sd": row.sd[MEAN],
+                "increase": math.nan if source is row else mean - baseline,
+                "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
+                "seeds": row.about["seeds"], "n_images": row.about["n_images"],
+                "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],
+                "batch_size": row.about["batch_size"],
+                **{name: table.key[name] for name in ("order", "reset", "stream")}, **_had(row.about),
+                "word": row.words.get(MEAN, ""), "notes": notes(row),
+            })  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def drop(cells: pd.DataFrame) -> pd.DataFrame:
+    """How far each method falls below the source classifier on clean images: clean, corrupted, drop."""
+    return drop_of(means(tables(cells)))
+
+
+def drop_of(averages: pd.DataFrame) -> pd.DataFrame:
+    """:func:`drop` of :func:`means`."""
+    columns = ["dataset", "severity", "arch", "method", "clean", "accuracy", "drop", "mode", "source_data",
+               "epochs_seen", "settings", "settings_chosen", "word", "notes", "table", "flags",
+               "name"]  # fmt: skip
+    return averages[columns].rename(columns={"accuracy": "corrupted"})
+
+
+def statistics(report: Report) -> pd.DataFrame:
+    """Interval, tests, record and rank of each measured row (see :class:`evidence.Finding`)."""
+    lines = []
+    for table in report.tables:
+        findings = report.findings(table)
+        for row in filter(lambda row: row.measured, table.rows):
+            finding: evidence.Finding = findings[id(row)]
+            rise = row.value(MEAN) - row.baseline.value(MEAN) if row.baseline else math.nan
+            lines.append({
+                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
+                "arch": row.arch, "method": row.method, "mode": row.about["mode"],
+                "accuracy": row.value(MEAN), "low": finding.interval[0], "high": finding.interval[1],
+                "increase": rise, "increase_low": finding.rise_interval[0],
+                "increase_high": finding.rise_interval[1],
+                **{name: getattr(finding, name) if finding.record else None for name in TALLY},
+                "p_source_holm": finding.p_source, "p_best_holm": finding.p_best,
+                "mean_rank_descriptive": finding.rank,
+                "calibration_error": row.reliability.error if row.reliability else math.nan,
+                "seeds": row.about["seeds"], "n_images": row.about["n_images"], **_had(row.about),
+                "notes": notes(row),
+            })  # fmt: skip
+    return pd.DataFrame(lines).astype(dict.fromkeys(TALLY, "Int64"))
+
+
+def methods_given(built: Sequence[Table]) -> pd.DataFrame:
+    """What each method was given, once for each way of giving (see :class:`given.Given`)."""
+    lines = []
+    for row in rows_given(built):
+        had = given(row.about)
+        lines.append({
+            "method": row.method, "mode": had.mode, "batch_size": had.batch_size, "epochs": had.epochs,
+            "source_data": had.source, "settings": had.settings, "settings_chosen": had.chosen,
+            "deviations": had.deviations,
+        })  # fmt: skip
+    return pd.DataFrame(lines).drop_duplicates(ignore_index=True)

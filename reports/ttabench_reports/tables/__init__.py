@@ -1,0 +1,1 @@
+"""Tables: which rows and columns, before any format."""

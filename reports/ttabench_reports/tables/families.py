@@ -1,0 +1,58 @@
+"""Tables that differ in nothing but the severity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ttabench_reports.cells.frames import TABLE, unusual
+from ttabench_reports.tables.table import Table, beside_stream, with_stream
+from ttabench_reports.words import naming
+
+
+@dataclass(frozen=True)
+class Family:
+    """The tables of one dataset and protocol, by rising severity.
+
+    difference  in what they differ from the other families of the dataset; "" for one alone, and for the
+                default protocol.
+    """
+
+    tables: tuple[Table, ...]
+    difference: str
+
+    @property
+    def title(self) -> str:
+        """``digits-c``, and :attr:`difference`."""
+        return str(self.tables[0].key["dataset"]) + self._in_brackets
+
+    @property
+    def heading(self) -> str:
+        """:attr:`title` with the dataset and the stream as papers write them."""
+        key = self.tables[0].key
+        stream = str(key.get("stream", ""))
+        names = [naming.dataset(str(key["dataset"])), *([naming.stream(stream)] if stream else [])]
+        return ", ".join(names) + beside_stream(self.difference, stream)
+
+    @property
+    def _in_brackets(self) -> str:
+        return f" ({self.difference})" if self.difference else ""
+
+
+def families(tables: Iterable[Table]) -> list[Family]:
+    """Each table in its family; families in the order of their first tables."""
+    shared = [name for name in TABLE if name != "severity"]
+    by_key: dict[tuple[object, ...], list[Table]] = {}
+    for table in tables:
+        by_key.setdefault(tuple(table.key[name] for name in shared), []).append(table)
+    keys = pd.DataFrame(list(by_key), columns=shared)
+    texts = unusual(keys, ["dataset"], [name for name in shared if name != "dataset"])
+    return [
+        Family(
+            tuple(sorted(members, key=lambda table: int(table.key["severity"]))),
+            with_stream(text, str(members[0].key["stream"])),
+        )
+        for members, text in zip(by_key.values(), texts, strict=True)
+    ]

@@ -1,0 +1,78 @@
+"""A table for the terminal: caption, columns as wide as there is room, footnotes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Group as Renderables
+from rich.measure import Measurement
+from rich.table import Table as Grid
+from rich.text import Text
+
+from ttabench_reports.sheets.sheet import Cell, Line, Sheet, used
+from ttabench_reports.words import naming
+
+STYLES = {"best": "bold", "second": "underline", "": ""}
+
+
+def render(sheet: Sheet) -> RenderableType:
+    """Superscript letters are Unicode; bold and underlined are as on paper."""
+    rows = [line for group in sheet.groups for line in group.lines]
+    notes = [Text(f"{naming.raised(mark)} {text}") for mark, text in used(rows, sheet.notes)]
+    return Renderables(
+        Text(sheet.caption, style="bold"), Fitted(sheet), *notes, Text(sheet.footer, style="dim")
+    )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The table; if the terminal is too narrow, its columns in parts below each other, each with labels."""
+
+    sheet: Sheet
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        numbers = range(self.sheet.labels, len(self.sheet.heads))
+        unlimited = options.update(max_width=10_000)
+        for parts in range(1, len(numbers) + 1):
+            size = math.ceil(len(numbers) / parts)
+            grids = [self.grid(numbers[k : k + size]) for k in range(0, len(numbers), size)]
+            if all(Measurement.get(console, unlimited, g).maximum <= options.max_width for g in grids):
+                break
+        yield from grids
+
+    def grid(self, numbers: Sequence[int]) -> Grid:
+        """The label columns, and these columns of numbers."""
+        sheet, chosen = self.sheet, [*range(self.sheet.labels), *numbers]
+        grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        for n in chosen:
+            head = sheet.heads[n]
+            left = head.align != "r"
+            grid.add_column(
+                Text(head.text),
+                justify="left" if left else "right",
+                overflow="fold",
+                no_wrap=n >= sheet.labels,
+            )
+        for group in sheet.groups:
+            if group.heading:
+                grid.add_row(Text(group.heading, style="bold"), *[""] * (len(chosen) - 1))
+            for line in group.lines:
+                texts = _texts(line)
+                grid.add_row(*[texts[n] for n in chosen])
+            grid.add_section()
+        return grid
+
+
+def _texts(line: Line) -> list[Text]:
+    texts: list[Text] = []
+    for cell in line:
+        texts += [_text(cell), *[Text()] * (cell.span - 1)]
+    return texts
+
+
+def _text(cell: Cell) -> Text:
+    return Text(cell.text, STYLES[cell.place]).append(cell.after + naming.raised(cell.marks))

@@ -1,0 +1,164 @@
+"""Tables for the terminal, as wide as it allows: readable without colour, 80 columns or 120."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from rich import box
+from rich.console import Group
+from rich.measure import Measurement
+from rich.table import Table as Grid
+from rich.text import Text
+
+from ttabench.errors import counted
+from ttabench_reports.evidence.given import given
+from ttabench_reports.formats.csv_files import means as means_of
+from ttabench_reports.tables.build import tables
+from ttabench_reports.tables.table import LABEL, Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+MOST_ROWS = 40
+# (decimals of accuracies, decimals of increases) per corruption, from wide to narrow; means keep theirs.
+PRECISIONS = ((1, 1), (1, 0), (0, 0))
+
+
+def render(cells: pd.DataFrame) -> RenderableType:
+    """What a sweep shows at its end: per-corruption tables, or where those are many, only their means."""
+    built = tables(cells)
+    if sum(len(table.rows) for table in built) > MOST_ROWS:
+        return means(means_of(built))
+    return Group(*(part for table in built for part in _parts(table)))
+
+
+def _parts(table: Table) -> Iterator[RenderableType]:
+    yield Text(f"{table.heading}: accuracy in %", style="bold")
+    yield Fitted(table, table.main_columns)
+    if table.extra:
+        yield Fitted(table, (*table.extra, MEAN_EXTRA))
+    for mark, text in table.legend(table.columns):
+        yield Text(f"{naming.raised(mark)} {text}")
+    yield Text(f"{table.measured} {_had(table)}\n", style="dim")
+
+
+def _had(table: Table) -> str:
+    """What methods were given of the source data, and offline ones of the test images."""
+    names_by_text: dict[str, list[str]] = {}
+    tuned: dict[str, None] = {}
+    official: dict[str, None] = {}
+    for row in table.rows:
+        if row.kind == "method" and row.about["measured"]:
+            facts = given(row.about)
+            epochs = counted(facts.epochs, "epoch") if facts.epochs else ""
+            text = ", ".join(filter(None, (facts.source if facts.source != "nothing" else "", epochs)))
+            names_by_text.setdefault(text, []).append(row.name)
+            if facts.tuned:
+                tuned[row.name] = None
+            if facts.code:
+                official[row.name] = None
+    texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
+    had = f"Besides one pass over the test images, methods were given: {'; '.join(texts) or 'nothing'}."
+    code = f" Official code, unchanged: {', '.join(official)}." if official else ""
+    return f"{had} Settings were tuned on the extra corruptions: {', '.join(tuned) or 'none'}.{code}"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One per-corruption table with as many decimals as the terminal has room for."""
+
+    table: Table
+    columns: tuple[str, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        def fits(grid: Grid) -> bool:
+            return (
+                Measurement.get(console, options.update(max_width=10_000), grid).maximum <= options.max_width
+            )
+
+        for accuracy, increase in PRECISIONS:
+            if fits(whole := self.grid(self.columns, accuracy, increase)):
+                yield whole
+                return
+        for parts in range(1, len(self.columns) + 1):  # too narrow for one: as few below each other as fit
+            size = math.ceil(len(self.columns) / parts)
+            blocks = [self.columns[k : k + size] for k in range(0, len(self.columns), size)]
+            grids = [self.grid(block, *PRECISIONS[0]) for block in blocks]
+            if all(map(fits, grids)):
+                break
+        yield from grids
+
+    def grid(self, columns: Sequence[str], accuracy: int, increase: int) -> Grid:
+        grid = Grid(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
+        grid.add_column("", overflow="fold", max_width=30)
+        for column in columns:
+            grid.add_column(naming.short(column), justify="right", no_wrap=True)
+        styles = {"best": "bold", "second": "underline"}
+        for arch, rows in self.table.archs().items():
+            grid.add_row(Text(naming.arch(arch), style="bold"), *[""] * len(columns))
+            for row in rows:
+                rise = row.kind == "increase"
+                label = "  Increase" if rise else f" {row.plain_name}{row.flags}{row.raised(LABEL)}"
+                places = [self.table.places.get((id(row), c), "") for c in columns]
+                texts = [
+                    Text(_text(row, c, accuracy, increase), styles.get(place, ""))
+                    for c, place in zip(columns, places, strict=True)
+                ]
+                grid.add_row(Text(label), *texts, style="dim" if rise else "")
+            grid.add_section()
+        return grid
+
+
+def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
+    value, sd = row.value(column), row.sd.get(column, math.nan)
+    if column in (MEAN, MEAN_EXTRA):
+        accuracy = increase = 1
+    if math.isnan(value):
+        word = row.words.get(column, "")
+        return ("fail" if word == "failed" else word) + row.raised(column)
+    if row.kind == "increase":
+        return naming.points(row.printed(column, accuracy), increase)
+    varies = not math.isnan(sd) and (row.kind != "source" or round(sd, 1) > 0)
+    spread = f"±{sd:.1f}" if column in (MEAN, MEAN_EXTRA) and varies else ""
+    return naming.number(value, accuracy) + spread + row.raised(column)
+
+
+def means(summary: pd.DataFrame, columns: Sequence[str] = ("accuracy", "increase", "drop")) -> Grid:
+    """One line per dataset × severity × architecture × method (see :func:`csv_files.summary`)."""
+    grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
+    for name in ("table", "arch", "method", *columns):
+        grid.add_column(name, justify="right" if name in columns else "left", overflow="fold")
+    last = ("", "")
+    for row in summary.to_dict("records"):
+        here = (row["table"], row["arch"])
+        table = _heading(row) if here[0] != last[0] else ""
+        if table and last[0]:
+            grid.add_section()
+        arch = naming.arch(row["arch"]) if here != last else ""
+        label = Text(f"{row['name']}{row['flags']}")
+        grid.add_row(Text(table), Text(arch), label, *(_mean(row, name) for name in columns))
+        last = here
+    return grid
+
+
+def _heading(row: Mapping[Any, Any]) -> str:
+    dataset: str = row["dataset"]
+    return naming.dataset(dataset) + str(row["table"]).removeprefix(dataset)
+
+
+def _mean(row: Mapping[Any, Any], name: str) -> str:
+    value: float = row[name]
+    if math.isnan(value):
+        return str(row["word"]) if name == "accuracy" else ""
+    if name == "accuracy":
+        return naming.number(value) + ("" if math.isnan(row["sd"]) else f" ±{row['sd']:.1f}")
+    accuracy = float(f"{row['accuracy']:.1f}")  # differences are those of the printed numbers
+    if name == "increase":
+        return naming.points(accuracy - float(f"{row['baseline']:.1f}"))
+    return naming.number(round(row["clean"], 1) - accuracy)

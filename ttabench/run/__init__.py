@@ -1,0 +1,1 @@
+"""How cells run: workers, and what executes them."""

@@ -1,0 +1,146 @@
+"""Jobs on this machine, in processes that may die without taking the sweep with them."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from ttabench.errors import UserError
+from ttabench.run.executors import NO_LIMITS, Died, Job, Limits, split
+from ttabench.run.executors.process import WorkerProcess
+
+STARTS = 3  # a worker that fails to start so often in a row does not start here at all
+POLL = 0.1  # seconds between two looks at the limits
+
+
+class CannotStart(UserError):
+    """No worker process starts on this machine."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What a worker was at when it died; `too_long` where it was stopped because a cell used up its time.
+
+    Anything else may go better in a process of its own.
+    """
+
+    job: Job
+    reason: str
+    too_long: bool = False
+
+
+def run(
+    jobs: Sequence[Job],
+    workers: int,
+    *,
+    environments: Sequence[Mapping[str, str]] = ({},),
+    limits: Limits = NO_LIMITS,
+) -> Generator[Any]:
+    """Run `jobs` on `workers` processes of one thread each, see :class:`Crew`.
+
+    environments   variables for worker 0, 1, …, from the start again where there are more workers.
+    """
+    crew = Crew([environments[i % len(environments)] for i in range(min(workers, len(jobs)))], limits)
+    try:
+        yield from crew.work(jobs)
+    finally:
+        crew.stop()
+
+
+class Crew:
+    """Worker processes that stay for the next jobs; one per environment.
+
+    One thread per process keeps a number the same bit for bit with any number of workers. A worker
+    that dies is replaced. What is left of its job is done next. What it was at is repeated once, at the end
+    and alone in a fresh process; if that dies too, it is given up (:class:`Died`). A cell that runs too long
+    is given up at once.
+    """
+
+    def __init__(self, environments: Sequence[Mapping[str, str]], limits: Limits = NO_LIMITS) -> None:
+        self._workers = [WorkerProcess(environment) for environment in environments]
+        self._limits = limits
+
+    def work(self, jobs: Sequence[Job]) -> Generator[Any]:
+        """Events of `jobs` as they come. Raises UserError if no worker can start, and what a job raises."""
+        queue, again = deque(jobs), list[Job]()
+        for event in _work(queue, self._workers, self._limits):
+            if isinstance(event, Lost) and not event.too_long:
+                again.append(event.job)
+            else:
+                yield Died(event.job, event.reason, event.too_long) if isinstance(event, Lost) else event
+        for job in again:
+            self.stop()
+            able = [worker for worker in self._workers if worker.failed_starts < STARTS][:1]
+            for event in _work(deque([job]), able, self._limits):
+                if isinstance(event, Lost):
+                    twice = "" if event.too_long else ", twice, the second time alone"
+                    yield Died(event.job, event.reason + twice, event.too_long)
+                else:
+                    yield event
+
+    def stop(self) -> None:
+        """End the processes, at once; they start again when there is work."""
+        for worker in self._workers:
+            worker.kill()
+        for worker in self._workers:
+            worker.stop()
+
+
+def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> Generator[Any]:
+    """Work through `queue`; yields events, what jobs return, and what was lost."""
+    while queue or any(worker.job for worker in crew):
+        for worker in crew:
+            if queue and not worker.started and worker.failed_starts < STARTS:
+                worker.start()
+            if queue and worker.ready and worker.job is None and worker.give(queue[0]):
+                queue.popleft()
+        wait([one for worker in crew for one in worker.waitables()], POLL)
+        for worker in crew:
+            if worker.started:
+                yield from _attend(worker, queue, limits)
+        if queue and all(worker.failed_starts >= STARTS for worker in crew):
+            raise CannotStart("no worker process can start here; the reason is in the warning above.")
+
+
+def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generator[Any]:
+    """Pass on what a worker has sent, and clear it away where it has died or uses too much.
+
+    What is left of its job then goes to the front of `queue`.
+    """
+    end = worker.end_of_process()  # looked up first: what it sent before its end is then all there
+    for kind, payload in worker.messages():
+        if kind == "ready":
+            worker.ready, worker.failed_starts = True, 0
+        elif kind == "broken":
+            worker.broken = f": {payload}"
+        elif kind == "warning":
+            warnings.warn(payload, stacklevel=2)
+        elif kind == "raised":
+            raise payload
+        else:
+            if kind == "done":
+                worker.job = None
+            yield payload
+    reason, too_long = f"the worker process {end}", False
+    if not end and worker.runs_too_long(limits):
+        reason, too_long = f"it ran longer than {limits.seconds:g} s and was stopped", True
+    elif not end and worker.is_too_large(limits):
+        reason = f"the worker process grew beyond {limits.memory / 1e9:g} GB of memory"
+    elif not end:
+        return
+    job, finished, was_ready = worker.job, worker.finished, worker.ready
+    worker.stop()
+    if job is not None:
+        running, rest = split(job, finished)
+        if rest is not None:
+            queue.appendleft(rest)
+        if running is not None:
+            yield Lost(running, reason, too_long)
+    elif not was_ready:
+        worker.failed_starts += 1
+        if worker.failed_starts == STARTS:
+            warnings.warn(f"a worker process cannot start: it {end}{worker.broken}", stacklevel=2)

@@ -1,0 +1,53 @@
+"""Cells of a results folder that several processes share: each is computed by one of them. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ttabench.cell import Cell
+from ttabench.run.events import CellProgress, Emit
+from ttabench.store.tail import Tail
+from ttabench.system.claims import Claims
+
+
+class Share:
+    """What a worker process takes. Kept in its :class:`WorkerState`.
+
+    start   the results folder when the sweep looked at it, see :func:`ttabench.store.tail.sizes`.
+    """
+
+    def __init__(self, results: Path, start: Mapping[str, int]) -> None:
+        self._claims, self._tail = Claims(results), Tail(results, start)
+
+    def take(self, chain: Sequence[Cell]) -> bool:
+        """Claim a chain of cells. False where another process has it, or has stored it since the start.
+
+        A result is stored before its claim ends. So a chain that is free and not stored is still to do.
+        """
+        key = chain[0].cell_id
+        if not self._claims.take(key):
+            return False
+        if self._tail.has(*(cell.cell_id for cell in chain)):
+            self._claims.release(key)
+            return False
+        return True
+
+    def release(self, chain: Sequence[Cell]) -> None:
+        """End the claim."""
+        self._claims.release(chain[0].cell_id)
+        self._claims.report()
+
+    def reporting(self, emit: Emit) -> Emit:
+        """`emit` that also puts the progress of a cell into the lease of this process."""
+
+        def both(event: Any) -> None:
+            if isinstance(event, CellProgress):
+                self._claims.report(**vars(event))
+            emit(event)
+
+        return both
+
+    def close(self) -> None:
+        self._claims.close()

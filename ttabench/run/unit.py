@@ -1,0 +1,84 @@
+"""The unit of work that an executor gets: cells of one classifier and dataset, and what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ttabench.cell import Cell, Result
+from ttabench.provenance.forbidden_imports import refused_imports
+from ttabench.provenance.staleness import code_of
+from ttabench.registry import METHODS, entry_points
+from ttabench.run.events import Done, Elsewhere, Emit
+from ttabench.run.gpu import check_gpu, use_gpu
+from ttabench.run.shared_folder import Share
+from ttabench.run.worker_state import WorkerState
+
+Chain = tuple[Cell, ...]
+"""Cells that run one after the other in one method's state; a single cell unless the reset is continual."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Cells for one worker, in order. Picklable, and light to import: torch is imported when it runs.
+
+    results        the results folder, an absolute path.
+    device         of the worker: cpu, cuda (the GPU that the worker is bound to) or cuda:1.
+    device_memory  bytes of the GPU that the worker may use; 0 = all.
+    seconds        limit for all its cells, preparation of methods included; 0 = none.
+    scores         the label-free scores of its cells, "cheap" or "all".
+    start          sizes of the files of results when the cells were planned, see :mod:`ttabench.store.tail`.
+    """
+
+    chains: tuple[Chain, ...]
+    results: Path
+    device: str = "cpu"
+    device_memory: int = 0
+    seconds: float = 0.0
+    scores: str = "cheap"
+    start: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(cell for chain in self.chains for cell in chain)
+
+    def __call__(self, emit: Emit, state: WorkerState) -> Done:
+        # Hashed and remembered before the code is imported, since its files may change during the sweep.
+        for cell in self.cells:
+            code_of(cell)
+        from ttabench.run.worker import Worker
+
+        def stored(result: Result) -> None:
+            emit(Done((result,)))
+
+        share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
+        worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores)
+        use_gpu(self.device, self.device_memory)
+        known = entry_points(METHODS)
+        with refused_imports({known[c.method].module for c in self.cells if c.method in known}):
+            for chain in self.chains:
+                check_gpu(self.device)
+                if not share.take(chain):
+                    emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
+                    continue
+                try:
+                    worker.run(chain, stored)
+                finally:
+                    share.release(chain)
+        return Done()
+
+    def split(self, finished: Collection[str]) -> tuple[Unit | None, Unit | None]:
+        """What the unit was at when it ended early, and what is left after that; None where nothing is.
+
+        finished   ids of cells whose results are stored. A chain that is half done starts again.
+        """
+        left = [chain for chain in self.chains if any(cell.cell_id not in finished for cell in chain)]
+        return self._part(left[:1]), self._part(left[1:])
+
+    def _part(self, chains: list[Chain]) -> Unit | None:
+        if not chains:
+            return None
+        share = sum(map(len, chains)) / len(self.cells)
+        return replace(self, chains=tuple(chains), seconds=self.seconds * share)

@@ -1,0 +1,465 @@
+"""Compute stored cells again with the installed code, and compare the results.
+
+On the same kind of machine (processor, device, threads, versions of the libraries) results must be bitwise
+equal. On another kind, sums have another order. Rounding then changes the predictions of a few images, and
+learning passes these changes on from batch to batch. There, at most a share `BOUND` of the images may differ.
+The same holds on a GPU, where some sums have another order in each run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.cell import Cell, Result
+from ttabench.data.catalog import NAMES
+from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.own.manifest import SUFFIX
+from ttabench.errors import UserError
+from ttabench.method.spelling import split_list
+from ttabench.models.checkpoints import cache
+from ttabench.models.resolve import resolve_model
+from ttabench.provenance import libraries
+from ttabench.provenance.staleness import stale_reasons
+from ttabench.run.events import CellProgress, Emit
+from ttabench.run.executors import Died, Executor
+from ttabench.run.gpu import check_gpu, use_gpu
+from ttabench.run.stream_of_cell import FOLDER
+from ttabench.run.worker import Worker, failed
+from ttabench.run.worker_state import WorkerState
+from ttabench.store import Record, Store
+from ttabench.store.writer import environment
+from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.options import arch_spelling
+from ttabench.sweep.shifts import foreign_fingerprint
+from ttabench.sweep.sweep_file import kept
+from ttabench.system.env import device_kind, pick_device
+
+__all__ = [
+    "BOUND",
+    "Check",
+    "Place",
+    "compare",
+    "device_of",
+    "find_places",
+    "joined",
+    "run",
+    "sweeps_of",
+]
+
+BOUND = 0.01
+"""Share of a cell's images whose correctness may differ on another kind of machine, or on a GPU.
+
+Six times the largest share of 48 cells made with AVX-512 and again with AVX2, see docs/verify.md.
+"""
+
+
+class NotHere(UserError):
+    """The data or the weights of stored cells are not on this machine."""
+
+
+Verdict = Literal["same", "within", "differs", "failed", "other weights", "not here", "stopped"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A stored cell, and its new result.
+
+    verdict    same: bitwise equal. within: on another kind of machine or a GPU, and within `BOUND`. differs,
+               failed: the result is not reproduced. other weights: not comparable, because the recipe trains
+               other weights on this kind of machine. not here: not run, because data or weights are missing.
+               stopped: not run to its end, because it took longer than it may.
+    stored, now   accuracies in percent; `now` is None without a new result.
+    differing  images whose correctness differs; None if they cannot be compared.
+    exact      whether the result must be bitwise equal.
+    notes      what has changed since it was stored.
+    """
+
+    cell: Cell
+    verdict: Verdict
+    stored: float
+    now: float | None
+    n_images: int
+    differing: int | None
+    exact: bool
+    notes: tuple[str, ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the cell has a new result to compare with."""
+        return self.verdict in ("same", "within", "differs", "failed")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cell": str(self.cell), "mode": self.cell.protocol.mode, "id": self.cell.cell_id,
+            "verdict": self.verdict, "stored": self.stored, "now": self.now, "n_images": self.n_images,
+            "differing": self.differing, "exact": self.exact, "notes": list(self.notes),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """Cells to run again one after the other, for an executor; no result is stored.
+
+    folder   a copy of what the results folder knows of streams, see `_copied_paths`.
+    """
+
+    cells: tuple[Cell, ...]
+    device: str
+    folder: Path
+
+    def __call__(self, emit: Emit, state: WorkerState) -> tuple[Result, ...]:
+        use_gpu(self.device)
+        check_gpu(self.device)
+        worker = Worker(state, self.folder, self.device, emit)
+        results: list[Result] = []
+        try:
+            method, settings_alarm = worker.prepared(self.cells[0])
+            method.reset()
+            for cell in self.cells:
+                results.append(worker.run_cell(cell, method, settings_alarm))  # noqa: PERF401 — kept on failure
+        except Exception as problem:  # also of a method: it is the answer for this cell and those after it
+            results += [failed(cell, problem) for cell in self.cells[len(results) :]]
+        return tuple(results)
+
+
+def contradictions(store: Store) -> list[Check]:
+    """The cells of the whole store whose accuracy is not that of their images."""
+    checks = []
+    for record in store.latest().values():
+        result = record.result
+        if result.status != "ok":
+            continue
+        images = _right(result)
+        recomputed = 100 * float(images.mean()) if len(images) else 0.0
+        if result.accuracy != recomputed:
+            note = f"the record contradicts itself: of its images {recomputed:.2f} % are right"
+            checks.append(_check(result, "differs", None, None, True, (note,)))
+    return checks
+
+
+def joined(checks: Iterable[Check], contradictory: Iterable[Check]) -> list[Check]:
+    """Both, with one check per cell: one that contradicts itself differs, whatever its new result is."""
+    wrong = {check.cell.cell_id: check for check in contradictory}
+    both: list[Check] = []
+    for check in checks:
+        if (other := wrong.pop(check.cell.cell_id, None)) is not None:
+            verdict: Verdict = "failed" if check.verdict == "failed" else "differs"
+            check = replace(check, verdict=verdict, notes=(*other.notes, *check.notes))
+        both.append(check)
+    return [*both, *wrong.values()]
+
+
+def device_of(records: Iterable[Record]) -> str:
+    """The device of workers that can run all of these cells again where they ran: a GPU if one needs it."""
+    return "cuda" if "cuda" in map(_stored, records) else "cpu"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is here of what a cell needs.
+
+    other   the hash of what the same training gives here, for weights that are not in the cache; else "".
+    lacks   why the cell cannot be run, where its data or weights are not here; else "".
+    """
+
+    other: str = ""
+    lacks: str = ""
+
+
+def find_places(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
+    """What is here for each cell, by its id.
+
+    sweeps   see `sweeps_of`.
+
+    Raises UserError where a dataset is not the same.
+    """
+    cells = [record.result.cell for record in records]
+    firsts = {_place(cell): cell for cell in cells}
+    places = {place: _what_is_here(cell, sweeps) for place, cell in firsts.items()}
+    return {cell.cell_id: places[_place(cell)] for cell in cells}
+
+
+def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Place:
+    try:
+        return Place(other=_other_training(cell, sweeps) or "")
+    except NotHere as problem:
+        return Place(lacks=str(problem))
+
+
+def _check_same(dataset: str, here: str, there: str) -> None:
+    """Raises UserError where a dataset is not the one that was measured on."""
+    if here != there:
+        raise UserError(
+            f"{dataset} is not what these results were measured on ({here[:12]} here, {there[:12]} there); "
+            "get the same data, or run the sweep again."
+        )
+
+
+def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | None:
+    """The hash of what the training of a cell's weights gives here; None where the weights are in the cache.
+
+    Raises UserError where a dataset is not the same, NotHere where data or weights are missing.
+    """
+    try:
+        data = open_dataset(cell.dataset)
+    except UserError as problem:
+        raise NotHere(str(problem)) from None
+    _check_same(cell.dataset, data.fingerprint(), cell.fingerprint)
+    if cell.foreign:
+        contamination = cell.protocol.contamination
+        try:
+            foreign = foreign_fingerprint(contamination)
+        except UserError as problem:
+            raise NotHere(str(problem)) from None
+        _check_same(contamination.partition("(")[0], foreign, cell.foreign)
+    try:
+        model = resolve_model(cell.arch, data)
+    except UserError as problem:  # a network of the user, or of a package, that is not installed
+        raise NotHere(str(problem)) from None
+    if cache.with_hash(data.name, model.aliases, cell.checkpoint) is not None:
+        return None
+    weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"
+    again = f"--archs {cell.arch} --datasets {cell.dataset}"
+    brought = any(_brings_weights(sweep, cell) for sweep in sweeps)
+    if brought or not model.trainable:
+        file = " --checkpoint FILE" if brought else ""
+        raise NotHere(f"{weights}; fetch them with ttabench sweep {again}{file} --dry-run.")
+    if not model.ready:
+        raise NotHere(
+            f"{weights}; train them with ttabench train {again}, or bring their file with "
+            f"ttabench sweep {again} --checkpoint FILE --dry-run."
+        )
+    return model.load().sha256
+
+
+def sweeps_of(store: Store) -> list[Mapping[str, Any]]:
+    """The options of each sweep of a results folder: its sweep files, or else its `sweep.json`.
+
+    That one has a single checkpoint for all sweeps of the folder: the last one's, or none.
+    """
+    return [*kept(store.root)] or [store.sweep()]
+
+
+def _brings_weights(sweep: Mapping[str, Any], cell: Cell) -> bool:
+    """Whether a sweep takes the weights of a cell from a file: by an option, or by a rule."""
+    sweep = {**DEFAULTS, **sweep}
+    for rule in ({}, *sweep.get("include", ())):
+        for dataset in _names({**sweep, **rule}["datasets"]):
+            if dataset != cell.dataset and not _is_path(dataset):
+                continue
+            values = {**sweep, **sweep.get("per_dataset", {}).get(dataset, {}), **rule}
+            if values["checkpoint"] and cell.arch in map(arch_spelling, _names(values["archs"])):
+                return True
+    return False
+
+
+def _names(value: str | Sequence[str]) -> Sequence[str]:
+    """The names of an axis: a text in a sweep file that was read, a list in `sweep.json`."""
+    return split_list(value) if isinstance(value, str) else value
+
+
+def _is_path(dataset: str) -> bool:
+    """Whether a sweep names a dataset by its folder, and cells by the name that the folder gives it."""
+    return os.sep in dataset or not (dataset in NAMES or dataset.endswith(SUFFIX))
+
+
+def run(
+    store: Store,
+    records: Sequence[Record],
+    places: Mapping[str, Place],
+    device: str,
+    executor: Executor,
+    workers: int,
+) -> Iterator[Check | CellProgress]:
+    """Run some cells of a store again; progress and checks as they come. Nothing is written to the store.
+
+    places   see `find_places`; only cells that have all they need are run.
+    device   "" for the one that each cell was stored with, or the CPU where that is not here.
+    """
+    usable = []
+    for record in records:
+        place = places[record.result.cell.cell_id]
+        if place.lacks:
+            yield _check(record.result, "not here", None, None, False, (place.lacks,))
+        elif place.other:
+            yield _other_weights(record, place.other, device or _stored(record))
+        else:
+            usable.append(record)
+    if not usable:
+        return
+    waiting = {record.result.cell.cell_id: record for record in usable}
+    with _copied_paths(store) as folder:
+        for event in executor(_jobs(usable, device, folder), workers):
+            if isinstance(event, CellProgress):
+                yield event
+                continue
+            if isinstance(event, Died) and event.too_long:
+                for cell in event.job.cells:
+                    if (stored := waiting.pop(cell.cell_id, None)) is not None:
+                        yield _check(stored.result, "stopped", None, None, False, (event.reason,))
+                continue
+            for result in _lost(event, waiting) if isinstance(event, Died) else event:
+                if (stored := waiting.pop(result.cell.cell_id, None)) is not None:
+                    yield compare(stored, result, here(device or _stored(stored), result.cell))
+
+
+def _lost(died: Died, waiting: Mapping[str, Record]) -> list[Result]:
+    """The results of a job whose worker died: all of them have failed."""
+    records = [waiting[cell.cell_id] for cell in died.job.cells if cell.cell_id in waiting]
+    return [replace(record.result, status="failed", reason=died.reason) for record in records]
+
+
+@contextmanager
+def _copied_paths(store: Store) -> Iterator[Path]:
+    """A temporary folder for workers, with the paths of the store's ccc streams.
+
+    A path is computed where it is not known. That takes long, and another machine may round to another path.
+    """
+    with TemporaryDirectory(prefix="ttabench-verify-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        try:
+            (folder / FOLDER).mkdir()
+            shutil.copyfile(store.manifest, folder / store.manifest.name)
+            for path in (store.root / FOLDER).glob("ccc-*.json"):
+                shutil.copyfile(path, folder / FOLDER / path.name)
+        except OSError as problem:
+            raise UserError(
+                f"the streams of {store.root} cannot be copied to {folder} ({problem.strerror})."
+            ) from None
+        yield folder
+
+
+def _jobs(records: Sequence[Record], device: str, folder: Path) -> list[Rerun]:
+    """One job per cell; a cell of a continual run brings those before it, and takes care of them too."""
+    jobs: list[Rerun] = []
+    covered: set[tuple[str, str]] = set()
+    for record in sorted(records, key=lambda r: -len(r.result.cell.history)):
+        cell, on = record.result.cell, device or _stored(record)
+        if (cell.cell_id, on) not in covered:
+            chain = (*_before(cell), cell)
+            covered |= {(each.cell_id, on) for each in chain}
+            jobs.append(Rerun(chain, on, folder))
+    return jobs
+
+
+def _before(cell: Cell) -> Iterator[Cell]:
+    """The cells of a continual run that came before this one."""
+    for at, name in enumerate(cell.history):
+        corruption, _, severity = name.rpartition("-")
+        yield replace(cell, corruption=corruption, severity=int(severity), history=cell.history[:at])
+
+
+def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
+    """A stored result beside the one made `now`, an environment as records have it."""
+    stored = record.result
+    notes, other_kind = [*_code(record)], differences(record.environment, now)
+    notes += other_kind
+    exact = _exact(other_kind, now)
+    if result.status != "ok":
+        return _check(stored, "failed", None, None, exact, (f"it fails now: {result.reason}", *notes))
+    if result.n_images != stored.n_images:
+        note = f"{stored.n_images} images then, {result.n_images} now"
+        return _check(stored, "differs", result.accuracy, None, exact, (note, *notes))
+    differing = int((_right(stored) != _right(result)).sum())
+    verdict: Verdict = "differs"
+    if not differing and result.accuracy == stored.accuracy:
+        verdict = "same"
+    elif differing and not exact and differing <= allowed(stored.n_images):
+        verdict = "within"
+    elif not notes:
+        notes.append(
+            "nothing that is recorded changed: the record was altered, or the number varies by itself"
+        )
+    return _check(stored, verdict, result.accuracy, differing, exact, tuple(notes))
+
+
+def allowed(n_images: int) -> int:
+    """Of how many images the correctness may differ on another kind of machine; at least one."""
+    return max(1, int(BOUND * n_images))
+
+
+def here(device: str, cell: Cell) -> dict[str, Any]:
+    """The environment of a worker that runs a cell on this machine: executors give each one thread."""
+    return {**environment(device, libraries(cell.method, cell.arch)), "threads": 1}
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """How two environments differ, e.g. ``torch 2.5.0 then, 2.6.0 now``; [] for the same kind of machine.
+
+    The version of ttabench and the number of a GPU are left out: the code itself is compared.
+    """
+    texts = []
+    for name in ("device", "threads", "machine", "processor"):
+        old, new = then.get(name, "unknown"), now.get(name, "unknown")
+        if name == "device":  # which GPU it is does not matter, only what GPU
+            old, new = device_kind(str(old)), device_kind(str(new))
+        if old != new:
+            texts.append(f"{name} {old} then, {new} now")
+    old, new = dict(then.get("versions", {})), dict(now.get("versions", {}))
+    return texts + [
+        f"{name} {old.get(name, 'unknown')} then, {new.get(name, 'unknown')} now"
+        for name in sorted({*old, *new} - {"ttabench"})
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _other_weights(record: Record, other: str, device: str) -> Check:
+    """A cell whose weights the recipe does not give here: a failure on the same kind of machine only."""
+    stored = record.result
+    now = here(device, stored.cell)
+    other_kind = differences(record.environment, now)
+    exact = _exact(other_kind, now)
+    was = stored.cell.checkpoint[:12]
+    note = (
+        f"the recipe trains other weights here: {other[:12]} instead of {was}, so no number can be compared"
+    )
+    verdict: Verdict = "differs" if exact else "other weights"
+    return _check(stored, verdict, None, None, exact, (note, *_code(record), *other_kind))
+
+
+def _check(
+    stored: Result,
+    verdict: Verdict,
+    now: float | None,
+    differing: int | None,
+    exact: bool,
+    notes: tuple[str, ...],
+) -> Check:
+    accuracy = float(stored.accuracy or 0.0)
+    return Check(stored.cell, verdict, accuracy, now, stored.n_images, differing, exact, notes)
+
+
+def _code(record: Record) -> list[str]:
+    return stale_reasons(record.changes, "made with other code: {}")
+
+
+def _right(result: Result) -> NDArray[np.bool_]:
+    bits = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
+    return bits.astype(bool)
+
+
+def _stored(record: Record) -> str:
+    """The kind of device that a record was made on; the CPU where this machine has none of this kind."""
+    try:
+        return pick_device(device_kind(str(record.environment.get("device", "cpu"))))
+    except UserError:
+        return "cpu"
+
+
+def _exact(other_kind: Sequence[str], now: Mapping[str, Any]) -> bool:
+    """Whether results must be bitwise equal: on the same kind of machine, and not on a GPU."""
+    return not other_kind and device_kind(str(now.get("device", ""))) != "cuda"
+
+
+def _place(cell: Cell) -> tuple[str, ...]:
+    return cell.arch, cell.dataset, cell.fingerprint, cell.checkpoint, cell.foreign

@@ -1,0 +1,1 @@
+"""Files, processes, cores and memory of the machine."""
