@@ -594,6 +594,8 @@ def test_images_that_real_weights_see_in_another_way_are_named(
     file = shared / "data" / "weights" / "cifar10-resnet20.npz"
 
     class Prepared(RealImages):
+        rows = 10 if "green" in named else 2  # the difference between the orders of channels is small
+
         def test(self) -> Labelled:
             given = super().test()
             return Labelled(np.ascontiguousarray(prepare(given.images)), given.labels)
@@ -644,6 +646,8 @@ class RealImages(Squares):
     mean = (0.4914, 0.4822, 0.4465)
     std = (0.2470, 0.2435, 0.2616)
 
+    rows = 2  # of 100 images
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -651,10 +655,10 @@ class RealImages(Squares):
         from PIL import Image
 
         with Image.open(self.folder / "cifar10" / "test.webp") as mosaic:
-            rows = np.asarray(mosaic.convert("RGB").crop((0, 0, 3200, 64)))
-        tiles = rows.reshape(2, 32, 100, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 32, 32, 3)
+            rows = np.asarray(mosaic.convert("RGB").crop((0, 0, 3200, 32 * self.rows)))
+        tiles = rows.reshape(self.rows, 32, 100, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 32, 32, 3)
         labels = np.load(self.folder / "cifar10" / "labels.npz", allow_pickle=False)["test"]
-        return Labelled(tiles.copy(), labels[:200].astype(np.int64))
+        return Labelled(tiles.copy(), labels[: 100 * self.rows].astype(np.int64))
 
 
 def test_real_weights_with_the_wrong_normalisation_are_told_the_right_one(shared: Path) -> None:

@@ -58,8 +58,8 @@ def test_the_default_that_the_help_shows_is_the_one_in_force(
         shown = re.search(r"\[default: (.*)\]", row)
         default = parameters[option.name].default
         if isinstance(option.show_default, str):
-            # Nothing or "" means: as another thing decides. A sentence says what.
-            assert default in (None, "")
+            # Nothing, "" or "off" means: as another thing decides. A sentence says what.
+            assert default in (None, "", False)
             assert shown is not None
             assert shown[1] == f"({option.show_default})"
         elif option.is_flag or default in (None, "", []):
@@ -165,7 +165,7 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("figure", "six-blobs", "--out", "/proc/figures"), "choose another --out."),
         (("report", "x" * 5000), "(5,000 characters) is too long for this system; choose a shorter one."),
         (("compare", "x" * 5000, "y"), "is too long for this system"),
-        (("status", "x" * 5000), "cannot be read (File name too long)."),
+        (("status", "x" * 5000), "is too long for this system; choose a shorter one."),
         (("sweep", "--config", "x" * 5000), "cannot be read"),
         (("sweep", "--checkpoint", "x" * 5000, "--archs", "resnet18"), "(File name too long)"),
         (("sweep", "--corruptions", "frg"), "did you mean 'fog' or 'frost'? See `ttabench list corruptions`"),
