@@ -18,7 +18,7 @@ from ttabench.api.evaluation import Evaluation
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.pixel_check import PixelCheck
-from ttabench.api.source_batches import SourceBatches
+from ttabench.api.source_batches import SourceBatchesOfAnyNetwork
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown, warn_of_network
@@ -186,7 +186,7 @@ def adapt(
     with adapted._generator.used(), explained():
         images = None
         if source is not None:
-            images = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
+            images = SourceBatchesOfAnyNetwork(source, needs, _device(classifier), _dtype(classifier))
         adapted.method.prepare(images)
     if needs.gradient:
         with _learning():
