@@ -14,10 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttabench.classifier import Classifier
+from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
-from ttabench.models.architectures.names import ARCHS, MEMBERS, PRESETS, resolve
+from ttabench.models.architectures.names import ARCHS, MEMBERS, PRESETS, resolve, usual_name
 from ttabench.models.checkpoints.weights import load_weights
+from ttabench.models.resolve import resolve_model
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -345,3 +347,17 @@ def test_real_resnets_reproduce_their_accuracy_to_the_last_image(
     shared: Path, depth: int, published: int
 ) -> None:
     assert right(real_resnet(shared, depth), *real_test_images(shared)) == published
+
+
+@pytest.mark.parametrize("dataset", ["digits-c", "cifar10-c", "tinyimagenet-c"])
+def test_a_network_has_one_name_whatever_it_was_asked_for_by(dataset: str) -> None:
+    data = open_dataset(dataset)
+    size = data.image_size
+    for member in MEMBERS.values():
+        if member.image_size not in (0, size) or member.num_classes not in (0, data.num_classes):
+            continue
+        usual = usual_name(member, dataset=dataset, image_size=size)
+        assert resolve(usual, dataset=dataset, image_size=size) == member
+        assert resolve_model(member.name, data).name == resolve_model(usual, data).name == usual
+    general = PRESETS.get(dataset) or PRESETS[size]
+    assert {resolve_model(full, data).name for full in general.values()} == {*general}
