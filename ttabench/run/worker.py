@@ -23,6 +23,7 @@ from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_s
 from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.by_class import ORDER as BY_CLASS
 from ttabench.measure.by_class import evaluate_by_class
+from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.prepare import prepared
 from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
 from ttabench.measure.source_access import Memo, SourceImages
@@ -276,7 +277,8 @@ class Worker:
         identity = (dataset.fingerprint(), cell.checkpoint, shared_code(cell.dataset))
         cache = SourceCache(cache_dir() / "source", identity if own else (*identity, kind.__name__))
         source = kind(lambda: dataset.train().images, needs, self.device, memo, cache)
-        method = prepared(cls, classifier, config, cell.seed, source)
+        declared: Any = DeclaredSource(source, needs)
+        method = prepared(cls, classifier, config, cell.seed, declared)
         settings_alarm = ""
         if cls.check is not Method.check:
             settings_alarm = method.check(self._clean_logits(cell))
