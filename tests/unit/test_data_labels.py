@@ -185,7 +185,7 @@ def test_a_folder_of_numbered_classes_is_told_when_a_sweep_starts(tmp_path: Path
     numbers = {str(c): 1 for c in (0, 1, 2, 10, 11)}
     for part in ("test", "fog/5"):
         class_images(tmp_path / "Numbers-C" / part, **numbers)
-    with pytest.warns(UserWarning, match="numbers-c-local: class folders are numbers.*class 2 is folder 10"):
+    with pytest.warns(UserWarning, match="numbers-c-local: class folders have numbers.*class 2 is folder 10"):
         resolve(asked(datasets=str(tmp_path / "Numbers-C"), corruptions="fog"))
     assert any("class 2 is folder 10" in each.text for each in verify(str(tmp_path / "Numbers-C")))
 

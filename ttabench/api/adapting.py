@@ -32,6 +32,7 @@ from ttabench.method.settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
+from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.private_copy import check_copy
 from ttabench.models.soundness.torch_errors import explained
@@ -163,7 +164,7 @@ def adapt(
         raise UserError(f"{type(model).__name__} has lazy layers without sizes; call it with images once.")
     _check_tensors(model)
     check_finite(model, type(model).__name__)
-    with tried_with(model, image_size):
+    with tried_with(model, image_size), unchanged(model):
         classifier = _classifier(model, image_size, mean, std)
     config = _config(cls, classifier, dataset, settings)
     needs = cls.needs_of(config)
@@ -265,13 +266,9 @@ def evaluate(
     check_scored(data, labels, chosen, method.model.num_classes)
     classes = method.model.num_classes
     scored = _scored(scored_classes, data.labels, classes)
-    device = _device(method.model)
+    device, (_, height, width, _) = _device(method.model), data.images.shape
     method.reset()
-    with (
-        OwnGenerator(device, seed).used(),
-        of_size(*data.images.shape[1:3], adapted._image_size),
-        explained(),
-    ):
+    with OwnGenerator(device, seed).used(), of_size(height, width, adapted._image_size), explained():
         scored_cell = score_cell(method, data, chosen, seed, device, scored_classes=scored)
     return Evaluation(**vars(scored_cell))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ def check_order_of_classes(test: Path, train: Path) -> None:
         raise UserError(
             f"class {index} of {folders[0]} is folder {name}, as its folders are sorted by name, and class "
             f"{index} of {array} seems to be number {index}: one class index means two classes. Name the "
-            f"folders with zeros in front, {expected.zfill(len(name))} for {expected}, or give both sets as "
+            f"folders with zeros in front, {_padded(expected, name)} for {expected}, or give both sets as "
             "arrays."
         )
 
@@ -100,12 +101,12 @@ def order_of_numbers(source: Path) -> list[str]:
     if not (wrong := _first_misplaced(source)):
         return []
     index, name, expected = wrong
-    by_number = sorted(class_folders(source), key=int)
+    by_number = _by_number(class_folders(source))
     return [
-        f"class folders are numbers, and their order by name is not that of the numbers: class {index} is "
+        f"class folders have numbers, and their order by name is not that of the numbers: class {index} is "
         f"folder {name}, not {expected}. A network that was trained with this order, as torchvision's "
         "ImageFolder has it, is right; for the order of the numbers, name the folders with zeros in front: "
-        f"{', '.join(each.zfill(len(by_number[-1])) for each in by_number[:2])} …"
+        f"{', '.join(_padded(each, by_number[-1]) for each in by_number[:2])} …"
     ]
 
 
@@ -115,10 +116,24 @@ def _first_misplaced(source: Path) -> tuple[int, str, str] | None:
     None where there is none, and where folders are not called by numbers.
     """
     names = class_folders(source) if source.is_dir() else []
-    if not all(name.isdecimal() and name.isascii() for name in names):
+    if not (by_number := _by_number(names)):
         return None
-    pairs = enumerate(zip(names, sorted(names, key=int), strict=True))
+    pairs = enumerate(zip(names, by_number, strict=True))
     return next(((index, name, other) for index, (name, other) in pairs if name != other), None)
+
+
+def _by_number(names: list[str]) -> list[str]:
+    """Names such as 0 1 10 2, or class1 class10 class2, in the order of their numbers; [] for others."""
+    parts = {name: re.fullmatch(r"(.*?)([0-9]+)", name) for name in names}
+    if not all(parts.values()) or len({part[1] for part in parts.values() if part}) != 1:
+        return []
+    return sorted(names, key=lambda name: int(parts[name][2]))  # type: ignore[index]
+
+
+def _padded(name: str, longest: str) -> str:
+    """``2``, ``10`` → ``02``; ``class2``, ``class10`` → ``class02``"""
+    start = len(name) - len(re.split(r"[^0-9]", name)[-1])
+    return name[:start] + name[start:].zfill(len(longest) - start)
 
 
 def _missing(labels: NDArray[np.int64], num_classes: int) -> list[int]:
