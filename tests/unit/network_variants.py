@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -188,6 +189,64 @@ class BoundForward(Plain):
         return self.fc(self.body(x).mean((2, 3)))  # type: ignore[no-any-return]
 
 
+class Called(Plain):
+    def __call__(self, x: Tensor) -> Any:
+        return super().__call__(x * 1)
+
+
+class NotCopied(Plain):
+    def __deepcopy__(self, memo: dict[int, Any]) -> NotCopied:
+        return self
+
+
+class KeepsItself(Plain):
+    """Reaches its layers through a weak reference, which a copy shares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.itself = weakref.ref(self)
+
+    def body(self, x: Tensor) -> Tensor:
+        return Plain.body(self.itself(), x)  # type: ignore[arg-type]
+
+
+class ChoosesByClass(Plain):
+    """Runs the layers whose classes it knows."""
+
+    def body(self, x: Tensor) -> Tensor:
+        for layer in (layer for block in self.blocks for layer in block):  # type: ignore[attr-defined]
+            if type(layer) in (nn.Conv2d, nn.BatchNorm2d, nn.ReLU):
+                x = layer(x)
+        return x
+
+
+class NamesOfNames(nn.Module):
+    """Names of names: the same layers in a network, a dict of its parts, and as attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = plain()
+        self.parts = nn.ModuleDict({"net": self.net, "blocks": self.net.blocks})
+        self.norm = self.net.blocks[1][1]  # type: ignore[index]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.parts["blocks"][1][0](self.net.blocks[0](x))).relu()  # type: ignore[index]
+        logits: Tensor = self.net.fc(self.parts["net"].blocks[2](x).mean((2, 3)))  # type: ignore[index, union-attr]
+        return logits
+
+
+class Noisy(Plain):
+    """A little noise: logits change by 0.001."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + 0.1 * torch.randn_like(x))
+
+
+class AlwaysTraining(nn.BatchNorm2d):
+    def train(self, mode: bool = True) -> AlwaysTraining:
+        return super().train(True)  # type: ignore[return-value]
+
+
 def changed(change: Callable[[Plain], object]) -> nn.Module:
     net = plain()
     result = change(net)
@@ -242,6 +301,27 @@ def own_batch_norm(net: Plain) -> None:
         block[1] = new  # type: ignore[index]
 
 
+def always_training(net: Plain) -> None:
+    for block in net.blocks:
+        new = AlwaysTraining(6)
+        new.load_state_dict(block[1].state_dict())  # type: ignore[index]
+        block[1] = new  # type: ignore[index]
+
+
+def in_place(net: Plain) -> None:
+    for block in net.blocks:
+        block[2] = nn.ReLU(inplace=True)  # type: ignore[index]
+
+
+def backward_hooks(net: Plain) -> None:
+    for block in net.blocks[1:]:
+        block.register_full_backward_hook(lambda _module, _grad_in, _grad_out: None)
+
+
+def forward_of_another(net: Plain) -> None:
+    net.forward = plain().forward  # type: ignore[method-assign]
+
+
 def shared_affine(net: Plain) -> None:
     """Two layers with one weight; not the same function under a method, so it must be refused there."""
     net.blocks[1][1].weight = net.blocks[2][1].weight  # type: ignore[index]
@@ -293,6 +373,18 @@ VARIANTS: dict[str, Callable[[], nn.Module]] = {
     "channels last": lambda: plain().to(memory_format=torch.channels_last),  # type: ignore[call-overload]
     "double": lambda: plain().double(),
     "bfloat16": lambda: plain().bfloat16(),
+    "half": lambda: plain().half(),
+    "in place": lambda: changed(in_place),
+    "backward hooks": lambda: changed(backward_hooks),
+    "shallow copy": lambda: copy.copy(plain()),
+    "own __call__": lambda: of(Called),
+    "names of names": NamesOfNames,
+    "not copied": lambda: of(NotCopied),
+    "weak reference": lambda: of(KeepsItself),
+    "forward of another": lambda: changed(forward_of_another),
+    "layers by class": lambda: of(ChoosesByClass),
+    "a little noise": lambda: of(Noisy),
+    "always training": lambda: changed(always_training),
     "auxiliary head": Auxiliary,
     "own batch norm": lambda: changed(own_batch_norm),
     "SyncBatchNorm": lambda: nn.SyncBatchNorm.convert_sync_batchnorm(plain()),

@@ -502,3 +502,92 @@ def test_networks_without_values_and_of_inference_mode_are_one_sentence() -> Non
     for net, says in ((meta, "is on the device meta"), (fixed, r"was made inside torch.inference_mode\(\)")):
         with pytest.raises(ttabench.UserError, match=says):
             ttabench.adapt(net, "tent")
+
+
+class Positions(nn.Module):
+    """As vision transformers: one vector for each patch of images of 64 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm, self.head = nn.Conv2d(3, 4, 16, 16), nn.LayerNorm(4), nn.Linear(4, 3)
+        self.positions = nn.Parameter(torch.zeros(1, 16, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2) + self.positions
+        logits: Tensor = self.head(self.norm(tokens).mean(1))
+        return logits
+
+
+class Asserts(Positions):
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[-1] == 64, "expected 64"
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [Positions, Asserts])
+def test_a_network_for_another_size_of_images_names_it(kind: type[nn.Module]) -> None:
+    with pytest.raises(
+        ttabench.UserError, match="cannot take images of 32 pixels .* takes 64: pass image_size=64"
+    ):
+        ttabench.adapt(kind(), "tent")
+    adapted = ttabench.adapt(kind(), "tent", image_size=64)
+    says = "images have 32×32 pixels, and the network was tried with 64: it cannot take them"
+    for call in (adapted, adapted.predict):
+        with pytest.raises(ttabench.UserError, match=says):
+            call(torch.rand(4, 3, 32, 32))
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.evaluate(adapted, np.zeros((4, 32, 32, 3), np.uint8) + np.uint8([0, 50, 99]), [0, 1, 2, 0])
+    assert adapted(torch.rand(4, 3, 64, 64)).shape == (4, 3)
+
+
+def test_other_errors_of_a_network_stay_as_they_are(net: nn.Module, x: Tensor) -> None:
+    adapted = ttabench.adapt(net, "source")
+    adapted.method.model.net[0].stride = None
+    with pytest.raises(TypeError):
+        adapted(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"held_out": 0.01}, "held_out=0.01 of 16 images leaves none to score"),
+        ({"held_out": 0.9, "limit": 2}, "held_out=0.9 of 2 images leaves none to adapt to"),
+    ],
+)
+def test_a_score_of_nothing_is_refused(net: nn.Module, change: dict[str, Any], says: str) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.evaluate(ttabench.adapt(net, "tent"), images, np.arange(16) % 10, **change)
+
+
+def test_labels_of_8_bits_are_refused_where_there_are_more_classes_and_flat_images_are_told(
+    net: nn.Sequential,
+) -> None:
+    images = np.full((4, 32, 32, 3), 7, np.uint8)
+    with pytest.warns(UserWarning, match="images: all pixels have the value 7"):
+        ttabench.evaluate(ttabench.adapt(net, "source"), images, np.zeros(4, np.uint8))
+    net[-1] = nn.Linear(8, 300)
+    with pytest.raises(ttabench.UserError, match=r"labels are uint8, .* the network has 300 classes"):
+        ttabench.evaluate(ttabench.adapt(net, "source"), images, np.zeros(4, np.uint8))
+
+
+def test_a_batch_of_one_image_without_variance_is_one_sentence() -> None:
+    torch.manual_seed(0)
+    layers = [m for i in (3, 8, 8, 8, 8) for m in (nn.Conv2d(i, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())]
+    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, 3))
+    colours = torch.rand(64, 3, 1, 1) * torch.rand(64, 3, 32, 32)
+    for _ in range(20):
+        net.train()(colours)  # running statistics
+    images = (255 * colours[:17]).byte().permute(0, 2, 3, 1).numpy()
+    adapted = ttabench.adapt(net, "coral", source=[colours])
+    with pytest.raises(ttabench.UserError, match="a batch of one image has no variance"):
+        ttabench.evaluate(adapted, images, np.arange(17) % 3, batch_size=16)
+
+
+def test_only_what_is_for_0_to_255_is_divided(net: nn.Module) -> None:
+    for mean, std, says in (
+        ((123.7, 116.3, 103.5), (58.4, 57.1, 57.4), r"both by 255: mean=\(0.4851, .*\), std=\(0.229, "),
+        ((0.5, 0.4, 0.3), (58.4, 57.1, 57.4), r"std by 255: mean=\(0.5, 0.4, 0.3\), std=\(0.229, "),
+    ):
+        with pytest.raises(ttabench.UserError, match=says):
+            ttabench.adapt(net, "source", mean=mean, std=std)

@@ -120,6 +120,43 @@ def test_an_npz_that_would_fill_the_memory_is_refused(
         open_npz(tmp_path / "x.npz")
 
 
+def _promising(path: Path, promised: int, compression: int) -> Path:
+    """An .npz file whose images.npy holds 4 images, with the header of another number; labels follow."""
+    header, labels = io.BytesIO(), io.BytesIO()
+    shape = (promised, 32, 32, 3)
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    np.save(labels, np.arange(6))
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("images.npy", header.getvalue() + bytes(4 * 32 * 32 * 3))
+        archive.writestr("labels.npy", labels.getvalue() + bytes(30_000))
+    return path
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("promised", [6, 10**7, 10**12])
+def test_an_npz_that_promises_more_than_it_holds_is_refused(
+    tmp_path: Path, promised: int, compression: int
+) -> None:
+    """Six images: the two that are missing would be made of the bytes of the labels."""
+    path = _promising(tmp_path / "test.npz", promised, compression)
+    says = r"test\.npz was refused: the header of images\.npy promises [\d,]+ bytes, and there are 12,416"
+    with pytest.raises(UserError, match=says):
+        generate(path, root=tmp_path / "root", workers=0)
+    np.save(tmp_path / "fog-5.npy", fakes.clean_images(6))
+    with pytest.raises(UserError, match=says):
+        catalog.dataset(str(tmp_path))
+
+
+def test_a_zip_whose_list_promises_more_than_a_file_has_is_damaged(tmp_path: Path) -> None:
+    path = _zip(tmp_path / "a.zip", 1, 1000)
+    raw = bytearray(path.read_bytes())
+    at = raw.find(b"PK\x01\x02") + 24  # the unpacked size in the list of contents
+    raw[at : at + 4] = struct.pack("<I", 1500)
+    path.write_bytes(raw)
+    with pytest.raises(UserError, match="is damaged: 0 has 1,000 bytes, and the archive promises 1,500"):
+        unpack(path, tmp_path / "in", lambda parts: parts)
+
+
 # ---- advice that is never repeated
 
 

@@ -12,6 +12,7 @@ from tests.unit import data_fakes as fakes
 from tests.unit.test_sweep_shifts import asked
 from ttabench.data import catalog
 from ttabench.data.own.generate_corrupted import generate
+from ttabench.data.own.overlap import shared_images
 from ttabench.data.verify.verify import verify
 from ttabench.errors import UserError
 from ttabench.sweep.resolve import resolve
@@ -69,7 +70,7 @@ def test_complete_labels_warn_of_nothing(tmp_path: Path) -> None:
     path = npz(tmp_path / "x.npz", [1, 0, 2, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        generate(path, train=path, root=tmp_path, **SMALL)
+        generate(path, train=npz(tmp_path / "t.npz", [0, 1, 2], seed=1), root=tmp_path, **SMALL)
     assert [finding.level for finding in verify("x-c-local", tmp_path)] == ["ok"]
 
 
@@ -81,7 +82,7 @@ def test_test_classes_that_the_training_set_lacks_are_refused(tmp_path: Path) ->
 
 
 def test_training_classes_that_the_test_set_lacks_are_told(tmp_path: Path) -> None:
-    test, train = npz(tmp_path / "x.npz", [0, 1]), npz(tmp_path / "t.npz", [0, 1, 2])
+    test, train = npz(tmp_path / "x.npz", [0, 1]), npz(tmp_path / "t.npz", [0, 1, 2], seed=1)
     with pytest.warns(UserWarning, match="the test set has no image of class 2; a classifier gets 3 outputs"):
         generate(test, train=train, root=tmp_path, **SMALL)
 
@@ -163,3 +164,108 @@ def test_a_folder_without_one_known_corruption_is_an_error(tmp_path: Path) -> No
             resolve(asked(datasets=str(folder), corruptions=corruptions))
         assert str(problem.value) == findings[0].text
     resolve(asked(datasets=str(folder), stream="ccc"))  # which corrupts the clean images
+
+
+# ---- one index, two classes
+
+
+def test_numbered_folders_beside_an_array_are_refused(tmp_path: Path) -> None:
+    folders = class_images(tmp_path / "numbers", **{str(c): 1 for c in (0, 1, 2, 10, 11)})
+    array = npz(tmp_path / "t.npz", [0, 1, 2, 3, 4], seed=1)
+    says = r"class 2 of \S*numbers is folder 10, .* class 2 of \S*t.npz seems to be number 2.* front, 02"
+    for test, train in ((folders, array), (array, folders)):
+        with pytest.raises(UserError, match=says):
+            generate(test, train=train, root=tmp_path / "root", **SMALL)
+    assert not (tmp_path / "root").exists()
+    padded = class_images(tmp_path / "padded", **{f"{c:02}": 1 for c in (0, 1, 2, 10, 11)})
+    generate(padded, train=array, root=tmp_path / "root", **SMALL)
+
+
+def test_a_folder_of_numbered_classes_is_told_when_a_sweep_starts(tmp_path: Path) -> None:
+    numbers = {str(c): 1 for c in (0, 1, 2, 10, 11)}
+    for part in ("test", "fog/5"):
+        class_images(tmp_path / "Numbers-C" / part, **numbers)
+    with pytest.warns(UserWarning, match="numbers-c-local: class folders have numbers.*class 2 is folder 10"):
+        resolve(asked(datasets=str(tmp_path / "Numbers-C"), corruptions="fog"))
+    assert any("class 2 is folder 10" in each.text for each in verify(str(tmp_path / "Numbers-C")))
+
+
+# ---- labels of 8 bits
+
+
+def test_8_bits_beside_more_classes_are_refused(tmp_path: Path) -> None:
+    more, wrapped = (
+        npz(tmp_path / "x.npz", np.arange(300)),
+        npz(tmp_path / "t.npz", np.arange(300) % 256, seed=1),
+    )
+    with np.load(wrapped) as stored:
+        np.savez(wrapped, images=stored["images"], labels=stored["labels"].astype(np.uint8))
+    for test, train in ((more, wrapped), (wrapped, more)):
+        says = (
+            r"t.npz: the labels in t.npz are uint8, which has 256 values, and there are 300 classes: .* int64"
+        )
+        with pytest.raises(UserError, match=says):
+            generate(test, train=train, root=tmp_path / "root", **SMALL)
+    with pytest.warns(UserWarning, match="t.npz are uint8 and take all of its 256 values; if there are more"):
+        generate(wrapped, root=tmp_path / "root", **SMALL)
+
+
+def test_labels_of_8_bits_of_few_classes_are_fine(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        generate(npz(tmp_path / "x.npz", np.arange(8).astype(np.uint8)), root=tmp_path, **SMALL)
+
+
+def test_stored_labels_of_8_bits_are_told_by_verify_and_when_a_sweep_starts(tmp_path: Path) -> None:
+    labels = np.arange(260) % 256
+    npz(tmp_path / "test.npz", labels)
+    np.save(tmp_path / "labels.npy", np.tile(labels, 5).astype(np.uint8))
+    np.save(tmp_path / "fog.npy", fakes.clean_images(5 * 260))
+    says = "labels in labels.npy are uint8 and take all of its 256 values"
+    assert any(says in each.text for each in verify(str(tmp_path)))
+    with pytest.warns(UserWarning, match=says):
+        resolve(asked(datasets=str(tmp_path), corruptions="fog"))
+
+
+# ---- test images that are training images
+
+
+def test_the_test_set_as_training_set_is_refused_and_a_part_of_it_is_counted(tmp_path: Path) -> None:
+    test = npz(tmp_path / "x.npz", [0, 1, 2, 0])
+    with pytest.raises(
+        UserError, match=r"all 4 images of \S*x.npz are in \S*x.npz too, .*give another --train"
+    ):
+        generate(test, train=test, root=tmp_path / "root", **SMALL)
+    assert not (tmp_path / "root").exists()
+    images = np.concatenate([fakes.clean_images(9, seed=1), fakes.clean_images(4)[1:]])  # three of the four
+    np.savez(tmp_path / "t.npz", images=images, labels=np.arange(12) % 3)
+    with pytest.warns(UserWarning, match="3 of 4 test images are training images too"):
+        folder = generate(test, train=tmp_path / "t.npz", root=tmp_path, **SMALL)
+    assert any("3 of 4 test images" in each.text for each in verify(folder.name, tmp_path))
+    with pytest.warns(UserWarning, match="3 of 4 test images are training images too"):
+        resolve(asked(datasets=str(folder), corruptions="brightness"))
+
+
+@pytest.mark.parametrize("layout", ["arrays", "folders"])
+def test_an_existing_folder_whose_training_set_is_the_test_set(tmp_path: Path, layout: str) -> None:
+    folder = tmp_path / "Mine-C"
+    if layout == "arrays":
+        folder.mkdir()
+        for name in ("test.npz", "train.npz"):
+            npz(folder / name, [0, 1, 2])
+        np.save(folder / "fog-5.npy", fakes.clean_images(3, seed=1))
+    else:
+        for part in ("test", "train", "fog/5"):
+            class_images(folder / part, crow=2, owl=1)
+    says = "all of 3 test images are training images too: accuracy says nothing of new images"
+    assert [each.text for each in verify(str(folder)) if each.level == "error"] == [f"mine-c-local: {says}."]
+    with pytest.warns(UserWarning, match=says):
+        resolve(asked(datasets=str(folder), corruptions="fog"))
+
+
+def test_images_that_share_a_row_are_not_the_same() -> None:
+    test = fakes.clean_images(3)
+    other = test.copy()
+    other[:, 0] ^= 1
+    assert shared_images(test, other) == 0
+    assert shared_images(test, np.concatenate([other, test[:2]])) == 2

@@ -141,6 +141,13 @@ def test_a_killed_worker_is_one_sentence_and_the_next_run_goes_on(clean: Path, t
     assert len(list(folder.iterdir())) == 95 + 2  # with the clean set and the manifest
 
 
+def train_of(clean: Path) -> Path:
+    """A training set with the labels of the clean test set, and other images."""
+    with np.load(clean) as stored:
+        np.savez(clean.parent / "train.npz", images=255 - stored["images"], labels=stored["labels"])
+    return clean.parent / "train.npz"
+
+
 def test_what_ends_before_its_first_corrupted_file_goes_on(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,9 +158,10 @@ def test_what_ends_before_its_first_corrupted_file_goes_on(
 
     monkeypatch.setattr(generating, "save_npz", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        generate(clean, train=clean, root=tmp_path, **SMALL)
+        generate(clean, train=train_of(clean), root=tmp_path, **SMALL)
     monkeypatch.undo()
-    assert len(catalog.dataset(generate(clean, train=clean, root=tmp_path, **SMALL).name, tmp_path).train())
+    folder = generate(clean, train=train_of(clean), root=tmp_path, **SMALL)
+    assert len(catalog.dataset(folder.name, tmp_path).train())
 
 
 def test_temporary_files_of_a_killed_process_are_no_obstacle_and_are_deleted(
@@ -284,12 +292,13 @@ def test_image_folders_and_a_training_set(tmp_path: Path) -> None:
     images, labels = fakes.clean_images(12, 64), fakes.labels_for(12, 3)
     for i, (image, label) in enumerate(zip(images, labels, strict=True)):
         fakes.write_png(tmp_path / "birds" / f"class{label}" / f"{i:02}.png", image)
-    folder = generate(tmp_path / "birds", train=tmp_path / "birds", root=tmp_path, **SMALL)
+        fakes.write_png(tmp_path / "train" / f"class{label}" / f"{i:02}.png", 255 - image)
+    folder = generate(tmp_path / "birds", train=tmp_path / "train", root=tmp_path, **SMALL)
     data = catalog.dataset(str(folder))
     order = np.argsort(labels, kind="stable")
     assert (data.test().images == images[order]).all()
     assert data.test().labels.tolist() == sorted(labels)
-    assert (data.train().images == images[order]).all()
+    assert (data.train().images == 255 - images[order]).all()
     expected = corrupt(images[order], "brightness", 5, seed=0)
     assert (data.corrupted("brightness", 5).images == expected).all()
 
@@ -298,7 +307,7 @@ def test_without_a_training_set_it_says_how_to_add_one(clean: Path, tmp_path: Pa
     data = catalog.dataset(str(generate(clean, root=tmp_path, **SMALL)))
     with pytest.raises(UserError, match=r"again, with --train\. Else: put train\.npz"):
         data.train()
-    generate(clean, train=clean, root=tmp_path, **SMALL)
+    generate(clean, train=train_of(clean), root=tmp_path, **SMALL)
     assert len(catalog.dataset(data.name, tmp_path).train()) == 40
 
 

@@ -18,6 +18,9 @@ from ttabench.data.own.class_checks import order_of_numbers
         ("0 1 2", ""),
         ("00 01 02 10", ""),
         ("10 2 cat", ""),
+        ("class1 class2 class10", "class 1 is folder class10, not class2. .* in front: class01, class02 …"),
+        ("n01 n02 n10", ""),
+        ("a1 b10 b2", ""),
     ],
 )
 def test_another_order_than_that_of_the_numbers_is_said(tmp_path: Path, names: str, says: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import CheckpointError
 
 from ttabench.api.evaluation import Evaluation
+from ttabench.api.image_size import of_size, tried_with
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.pixel_check import PixelCheck
+from ttabench.api.scored_images import check_scored
 from ttabench.api.source_batches import SourceBatchesOfAnyNetwork
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
@@ -30,6 +33,7 @@ from ttabench.method.settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
+from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.private_copy import check_copy
 from ttabench.models.soundness.torch_errors import explained
@@ -55,8 +59,9 @@ class Adapted:
     method   the method; ``method.model`` is the private copy of the network that it works on.
     """
 
-    def __init__(self, method: Method[Any], seed: int = 0) -> None:
+    def __init__(self, method: Method[Any], seed: int = 0, image_size: int = 0) -> None:
         self.method = method
+        self._image_size = image_size
         self._generator = OwnGenerator(_device(method.model), seed)
         self._pixels = PixelCheck()
 
@@ -70,7 +75,7 @@ class Adapted:
         if not len(x):
             return self._no_logits(x)
         try:
-            with _learning(), self._generator.used(), explained():
+            with _learning(), self._generator.used(), self._of_size(x), explained():
                 return self.method.adapt(_tracked(x))
         except CheckpointError:
             raise UserError(
@@ -83,8 +88,11 @@ class Adapted:
         self._check(x)
         if not len(x):
             return self._no_logits(x)
-        with _learning(), self._generator.used():
+        with _learning(), self._generator.used(), self._of_size(x):
             return self.method.predict(_tracked(x))
+
+    def _of_size(self, x: Tensor) -> AbstractContextManager[None]:
+        return of_size(x.shape[2], x.shape[3], self._image_size)
 
     def _no_logits(self, x: Tensor) -> Tensor:
         """The logits (0, C) of a batch of no images, which changes nothing."""
@@ -157,13 +165,8 @@ def adapt(
         raise UserError(f"{type(model).__name__} has lazy layers without sizes; call it with images once.")
     _check_tensors(model)
     check_finite(model, type(model).__name__)
-    if isinstance(model, Classifier):
-        if np.any(np.asarray(mean) != 0) or np.any(np.asarray(std) != 1):
-            raise UserError("a Classifier contains its normalisation; leave out mean= and std=.")
-        check_copy(model, image_size, type(model.net).__name__)
-        classifier = model
-    else:
-        classifier = as_classifier(model, image_size, mean, std, name=type(model).__name__)
+    with tried_with(model, image_size), unchanged(model):
+        classifier = _classifier(model, image_size, mean, std)
     config = _config(cls, classifier, dataset, settings)
     needs = cls.needs_of(config)
     if needs.norm_layers:
@@ -177,7 +180,7 @@ def adapt(
             f"{method} needs source {needs.source_data}: pass source=…, batches of unlabelled source images."
         )
     try:
-        adapted = Adapted(cls(classifier, config), seed)
+        adapted = Adapted(cls(classifier, config), seed, image_size)
     except (TypeError, pickle.PicklingError) as failure:
         if "pickle" not in str(failure):
             raise
@@ -262,21 +265,25 @@ def evaluate(
     if chosen.stream:
         raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
     data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
-    if not len(data):
-        raise UserError("there are no images to score.")
-    if chosen.limit > len(data):
-        raise UserError(f"limit={chosen.limit}, but there are {len(data)} images; leave it out for all.")
-    low, high, classes = int(data.labels.min()), int(data.labels.max()), method.model.num_classes
-    if low < 0 or high >= classes:
-        raise UserError(
-            f"labels are from {low} to {high}; the network has {classes} classes, 0 to {classes - 1}."
-        )
+    check_scored(data, labels, chosen, method.model.num_classes)
+    classes = method.model.num_classes
     scored = _scored(scored_classes, data.labels, classes)
-    device = _device(method.model)
+    device, (_, height, width, _) = _device(method.model), data.images.shape
     method.reset()
-    with OwnGenerator(device, seed).used():
+    with OwnGenerator(device, seed).used(), of_size(height, width, adapted._image_size), explained():
         scored_cell = score_cell(method, data, chosen, seed, device, scored_classes=scored)
     return Evaluation(**vars(scored_cell))
+
+
+def _classifier(
+    model: nn.Module, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]
+) -> Classifier:
+    if not isinstance(model, Classifier):
+        return as_classifier(model, image_size, mean, std, name=type(model).__name__)
+    if np.any(np.asarray(mean) != 0) or np.any(np.asarray(std) != 1):
+        raise UserError("a Classifier contains its normalisation; leave out mean= and std=.")
+    check_copy(model, image_size, type(model.net).__name__)
+    return model
 
 
 def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:
@@ -327,12 +334,12 @@ def _check_images(size: object, mean: object, std: object) -> None:
             raise UserError(f"{name}={values!r}: expected three numbers, one per channel{above}.")
     given = [np.broadcast_to(np.asarray(values, dtype=float), 3) for values in (mean, std)]
     if given[0].max() > 1 or given[1].max() > 2:
-        divided = "mean=({}), std=({})".format(
-            *(", ".join(f"{x / 255:.4g}" for x in values) for values in given)
-        )
+        only_std = given[0].max() <= 1
+        divided = (given[0] / (1 if only_std else 255), given[1] / 255)
+        shown = [", ".join(f"{x:.4g}" for x in each) for each in divided]
         raise UserError(
-            f"mean={mean!r} and std={std!r} are for pixels of 0 to 255, and images are in [0, 1]; "
-            f"divide both by 255: {divided}."
+            f"mean={mean!r} and std={std!r} are for pixels of 0 to 255, and images are in [0, 1]; divide "
+            f"{'std' if only_std else 'both'} by 255: mean=({shown[0]}), std=({shown[1]})."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,6 +58,8 @@ def train(
     stopped goes on where it was.
     """
     from ttabench.data.catalog import check_names, dataset
+    from ttabench.data.own.doubts import doubts
+    from ttabench.data.own.own_dataset import OwnDataset
     from ttabench.method.spelling import distinct_list
     from ttabench.models.resolve import resolve_trainable
     from ttabench.models.training import portable
@@ -82,6 +85,9 @@ def train(
     todo: list[TrainedModel] = []
     opened = [dataset(name) for name in distinct_list(datasets, "--datasets")]
     check_names(opened)
+    for data in opened:
+        for text in doubts(data, ()) if isinstance(data, OwnDataset) else ():
+            warnings.warn(f"{data.name}: {text}", stacklevel=2)
     for data in opened:
         for arch in distinct_list(archs, "--archs"):
             model = resolve_trainable(arch, data, recipe=recipe, epochs=epochs, seed=seed)

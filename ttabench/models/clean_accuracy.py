@@ -14,7 +14,8 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import unknown
 from ttabench.measure.stream import Stream
-from ttabench.models.input_trials import better_classes, better_input
+from ttabench.models.input_trials import better_classes, better_input, probabilities, some_of
+from ttabench.models.label_noise import noisy_labels
 
 __all__ = ["NORMALISATIONS", "accuracy_warning", "clean_accuracy", "input_warning", "normalisation"]
 
@@ -74,6 +75,9 @@ def input_warning(
     accuracy = 100 * float((guesses == test.labels).mean())
     low = _low(classifier.num_classes, len(test), accuracy, claimed)
     better = better_input(classifier, test, NORMALISATIONS, device) or better_classes(guesses, test.labels)
+    if not better:
+        some = some_of(test)
+        better = noisy_labels(probabilities(classifier, some, device), some.labels)
     if not low and not better:
         return "", False
     return f"{low or f'clean accuracy is {accuracy:.2f} %'}{better}.", bool(low) and claimed is None

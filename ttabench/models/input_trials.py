@@ -39,6 +39,15 @@ def predictions(model: Callable[[Tensor], Tensor], data: Labelled, device: str =
     return torch.cat([model(x).argmax(dim=1).cpu() for x in stream]).numpy()
 
 
+@torch.no_grad()
+def probabilities(
+    model: Callable[[Tensor], Tensor], data: Labelled, device: str = "cpu"
+) -> NDArray[np.float32]:
+    """The softmax of the logits of each image: (n, C)."""
+    stream = Stream(data.images, np.arange(len(data)), 500, device)
+    return torch.cat([model(x).float().softmax(dim=1).cpu() for x in stream]).numpy()
+
+
 def some_of(data: Labelled) -> Labelled:
     """At most `TRIAL_IMAGES` of the images, from everywhere in the set."""
     count = TRIAL_LARGE if data.images.shape[1] > LARGE else TRIAL_IMAGES

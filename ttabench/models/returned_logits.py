@@ -11,7 +11,7 @@ from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.models.soundness.linked_names import with_linked_names
 from ttabench.models.soundness.noise import evaluated
-from ttabench.models.soundness.private_copy import check_copy
+from ttabench.models.soundness.private_copy import Reads, check_copy, places
 
 __all__ = ["as_classifier"]
 
@@ -70,7 +70,8 @@ def _wrong(net: nn.Module, image_size: int) -> str:
     modes = [(module, module.training) for module in net.modules()]
     try:
         net.eval()
-        out: object = net(noise.to(next(net.parameters(), noise)))
+        with Reads() as reads:
+            out: object = net(noise.to(next(net.parameters(), noise)))
     finally:
         for module, training in modes:
             module.training = training
@@ -89,6 +90,12 @@ def _wrong(net: nn.Module, image_size: int) -> str:
         )
     if (out >= 0).all() and ((out.float().sum(dim=1) - 1).abs() <= ROUNDING).all():
         return "returns probabilities; expected logits: leave out the softmax at its end"
+    if not reads.places.keys() & places(net).keys():
+        return (
+            "does not compute with its own parameters: its forward belongs to another network, or is a "
+            "function that keeps one. Write it as a module around the network, class Wrapped(nn.Module) with "
+            "self.net = net"
+        )
     return ""
 
 

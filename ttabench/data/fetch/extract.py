@@ -59,6 +59,11 @@ def unpack(archive: Path, folder: Path, place: Place, on_progress: OnProgress = 
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as out:
                 shutil.copyfileobj(content, out, 1 << 20)
+                if out.tell() != size:
+                    raise UserError(
+                        f"{archive.name} is damaged: {name} has {out.tell():,} bytes, and the archive "
+                        f"promises {size:,}; fetch it again."
+                    )
             count += 1
             on_progress(f"unpacking {archive.name}", position, total)
     except FileExistsError as problem:

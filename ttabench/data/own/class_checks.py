@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ from numpy.typing import NDArray
 
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.image_folders import class_folders
+from ttabench.data.files.whole_archive import label_type
 from ttabench.errors import UserError
+
+VALUES_OF_8_BITS = 256
 
 
 def check_class_folders(test: Path, train: Path) -> None:
@@ -22,6 +26,45 @@ def check_class_folders(test: Path, train: Path) -> None:
     if different := sorted(set(class_folders(test)) ^ set(class_folders(train))):
         names = ", ".join(different[:5]) + (" …" if len(different) > 5 else "")
         raise UserError(f"{test} and {train} must have the same class folders; they differ in {names}.")
+
+
+def check_order_of_classes(test: Path, train: Path) -> None:
+    """Raise UserError where one set has folders called 0 1 10 11 2 and the other one is an array.
+
+    The folders are counted in the order of their names, and the labels of an array in that of the numbers.
+    """
+    folders = [path for path in (test, train) if path.is_dir()]
+    if len(folders) == 1 and (wrong := _first_misplaced(folders[0])):
+        index, name, expected = wrong
+        array = train if folders[0] == test else test
+        raise UserError(
+            f"class {index} of {folders[0]} is folder {name}, as its folders are sorted by name, and class "
+            f"{index} of {array} seems to be number {index}: one class index means two classes. Name the "
+            f"folders with zeros in front, {_padded(expected, name)} for {expected}, or give both sets as "
+            "arrays."
+        )
+
+
+def labels_of_8_bits(labels: NDArray[np.int64], num_classes: int, file: Path) -> str:
+    """What is wrong with labels that `file` holds in 8 bits, as a sentence without its end; "".
+
+    A label from 256 on becomes 0, 1, 2 … in 8 bits, and nothing says so.
+    """
+    kind = label_type(file)
+    if kind is None or kind.itemsize > 1:
+        return ""
+    fix = "save them again as int64, from where they come from"
+    if num_classes > VALUES_OF_8_BITS:
+        return (
+            f"the labels in {file.name} are {kind}, which has 256 values, and there are {num_classes:,} "
+            f"classes: labels from 256 on have become others; {fix}"
+        )
+    if len(np.unique(labels)) == VALUES_OF_8_BITS:
+        return (
+            f"the labels in {file.name} are {kind} and take all of its 256 values; if there are more than "
+            f"256 classes, labels from 256 on have become others: {fix}"
+        )
+    return ""
 
 
 def check_test_classes(test: Labelled, train: Labelled) -> None:
@@ -55,24 +98,42 @@ def order_of_numbers(source: Path) -> list[str]:
 
     Class indices follow the names, as those of torchvision's ImageFolder do.
     """
-    names = class_folders(source) if source.is_dir() else []
-    if not all(name.isdecimal() and name.isascii() for name in names):
+    if not (wrong := _first_misplaced(source)):
         return []
-    by_number = sorted(names, key=int)
-    wrong = [
-        (index, name)
-        for index, (name, other) in enumerate(zip(names, by_number, strict=True))
-        if name != other
-    ]
-    if not wrong:
-        return []
-    index, name = wrong[0]
+    index, name, expected = wrong
+    by_number = _by_number(class_folders(source))
     return [
-        f"class folders are numbers, and their order by name is not that of the numbers: class {index} is "
-        f"folder {name}, not {by_number[index]}. A network that was trained with this order, as "
-        "torchvision's ImageFolder has it, is right; for the order of the numbers, name the folders with "
-        f"zeros in front: {', '.join(each.zfill(len(by_number[-1])) for each in by_number[:2])} …"
+        f"class folders have numbers, and their order by name is not that of the numbers: class {index} is "
+        f"folder {name}, not {expected}. A network that was trained with this order, as torchvision's "
+        "ImageFolder has it, is right; for the order of the numbers, name the folders with zeros in front: "
+        f"{', '.join(_padded(each, by_number[-1]) for each in by_number[:2])} …"
     ]
+
+
+def _first_misplaced(source: Path) -> tuple[int, str, str] | None:
+    """The first class whose folder would be another one in the order of the numbers: index, name, other name.
+
+    None where there is none, and where folders are not called by numbers.
+    """
+    names = class_folders(source) if source.is_dir() else []
+    if not (by_number := _by_number(names)):
+        return None
+    pairs = enumerate(zip(names, by_number, strict=True))
+    return next(((index, name, other) for index, (name, other) in pairs if name != other), None)
+
+
+def _by_number(names: list[str]) -> list[str]:
+    """Names such as 0 1 10 2, or class1 class10 class2, in the order of their numbers; [] for others."""
+    parts = {name: re.fullmatch(r"(.*?)([0-9]+)", name) for name in names}
+    if not all(parts.values()) or len({part[1] for part in parts.values() if part}) != 1:
+        return []
+    return sorted(names, key=lambda name: int(parts[name][2]))  # type: ignore[index]
+
+
+def _padded(name: str, longest: str) -> str:
+    """``2``, ``10`` → ``02``; ``class2``, ``class10`` → ``class02``"""
+    start = len(name) - len(re.split(r"[^0-9]", name)[-1])
+    return name[:start] + name[start:].zfill(len(longest) - start)
 
 
 def _missing(labels: NDArray[np.int64], num_classes: int) -> list[int]:

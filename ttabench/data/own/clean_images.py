@@ -14,6 +14,7 @@ from ttabench.data.files.already_cropped import already_cropped
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, decode, image_size
+from ttabench.data.files.whole_archive import check_whole
 from ttabench.errors import UserError
 
 
@@ -31,13 +32,18 @@ def read_clean(source: Path, size: int = 0) -> Labelled:
         return _read_folders(source, size)
     if not source.is_file():
         raise UserError(f"there is no file or folder {source}; expected an .npz file or folders of images.")
-    data = open_npz(source)
+    data = _open_npz(source)
     height, width = data.images.shape[1:3]
     if not size:
         _check_size(source, width, height)
     elif (height, width) != (size, size):
         return Labelled(_resized(data.images, size), data.labels)
     return data
+
+
+def _open_npz(source: Path) -> Labelled:
+    check_whole(source)
+    return open_npz(source)
 
 
 def _read_folders(source: Path, size: int) -> Labelled:
@@ -67,7 +73,7 @@ def automatic_size(source: Path) -> int:
             return 0
         width, height = image_size(files[0])
     elif source.is_file():
-        height, width = open_npz(source).images.shape[1:3]
+        height, width = _open_npz(source).images.shape[1:3]
     else:
         return 0
     return 0 if width == height and width in SIZES else nearest_size(min(width, height))

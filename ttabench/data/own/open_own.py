@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import find_corruptions
+from ttabench.data.files.whole_archive import check_whole
 from ttabench.data.own.domain_folders import DomainFolders, domains_beside, domains_in
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
@@ -24,6 +25,8 @@ def open_own(folder: Path) -> OwnDataset:
             f"{folder} holds the domains {', '.join(domains)}: give the folder of the one that the network "
             f"is trained on, e.g. {folder / domains[0]}; the others are then the test sets."
         )
+    for name in ("test.npz", "train.npz"):
+        check_whole(folder / name)
     dataset = OwnArrays(folder)
     pieces = dataset.pieces()
     for corruption in dataset.corruptions:

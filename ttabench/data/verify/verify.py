@@ -6,21 +6,30 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS, KNOWN_CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.names import (
+    ALL_CORRUPTIONS,
+    CORRUPTIONS,
+    KNOWN_CORRUPTIONS,
+    NO_SEVERITY,
+    SEVERITIES,
+)
 from ttabench.data.catalog import dataset
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.on_disk import OnDisk
-from ttabench.data.own.class_checks import check_test_classes, class_warnings
+from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
+from ttabench.data.own.domain_folders import DomainFolders
+from ttabench.data.own.doubts import labels_in_8_bits, numbered_folders, shadowed
 from ttabench.data.own.open_own import no_corruptions
+from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
-from ttabench.data.verify.picture_checks import of_corruption, of_pixels
 from ttabench.errors import UnknownName, UserError, counted, unknown
 from ttabench.system.progress import OnProgress, silent
 
@@ -84,7 +93,7 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
         severities = data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
-        if severities != SEVERITIES:
+        if severities not in (SEVERITIES, (NO_SEVERITY,)):
             has = f"has severity {', '.join(map(str, severities))} only" if severities else "has no severity"
             findings.append(warning(f"{data.name}: {corruption} {has}."))
         images = {}
@@ -93,9 +102,9 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
                 images[severity] = data.corrupted(corruption, severity).images
             except UserError as problem:
                 findings.append(error(str(problem)))
-        findings += [
-            warning(f"{data.name}: {corruption}: {text}") for text in of_corruption(test.images, images)
-        ]
+        if corruption in KNOWN_CORRUPTIONS:  # a domain has other images
+            found = of_corruption(test.images, images, corruption)
+            findings += [warning(f"{data.name}: {corruption}: {text}") for text in found]
     findings = list(dict.fromkeys(findings))  # a file of all severities has one problem, not five
     if is_usable(findings):
         there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"
@@ -105,12 +114,11 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
 
 def _not_read(data: OwnDataset) -> Iterator[Finding]:
     """Arrays, or folders of images, whose names are no corruption's: perhaps a slip of the pen."""
+    if isinstance(data, DomainFolders):  # every folder beside it is a domain, or has other classes
+        return
     used = [path.relative_to(data.folder).parts for path in data.pieces().values()]
     folders = isinstance(data, OwnImageFolders)
-    for corruption in data.corruptions:
-        if (whole := data.folder / f"{corruption}.npy").is_file():
-            for path in sorted(data.folder.glob(f"{corruption}-[1-5].npy")):
-                yield warning(f"{path} is not read: {whole.name} has all severities.")
+    yield from map(warning, shadowed(data))
     for path in sorted(data.folder.iterdir()):
         if path.name.startswith(".") or any(parts[0] == path.name for parts in used):
             continue
@@ -130,5 +138,10 @@ def _classes(data: OwnDataset, test: Labelled) -> Iterator[Finding]:
         except UserError as problem:
             yield error(f"{data.name}: {problem}")
             return
-    for text in class_warnings(test, train):
+        if shared := shared_images(test.images, train.images):
+            kind = error if shared == len(test) else warning
+            yield kind(f"{data.name}: {overlap(shared, len(test))}.")
+    for text in (*class_warnings(test, train), *numbered_folders(data)):
         yield warning(f"{data.name}: {text}")
+    kind = error if data.num_classes > VALUES_OF_8_BITS else warning
+    yield from (kind(f"{data.name}: {text}") for text in labels_in_8_bits(data))

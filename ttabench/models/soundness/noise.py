@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["evaluated", "noise_for"]
+__all__ = ["evaluated", "noise_for", "unchanged"]
 
 
 def noise_for(net: nn.Module, count: int, image_size: int, seed: int) -> Tensor:
@@ -27,3 +27,15 @@ def evaluated(net: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+@contextmanager
+def unchanged(net: nn.Module) -> Iterator[None]:
+    """After the block, the buffers of `net` have the values that they had before it."""
+    kept = [(buffer, buffer.clone()) for buffer in net.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in kept:
+                buffer.copy_(value)

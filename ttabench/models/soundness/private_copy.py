@@ -24,11 +24,13 @@ from ttabench.errors import UserError, counted
 from ttabench.models.soundness.noise import evaluated, noise_for
 from ttabench.nn import use_batch_statistics
 
-__all__ = ["check_copy", "private_copy"]
+__all__ = ["Reads", "check_copy", "places", "private_copy"]
 
 IMAGES, SEED = 3, 1  # other images, and another batch size, than those of `classifier.probe`
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}  # relative difference of logits; others: HALF
 HALF = 5e-2
+REPEATED = {torch.float64: 1e-9, torch.float32: 1e-5}  # the same copy twice, whose kernels are the same
+HALF_REPEATED = 1e-2
 
 
 def private_copy(net: nn.Module, name: str) -> nn.Module:
@@ -49,12 +51,14 @@ def check_copy(net: nn.Module, image_size: int, name: str) -> None:
     _check_parametrised(net, name)
     mine = private_copy(net, name).eval()
     x = noise_for(net, IMAGES, image_size, SEED)
+    kept = {key: buffer.clone() for key, buffer in mine.named_buffers()}
     with torch.random.fork_rng(devices=_gpus(x)), evaluated(net), _as_written():
-        with _Reads() as reads:
+        with Reads() as reads:
             first = mine(x)
         _check_reads(net, mine, reads, name)
+        _check_constant(mine, kept, name)
         second, original = mine(x), net(x)
-    if not _same(first, second):
+    if not _same(first, second, REPEATED.get(first.dtype, HALF_REPEATED)):
         raise UserError(
             f"{name} gives other logits for the same images in eval mode. Something in its forward is random "
             "or counts its calls, such as F.dropout without training=self.training; make it depend on the "
@@ -68,6 +72,19 @@ def check_copy(net: nn.Module, image_size: int, name: str) -> None:
     _check_replacing(mine, x, name)
 
 
+def _check_constant(mine: nn.Module, before: Mapping[str, Tensor], name: str) -> None:
+    """Raise UserError if a forward pass in eval mode has changed buffers of `mine`."""
+    changed = [
+        key for key, buffer in mine.named_buffers()
+        if key in before and buffer.is_floating_point() and not torch.equal(buffer, before[key])
+    ]  # fmt: skip
+    if changed:
+        raise UserError(
+            f"{name} changes {changed[0]}{_more(changed)} in eval mode, so its logits depend on the images "
+            "that it has seen; let eval() switch this off, as it does for nn.BatchNorm2d."
+        )
+
+
 def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
     """Raise UserError if batch-norm layers of `mine` run although others have been put in their places.
 
@@ -76,11 +93,12 @@ def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
     layers = dict(norm_modules(mine, "batch"))
     means = {key: getattr(layer, "running_mean", None) for key, layer in layers.items()}
     statistics = {_place(mean): key for key, mean in means.items() if isinstance(mean, Tensor)}
+    ran = _ran(mine, x, list(layers))
     try:
         use_batch_statistics(mine)
     except Exception:  # a layer that is unknown, or a scripted network, which accepts no other layers
         return
-    with torch.random.fork_rng(devices=_gpus(x)), _as_written(), _Reads() as reads:
+    with torch.random.fork_rng(devices=_gpus(x)), _as_written(), Reads() as reads:
         try:
             mine(x)
         except Exception as problem:  # the network may need something of a layer that is no longer there
@@ -96,6 +114,30 @@ def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
             "such as a list, a dict or a function, so a method cannot replace it. Keep layers as attributes, "
             "or in an nn.ModuleList or nn.ModuleDict."
         )
+    idle = sorted(ran - _ran(mine, x, list(layers)))
+    if idle:
+        raise UserError(
+            f"{name} does not run what a method puts in the place of its batch norm {idle[0]}{_more(idle)}: "
+            "its forward chooses layers by their class. Let it call them whatever their class is."
+        )
+
+
+def _ran(mine: nn.Module, x: Tensor, names: list[str]) -> set[str]:
+    """Those of the layers called `names` that run on images; none where the network fails on them."""
+    ran: set[str] = set()
+    hooks = [
+        mine.get_submodule(key).register_forward_pre_hook(lambda _module, _inputs, key=key: ran.add(key))
+        for key in names
+    ]
+    try:
+        with torch.random.fork_rng(devices=_gpus(x)), _as_written():
+            mine(x)
+    except Exception:
+        return set()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return ran
 
 
 def _check_parametrised(net: nn.Module, name: str) -> None:
@@ -109,9 +151,9 @@ def _check_parametrised(net: nn.Module, name: str) -> None:
             )
 
 
-def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> None:
+def _check_reads(net: nn.Module, mine: nn.Module, reads: Reads, name: str) -> None:
     """Raise UserError if the copy `mine` of `net` read tensors that are not its own in a forward pass."""
-    own, others = _places(mine), _places(net)
+    own, others = places(mine), places(net)
     foreign = [others[place] for place in reads.places if place in others]
     if foreign:
         raise UserError(
@@ -134,7 +176,7 @@ def _check_reads(net: nn.Module, mine: nn.Module, reads: _Reads, name: str) -> N
         )
 
 
-class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the memory of all tensors that operations read inside the block.
 
     places   address → the shape if the tensor is a parameter, else None.
@@ -154,7 +196,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def _places(net: nn.Module) -> dict[int, str]:
+def places(net: nn.Module) -> dict[int, str]:
     """Address → name of all parameters and buffers."""
     named = (*net.named_parameters(), *net.named_buffers())
     return {place: name for name, tensor in named if (place := _place(tensor))}
@@ -168,14 +210,14 @@ def _place(tensor: Tensor) -> int:
         return 0
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _same(a: Tensor, b: Tensor, rounding: float = 0.0) -> bool:
     """Whether logits (B, C) are the same but for rounding. Equal logits that are not finite are the same."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if torch.equal(a.isfinite(), b.isfinite()) and not a.isfinite().all():
         return True
     wide, other = a.double(), b.double()
-    return bool((wide - other).norm() <= ROUNDING.get(a.dtype, HALF) * wide.norm())
+    return bool((wide - other).norm() <= (rounding or ROUNDING.get(a.dtype, HALF)) * wide.norm())
 
 
 def _as_written() -> AbstractContextManager[Any]:

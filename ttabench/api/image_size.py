@@ -1,0 +1,61 @@
+"""What to say where a network cannot take images of a size, as many with positions or a flat layer cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from ttabench.errors import UserError, first_line
+from ttabench.models.soundness.noise import evaluated, noise_for
+
+__all__ = ["of_size", "tried_with"]
+
+COMMON = (224, 32, 64, 96, 128, 256, 299, 384, 448, 512, 28)
+"""Sides of images, in pixels, that networks are made for; the first that works is named."""
+
+
+@contextmanager
+def tried_with(model: nn.Module, image_size: int) -> Iterator[None]:
+    """In the block, an error of `model` on images of noise is a UserError that names a size it can take."""
+    try:
+        yield
+    except (UserError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as problem:  # a network may raise anything
+        other = _works_with(model)
+        fix = f"it takes {other}: pass image_size={other}" if other else "pass image_size=…, their side"
+        what = f"{type(model).__name__} cannot take images of {image_size} pixels"
+        raise UserError(f"{what} ({first_line(problem)}); {fix}.") from problem
+
+
+@contextmanager
+def of_size(height: int, width: int, image_size: int) -> Iterator[None]:
+    """In the block, an error on images of another size than a network was tried with is a UserError."""
+    try:
+        yield
+    except (UserError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as problem:
+        if image_size in (0, height) and height == width:
+            raise
+        raise UserError(
+            f"images have {width}×{height} pixels, and the network was tried with {image_size}: it cannot "
+            f"take them ({first_line(problem)}); resize them to {image_size}, or pass another image_size= to "
+            "ttabench.adapt."
+        ) from problem
+
+
+@torch.no_grad()
+def _works_with(model: nn.Module) -> int:
+    """The first common size that `model` takes; 0 if there is none."""
+    with evaluated(model), torch.random.fork_rng(devices=[]):
+        for side in COMMON:
+            try:
+                model(noise_for(model, 1, side, seed=0))
+            except Exception:
+                continue
+            return side
+    return 0

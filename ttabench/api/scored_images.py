@@ -1,0 +1,50 @@
+"""Checks of the images and labels that a user hands over to be scored."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ttabench.data.dataset import Labelled
+from ttabench.data.own.class_checks import VALUES_OF_8_BITS
+from ttabench.data.own.picture_checks import of_pixels
+from ttabench.errors import UserError
+from ttabench.protocol import Protocol
+
+__all__ = ["check_scored"]
+
+
+def check_scored(data: Labelled, labels: ArrayLike, protocol: Protocol, classes: int) -> None:
+    """Raise UserError where nothing is left to score, or labels are not those of a network of `classes`.
+
+    A warning is given where images are no pictures.
+
+    labels   as the user gave them.
+    """
+    count = min(protocol.limit or len(data), len(data))
+    if not len(data):
+        raise UserError("there are no images to score.")
+    if protocol.limit > len(data):
+        raise UserError(f"limit={protocol.limit}, but there are {len(data)} images; leave it out for all.")
+    if protocol.held_out and not 0 < round(protocol.held_out * count) < count:
+        left = "to adapt to" if round(protocol.held_out * count) else "to score"
+        raise UserError(
+            f"held_out={protocol.held_out:g} of {count} images leaves none {left}; give another share, or "
+            "more images."
+        )
+    low, high = int(data.labels.min()), int(data.labels.max())
+    if low < 0 or high >= classes:
+        raise UserError(
+            f"labels are from {low} to {high}; the network has {classes} classes, 0 to {classes - 1}."
+        )
+    kind = np.asarray(labels).dtype
+    if kind.itemsize == 1 and classes > VALUES_OF_8_BITS:
+        raise UserError(
+            f"labels are {kind}, which has {VALUES_OF_8_BITS} values, and the network has {classes:,} "
+            f"classes: labels from {VALUES_OF_8_BITS} on have become others; pass int64, from where they "
+            "come from."
+        )
+    for text in of_pixels(data.images):
+        warnings.warn(f"images: {text}", UserWarning, stacklevel=3)

@@ -1,0 +1,71 @@
+"""Whether an .npz archive holds all the bytes that its headers promise.
+
+Arrays are mapped from the archive: one that promises more than it holds would go on with the bytes of
+whatever comes behind it, or ask for more memory than there is.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ttabench.errors import UserError
+
+__all__ = ["check_whole", "label_type"]
+
+
+def check_whole(path: Path) -> None:
+    """Raise UserError where an array of the .npz file `path` is longer in its header than in the file.
+
+    Nothing is said of a file that is no archive: whoever reads it says so.
+    """
+    with suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        for info, room in _rooms(archive):
+            if not info.filename.endswith(".npy"):
+                continue
+            promised, held = _promised(archive, info), min(info.file_size, room)
+            if promised > held:
+                raise UserError(
+                    f"{path} was refused: the header of {info.filename} promises {promised:,} bytes, and "
+                    f"there are {held:,}; save it again with numpy.savez."
+                )
+
+
+def label_type(path: Path, name: str = "labels") -> np.dtype[Any] | None:
+    """The type that labels have in a .npy or .npz file; None where it cannot be read."""
+    with suppress(OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                return _header(file)[1]
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+            return _header(member)[1]
+    return None
+
+
+def _promised(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
+    """The bytes of a member by the header of its array."""
+    with archive.open(info) as member:
+        shape, dtype = _header(member)
+        return member.tell() + math.prod(shape) * dtype.itemsize
+
+
+def _rooms(archive: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, int]]:
+    """Each member, and how many bytes it can have: up to the next one, where it is not compressed."""
+    infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
+    ends = [*(info.header_offset for info in infos[1:]), archive.start_dir]
+    for info, end in zip(infos, ends, strict=True):
+        stored = info.compress_type == zipfile.ZIP_STORED
+        yield info, end - info.header_offset if stored else info.file_size
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    read = np.lib.format
+    version = read.read_magic(file)
+    shape, _, dtype = (read.read_array_header_1_0 if version == (1, 0) else read.read_array_header_2_0)(file)
+    return shape, dtype

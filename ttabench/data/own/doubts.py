@@ -1,0 +1,103 @@
+"""What seems wrong in a user's folder, found in seconds: a sweep says it before its first cell.
+
+Of large sets, some images are looked at. `ttabench data verify` looks at more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ttabench.data.files.image_folders import labelled_files
+from ttabench.data.files.read_image import read_image
+from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
+from ttabench.data.own.domain_folders import DomainFolders
+from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
+from ttabench.data.own.own_arrays import OwnArrays
+from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
+
+__all__ = ["doubts", "labels_in_8_bits", "numbered_folders", "shadowed"]
+
+LOOKED_AT = 500  # test images whose files are sought among those of the training set
+
+
+def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
+    """Sentences about the clean sets and about these corruptions.
+
+    Corrupted images that `ttabench data generate` made are not looked at: they have checksums.
+    """
+    yield from numbered_folders(data)
+    if isinstance(data, DomainFolders):
+        return
+    yield from labels_in_8_bits(data)
+    yield from shadowed(data)
+    yield from _clean(data)
+    if not data.manifest:
+        reference, count = _some(data, "test")
+        for corruption in corruptions:
+            found = {level: _some(data, corruption, level) for level in data.severities(corruption)}
+            images = {level: some for level, (some, of) in found.items() if of == count}
+            yield from (f"{corruption}: {text}" for text in of_corruption(reference, images, corruption))
+
+
+def numbered_folders(data: OwnDataset) -> list[str]:
+    """What is to be said of class folders that are numbers."""
+    if isinstance(data, DomainFolders):
+        return order_of_numbers(data.folder)
+    return order_of_numbers(data.pieces()["test"]) if isinstance(data, OwnImageFolders) else []
+
+
+def labels_in_8_bits(data: OwnDataset) -> Iterator[str]:
+    """Sentences about files whose labels are stored in 8 bits, where more classes than that may be meant."""
+    if not isinstance(data, OwnArrays):
+        return
+    sets = {"test.npz": data.test()} | ({"train.npz": data.train()} if data.has_train() else {})
+    for name, labelled in sets.items():
+        if text := labels_of_8_bits(labelled.labels, data.num_classes, data.folder / name):
+            yield f"{text}."
+    if "labels.npy" in data.pieces():
+        file = data.folder / "labels.npy"
+        if text := labels_of_8_bits(np.load(file, allow_pickle=False), data.num_classes, file):
+            yield f"{text}."
+
+
+def shadowed(data: OwnDataset) -> Iterator[str]:
+    """Sentences about arrays of one severity beside one of all severities."""
+    for corruption in data.corruptions:
+        if (whole := data.folder / f"{corruption}.npy").is_file():
+            for path in sorted(data.folder.glob(f"{corruption}-[1-5].npy")):
+                yield f"{path} is not read: {whole.name} has all severities."
+
+
+def _clean(data: OwnDataset) -> Iterator[str]:
+    """Sentences about the clean sets."""
+    yield from of_pixels(_some(data, "test")[0])
+    if isinstance(data, OwnArrays):
+        train = data.train() if data.has_train() else None
+        yield from class_warnings(data.test(), train)
+        shared = shared_images(data.test().images, train.images) if train else 0
+        if text := overlap(shared, len(data.test())):
+            yield f"{text}."
+    elif isinstance(data, OwnImageFolders) and data.has_train():
+        test, train_files = (_files(data, name) for name in ("test", "train"))
+        if text := overlap_of_files(test, train_files, LOOKED_AT):
+            yield f"{text}."
+
+
+def _files(data: OwnImageFolders, piece: str) -> list[Path]:
+    return labelled_files(data.pieces()[piece], data.classes)[0]
+
+
+def _some(data: OwnDataset, name: str, severity: int = 0) -> tuple[Images, int]:
+    """Some of the clean ``test`` images, or of those of a corruption, from everywhere; how many there are."""
+    if isinstance(data, OwnImageFolders):
+        files = _files(data, f"{name}/{severity}" if severity else name)
+        return np.stack(
+            [read_image(f, data.image_size) for f in files[:: step_of(len(files), data.image_size)]]
+        ), len(files)
+    images = (data.corrupted(name, severity) if severity else data.test()).images
+    return np.asarray(images[:: step_of(len(images), data.image_size)]), len(images)
