@@ -29,7 +29,7 @@ class Protocol:
                   episodic (before every batch) | every(N) (before every N-th batch; each cell starts at the
                   source).
     contamination "" | NAME(ε): a fraction ε of the stream are foreign images, which are not scored,
-                  e.g. noise(0.2).
+                  e.g. noise(0.2) or cifar100-c(0.5).
     held_out      share of the images, the last of the stream, that are scored but not used for adaptation;
                   0 = the images used for adaptation are scored.
     limit         only the first `limit` images of the test set; 0 = all.
@@ -72,11 +72,12 @@ class Protocol:
                 "order is 'dirichlet(0)', one class after the other; it goes with no stream, no "
                 "contamination and no held-out images"
             )
-        _, amount = parse_call(self.contamination) or ("", 0.0)
+        _, amount = parse_contamination(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:
             raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
-        for name in ("order", "contamination"):  # one spelling per number, so that the identity is unique
-            if call := parse_call(getattr(self, name)):
+        # One spelling per number, so that the identity is unique.
+        for name, parse in (("order", parse_call), ("contamination", parse_contamination)):
+            if call := parse(getattr(self, name)):
                 object.__setattr__(self, name, f"{call[0]}({call[1]:.12g})")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out is {self.held_out}; expected a share from 0 to below 1")
@@ -302,4 +303,10 @@ def _checked_reset(text: str) -> str:
 def parse_call(text: str) -> tuple[str, float] | None:
     """``"dirichlet(0.1)"`` → ``("dirichlet", 0.1)``; None for anything else."""
     match = re.fullmatch(r"([a-z][a-z0-9_\-]*)\(([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\)", text)
+    return (match[1], float(match[2])) if match else None
+
+
+def parse_contamination(text: str) -> tuple[str, float] | None:
+    """``"cifar10.1(0.2)"`` → ``("cifar10.1", 0.2)``; None for what is no name of data with a number."""
+    match = re.fullmatch(r"([a-z0-9_][a-z0-9._\-\[\]]*)\(([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\)", text)
     return (match[1], float(match[2])) if match else None

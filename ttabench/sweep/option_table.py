@@ -95,8 +95,8 @@ _TABLE = (
     ),
     Option(
         "contamination", "", "SOURCE",
-        "Foreign images, which are not scored: noise(ε) or DATASET(ε), with their share ε of the stream.",
-        Choice(("",), rf"[a-z][a-z0-9_\-]*\({NUMBER}\)", "NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"), "data",
+        "Foreign images of unknown classes: noise(ε), DATASET(ε) or FOLDER(ε), with their share ε.",
+        Choice(("",), rf".+\({NUMBER}\)", "NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"), "data",
     ),
     Option(
         "held_out", 0.0, "SHARE", "Score this share of the images only, and adapt on the others.",

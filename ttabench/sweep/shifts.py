@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
-from ttabench.data.catalog import dataset
+from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset
+from ttabench.data.foreign import check_foreign
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.open_own import no_corruptions
@@ -17,7 +18,6 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import severities_here, there
 from ttabench.errors import UserError, unknown
-from ttabench.measure.contamination import foreign_images
 from ttabench.protocol import RAMP, StreamSpec
 from ttabench.sweep.grid import Grid
 
@@ -81,7 +81,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
         )
     if grid.contamination:
-        foreign_images(grid.contamination, data.test().images[:0], seed=0)
+        check_foreign(grid.contamination, data)
         shifts = replace(shifts, foreign=foreign_fingerprint(grid.contamination))
     return shifts
 
@@ -89,7 +89,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
 def foreign_fingerprint(contamination: str) -> str:
     """What the dataset is made from that contaminates a stream, see :attr:`Cell.foreign`; "" for noise."""
     name, _, _ = contamination.partition("(")
-    return "" if name in ("", "noise") else dataset(name).fingerprint()
+    return "" if name in ("", "noise") else foreign_set(name).fingerprint()
 
 
 def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
