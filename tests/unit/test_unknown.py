@@ -12,13 +12,16 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.metrics import roc_auc_score, roc_curve
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.unit.conftest import Output
+from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure.foreign_places import foreign_of, foreign_places
 from ttabench.measure.scoring import put_in_order
+from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import Parts
+from ttabench.measure.streams.score import evaluate_stream
 from ttabench.method import Method
 from ttabench.observe.unknown import CERTAINTIES, FIGURES, Certainties, figures, watched
 from ttabench.protocol import Protocol
@@ -150,6 +153,48 @@ def test_foreign_places_are_those_of_the_stream(share: str, order: str) -> None:
         assert np.array_equal(foreign_places(protocol, 33, seed), positions >= 33)
     stream = Parts(2, lambda part: data, protocol, 7, 40)
     assert np.array_equal(foreign_of(stream, protocol, 7), stream.read(0, stream.total).labels < 0)
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_a_stopped_stream_has_the_figures_of_a_whole_one(tmp_path: Path, after: int) -> None:
+    draw = np.random.default_rng(0)
+    data = Labelled(draw.integers(0, 256, (20, 8, 8, 3), np.uint8), np.arange(20) % 4)
+    protocol = Protocol(stream="recurring(2)", reset="continual", contamination="noise(0.5)", batch_size=16)
+
+    def follow(stop: int, file: Path) -> Any:
+        stream = Parts(2, lambda part: data, protocol, 0, 20)
+        method = Means(Classifier.wrap(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))))
+        method.prepare()
+        made, seen = Certainties(stream.total), []
+
+        def report(position: int, scored: int, right: int) -> None:
+            seen.append(position)
+            if len(seen) == stop:
+                raise KeyboardInterrupt
+
+        with watched(method, made.note):
+            done = evaluate_stream(
+                method, stream, protocol, 0, on_batch=report, collected=made,
+                checkpoint=Checkpoint(file, {"cell": "c"}, 0.0),
+            )  # fmt: skip
+        return made.figures(foreign_of(stream, protocol, 0), done.correct), seen
+
+    whole, batches = follow(0, tmp_path / "whole.npz")
+    assert len(batches) == 5
+    with pytest.raises(KeyboardInterrupt):
+        follow(after + 1, tmp_path / "stopped.npz")
+    again, rest = follow(0, tmp_path / "stopped.npz")
+    assert len(rest) == 5 - after
+    assert again == whole
+
+
+class Means(Method[Any]):
+    """Its logits are the means of the pixels of four rows: the same for any weights."""
+
+    name = "means"
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return x[:, :, :4].mean(dim=(1, 3))
 
 
 def swept(ttabench: Run, to: Path, *more: str) -> pd.DataFrame:

@@ -31,6 +31,7 @@ from ttabench_reports.cells.frames import (
     unusual,
 )
 from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.cells.unknown import over as unknown_over
 from ttabench_reports.tables.table import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table, with_stream
 from ttabench_reports.words import naming, protocols
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA, MIXED
@@ -263,6 +264,7 @@ def _row(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra:
         about={**member, "seed_names": numbers.seed_names[number]},
         correct=numbers.correct.get(number, {}),
         reliability=total(numbers.reliabilities.get(number, {}), main),
+        unknown=unknown_over(numbers.unknown.get(number, {}), main),
         windows=numbers.windows.get(number, {}),
         order=numbers.orders.get(number, ()),
     )

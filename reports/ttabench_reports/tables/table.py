@@ -43,6 +43,8 @@ class Row:
     about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
     correct   packed per-image correctness by corruption and seed, where it is known.
     reliability  of the main corruptions, where every cell has its bins.
+    unknown   of a contaminated stream: how foreign images are told from test images, over the main
+              corruptions; {} where a cell lacks it, see :mod:`ttabench_reports.cells.unknown`.
     windows   accuracy over a long stream, by column.
     order     of a continual sweep: the corruptions in the order of the stream.
     baseline  Source of the same weights: the row beside it, or where that has more seeds, its part of them.
@@ -64,6 +66,7 @@ class Row:
     about: dict[str, Any] = field(default_factory=dict)
     correct: dict[str, dict[int, bytes]] = field(default_factory=dict)
     reliability: Reliability | None = None
+    unknown: dict[str, float] = field(default_factory=dict)
     windows: dict[str, Windows] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     baseline: Row | None = None
