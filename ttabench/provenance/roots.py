@@ -66,6 +66,8 @@ STREAM = _nodes(
 )
 STREAMS = {  # by what stands in place of a corruption
     "recurring": STREAM, "gradual": STREAM, "ccc": STREAM,
+    "cdc": (*_nodes("run.more_streams:dynamic_stream"), *STREAM[1:]),
+    "ccc_hard": (*_nodes("run.more_streams:hard_stream"), *STREAM[1:]),
 }  # fmt: skip
 FOREIGN = _nodes("data.foreign_set:ForeignSet")  # in streams that a dataset contaminates
 ORDERS = {"dirichlet(0)": _nodes("measure.by_class:evaluate_by_class")}

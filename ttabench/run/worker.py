@@ -48,7 +48,8 @@ from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
 from ttabench.run.events import CellProgress, Emit
-from ttabench.run.stream_of_cell import checkpoint_of, stream_of
+from ttabench.run.more_streams import stream_of_any
+from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store, Writer
@@ -222,7 +223,7 @@ class Worker:
     def stream(self, cell: Cell, dataset: Dataset) -> LongStream:
         """The images of a cell that is a long stream."""
         cell = replace(cell, protocol=coded(cell.protocol))
-        return stream_of(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
+        return stream_of_any(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
 
     def follow(
         self,

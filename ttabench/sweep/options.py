@@ -11,7 +11,7 @@ from typing import Any
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.method.spelling import split_list
-from ttabench.protocol import StreamSpec, parse_call, parse_contamination
+from ttabench.protocol import parse_call, parse_contamination, parse_stream
 from ttabench.registry import in_groups
 from ttabench.run.executors import Limits, Setup
 from ttabench.sweep.grid import Grid
@@ -181,7 +181,7 @@ def stream_spelling(value: Any) -> str:
 
     stream, baseline = split_baseline(text)
     try:
-        spelled = str(StreamSpec.parse(stream))
+        spelled = str(parse_stream(stream))
     except ValueError:
         return text
     return f"{spelled.removesuffix(')')},baseline={baseline})" if baseline else spelled

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.protocol import STREAMS, Protocol
+from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.provenance.staleness import stale_reasons
 from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells.calibration import total
@@ -352,7 +352,9 @@ def _depends_on_seed(source: Row) -> bool:
 def _lacks_seeds(source: Row, row: Row) -> bool:
     """Whether Source lacks a seed of a row, and has, or with a single seed may have, other numbers there."""
     known = source.about["seed_names"]
-    single = len(known) == 1 and (source.about["held_out"] or not {MIXED, *STREAMS}.isdisjoint(source.values))
+    single = len(known) == 1 and (
+        source.about["held_out"] or not {MIXED, *ALL_STREAMS}.isdisjoint(source.values)
+    )
     return not {*row.about["seed_names"]} <= {*known} and bool(single or _depends_on_seed(source))
 
 

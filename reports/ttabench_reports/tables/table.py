@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ttabench.corruptions.names import NATURAL
-from ttabench.protocol import STREAMS
+from ttabench.protocol import ALL_STREAMS
 from ttabench_reports.cells.calibration import Reliability
 from ttabench_reports.cells.over_stream import Windows
 from ttabench_reports.evidence import findings as evidence
@@ -198,12 +198,12 @@ class Table:
     @property
     def natural(self) -> bool:
         """Whether the images are a natural shift or a long stream: one column, and no mean over columns."""
-        return len(self.main) == 1 and self.main[0] in (NATURAL, *STREAMS)
+        return len(self.main) == 1 and self.main[0] in (NATURAL, *ALL_STREAMS)
 
     @property
     def stream(self) -> bool:
         """Whether the images are a long stream. Intervals and tests are not made over it."""
-        return len(self.main) == 1 and self.main[0] in STREAMS
+        return len(self.main) == 1 and self.main[0] in ALL_STREAMS
 
     @property
     def main_columns(self) -> tuple[str, ...]:
