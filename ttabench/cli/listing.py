@@ -113,7 +113,7 @@ def _archs() -> None:
     say(f"Published weights: {', '.join(official_names())}.")
     say(
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
-        "efficientnet_lite/lite0."
+        "efficientnet_lite/lite0, clip/NAME.WEIGHTS."
     )
     say("A network of your own: MODULE:CALLABLE, such as mynets:build for build in mynets.py.")
 
