@@ -150,6 +150,7 @@ CASES = (
     Case("cotta", Floor(forwards=33, backwards=1, learns="all"), {"threshold": 2.0}, "32 views"),
     Case("quantile", THROUGH, POINTS, "an epoch", epochs=3, once=False, source=1000),
     Case("quantile", THROUGH, POINTS, "10 epochs", counts=False, epochs=10, source=1000),
+    Case("note", replace(UPDATE, backwards=1, learns="norms", scored=1)),
     Case("rmt", Floor(forwards=1, backwards=3, learns="all"), {"warmup_images": 0}),
     Case("come", STEP),
     Case("come", STEP, {"host": "eata", **KEEP_ALL, "fisher_images": 64}, "host eata"),

@@ -29,13 +29,13 @@ class Protocol:
                   episodic (before every batch) | every(N) (before every N-th batch; each cell starts at the
                   source).
     contamination "" | NAME(ε): a fraction ε of the stream are foreign images, which are not scored,
-                  e.g. noise(0.2).
+                  e.g. noise(0.2) or cifar100-c(0.5).
     held_out      share of the images, the last of the stream, that are scored but not used for adaptation;
                   0 = the images used for adaptation are scored.
     limit         only the first `limit` images of the test set; 0 = all.
     precision     float32 | bfloat16 (autocast) | tf32 (matrix products of a GPU with 10 bits of mantissa).
     stream        "": a cell is one corruption; otherwise it is a long stream, see ``StreamSpec``:
-                  recurring(K) | gradual | ccc(accuracy,length=…,speed=…).
+                  recurring(K) | gradual | ccc(accuracy,length=…,speed=…) | cdc(δ,rounds=K).
     pace          η of Alfarra et al., ICML 2024: batches arrive η times as fast as Source predicts them;
                   0 = the stream waits.
     pace_ratio    compute ratio C, time of the method per batch / time of Source; only with a pace.
@@ -72,11 +72,12 @@ class Protocol:
                 "order is 'dirichlet(0)', one class after the other; it goes with no stream, no "
                 "contamination and no held-out images"
             )
-        _, amount = parse_call(self.contamination) or ("", 0.0)
+        _, amount = parse_contamination(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:
             raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
-        for name in ("order", "contamination"):  # one spelling per number, so that the identity is unique
-            if call := parse_call(getattr(self, name)):
+        # One spelling per number, so that the identity is unique.
+        for name, parse in (("order", parse_call), ("contamination", parse_contamination)):
+            if call := parse(getattr(self, name)):
                 object.__setattr__(self, name, f"{call[0]}({call[1]:.12g})")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out is {self.held_out}; expected a share from 0 to below 1")
@@ -107,7 +108,7 @@ class Protocol:
     def _check_stream(self) -> None:
         if not self.stream:
             return
-        spec = StreamSpec.parse(self.stream)
+        spec = parse_stream(self.stream)
         object.__setattr__(self, "stream", str(spec))
         if self.reset == "per_corruption":
             raise ValueError(
@@ -117,8 +118,9 @@ class Protocol:
             raise ValueError(
                 "held_out cannot be combined with a stream, which has no last part; leave one of them out"
             )
-        if spec.kind == "ccc" and self.contamination:
-            raise ValueError("contamination cannot be combined with a ccc stream; leave one of them out")
+        if spec.kind not in ("recurring", "gradual") and self.contamination:
+            name = spec.kind.partition("_")[0]
+            raise ValueError(f"contamination cannot be combined with a {name} stream; leave one of them out")
 
     def _check_pace(self) -> None:
         if not 0 <= self.pace <= LARGEST:
@@ -249,7 +251,71 @@ class StreamSpec:
         return cls(kind=kind, **parsed)
 
 
-STREAM_FORMS = "recurring(K), gradual, mixed or ccc(accuracy,length=…,speed=…)"
+STREAM_FORMS = "recurring(K), gradual, mixed, cdc(δ,rounds=K) or ccc(accuracy,length=…,speed=…)"
+
+
+ALL_STREAMS = (*STREAMS, "ccc_hard", "cdc")
+"""The kinds of long streams: what stands in place of a corruption in their cells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardSpec(StreamSpec):
+    """``ccc(0)``: two corruptions at once, at severities that keep the accuracy of the baseline lowest."""
+
+    def __str__(self) -> str:
+        parts = ["0", f"length={self.length}", f"speed={self.speed}", *_named(self.corruptions)]
+        return f"ccc({','.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicSpec(StreamSpec):
+    """``cdc(δ,rounds=K)``: continual dynamic change, the corruptions in visits of different lengths.
+
+    concentration   δ of the Dirichlet distribution over the rounds, from which the lengths are drawn.
+    rounds          K; 0 = as many as corruptions.
+    """
+
+    concentration: float = 1.0
+
+    def __str__(self) -> str:
+        rounds = [f"rounds={self.rounds}"] if self.rounds else []
+        return f"cdc({','.join([f'{self.concentration:.12g}', *rounds, *_named(self.corruptions)])})"
+
+
+def _named(corruptions: tuple[str, ...]) -> list[str]:
+    return ["corruptions=" + "+".join(corruptions)] if corruptions else []
+
+
+def parse_stream(text: str) -> StreamSpec:
+    """As :meth:`StreamSpec.parse`, for all kinds of streams. Raises ValueError with what is wrong."""
+    match = re.fullmatch(r"\s*(ccc|cdc)\s*(?:\((.*)\))?\s*", text)
+    if match is None:
+        return StreamSpec.parse(text)
+    kind, inside = match[1], match[2] or ""
+    given = _arguments(inside, text, {"ccc": "accuracy", "cdc": "concentration"}[kind])
+    if kind == "cdc":
+        return _dynamic(given, text)
+    if not re.fullmatch(r"0*(0|0\.|\.0)0*", given.get("accuracy", "")):
+        return StreamSpec.parse(text)
+    others = [f"{name}={value}" for name, value in given.items() if name != "accuracy"]
+    spec = StreamSpec.parse(f"ccc({','.join(others)})")
+    return HardSpec(kind="ccc_hard", length=spec.length, speed=spec.speed, corruptions=spec.corruptions)
+
+
+def _dynamic(given: dict[str, str], text: str) -> DynamicSpec:
+    if extra := sorted(given.keys() - {"concentration", "rounds", "corruptions"}):
+        raise ValueError(f"stream is {text!r}: cdc has no '{extra[0]}'; expected {STREAM_FORMS}")
+    try:
+        concentration = float(given.get("concentration", "1"))
+    except ValueError:
+        concentration = 0.0
+    if not 0 < concentration <= LARGEST:
+        raise ValueError(
+            f"stream is {text!r}: δ is {given['concentration']}; expected a number above 0, e.g. cdc(1)"
+        )
+    rounds = _whole(given["rounds"], f"stream is {text!r}: rounds") if "rounds" in given else 0
+    names = tuple(filter(None, given.get("corruptions", "").split("+")))
+    return DynamicSpec(kind="cdc", rounds=rounds, concentration=concentration, corruptions=names)
 
 
 def _arguments(text: str, whole: str, first: str) -> dict[str, str]:
@@ -302,4 +368,10 @@ def _checked_reset(text: str) -> str:
 def parse_call(text: str) -> tuple[str, float] | None:
     """``"dirichlet(0.1)"`` → ``("dirichlet", 0.1)``; None for anything else."""
     match = re.fullmatch(r"([a-z][a-z0-9_\-]*)\(([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\)", text)
+    return (match[1], float(match[2])) if match else None
+
+
+def parse_contamination(text: str) -> tuple[str, float] | None:
+    """``"cifar10.1(0.2)"`` → ``("cifar10.1", 0.2)``; None for what is no name of data with a number."""
+    match = re.fullmatch(r"([a-z0-9_][a-z0-9._\-\[\]]*)\(([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\)", text)
     return (match[1], float(match[2])) if match else None

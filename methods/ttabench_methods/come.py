@@ -24,6 +24,7 @@ Deviations: K is the number of classes, as in the paper; there is no 1e-7 in the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -160,6 +161,12 @@ class COME(Method[COMEConfig]):
 
     def adapt(self, x: Tensor) -> Tensor:
         return self.host.adapt(x)
+
+    def known_score(self, logits: Tensor) -> Tensor:
+        """−ln u, from 0: how little of the opinion is uncertainty."""
+        f = tta.widen(logits)
+        evidence = torch.cat([f, torch.full_like(f[:, :1], self.K).log()], dim=1)
+        return evidence.logsumexp(dim=1) - math.log(self.K)
 
     def adapted(self) -> str:
         return self.host.adapted()

@@ -1,4 +1,4 @@
-"""The memories of RoTTA and SoTTA: past images, stored by class."""
+"""The memories of RoTTA, SoTTA and NOTE: past images, stored by class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["CSTU", "HUS", "Item", "Memory"]
+__all__ = ["CSTU", "HUS", "PBRS", "Item", "Memory"]
 
 
 @dataclass(slots=True, eq=False)
@@ -111,3 +111,30 @@ class HUS(Memory):
 
     def draw_position(self, label: int) -> int:
         return int(torch.randint(len(self.classes[label]), (1,)))
+
+
+class PBRS(Memory):
+    """Prediction-balanced reservoir sampling (NOTE: Gong et al., NeurIPS 2022).
+
+    In a full memory, an item of a class that is not one of the largest replaces a random item of a largest
+    class. An item of a largest class replaces a random item of its own, with the chance that reservoir
+    sampling gives it: the items that the memory holds of the class, over all that have arrived of it.
+    """
+
+    def __init__(self, capacity: int, num_classes: int) -> None:
+        super().__init__(capacity, num_classes)
+        self.seen = [0] * num_classes
+
+    def insert(self, item: Item, label: int) -> None:
+        """Offer an item: it may be left out."""
+        self.seen[label] += 1
+        if len(self) >= self.capacity:
+            largest = self.largest()
+            if label in largest:
+                if float(torch.rand(())) >= len(self.classes[label]) / self.seen[label]:
+                    return
+                largest = [label]
+            place = int(torch.randint(sum(len(self.classes[each]) for each in largest), (1,)))
+            drawn, position = divmod(place, len(self.classes[largest[0]]))  # all of them have one size
+            del self.classes[largest[drawn]][position]
+        self.classes[label].append(item)

@@ -145,6 +145,15 @@ RDUMB = Paper(
     year=2023,
     url="https://arxiv.org/abs/2306.05401",
 )
+NOTE = Paper(
+    key="gong2022note",
+    title="NOTE: Robust Continual Test-time Adaptation Against Temporal Correlation",
+    authors="Gong, Taesik and Jeong, Jongheon and Kim, Taewon and Kim, Yewon and Shin, Jinwoo and "
+    "Lee, Sung-Ju",
+    venue="NeurIPS",
+    year=2022,
+    url="https://arxiv.org/abs/2208.05117",
+)
 RMT = Paper(
     key="dobler2023robust",
     title="Robust Mean Teacher for Continual and Gradual Test-Time Adaptation",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.conftest import Output
 from ttabench.errors import UserError
-from ttabench.protocol import StreamSpec
+from ttabench.protocol import parse_stream
 from ttabench.registry import method_names
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.presets import preset, preset_file, presets
@@ -44,9 +44,9 @@ def test_the_wild_settings() -> None:
 def test_ccc_has_every_speed_at_each_baseline() -> None:
     grid = make_grid(with_flags(preset("ccc"), {}))
     streams = [grid.stream, *(rule["stream"] for rule in grid.include)]
-    specs = [StreamSpec.parse(text) for text in streams]
+    specs = [parse_stream(text) for text in streams]
     speeds = {(spec.accuracy, spec.speed) for spec in specs}
-    assert speeds == {(a, s) for a in (20, 40) for s in (1000, 2000, 5000)}
+    assert speeds == {(a, s) for a in (0, 20, 40) for s in (1000, 2000, 5000)}
     assert {spec.length for spec in specs} == {7_500_000}
     assert grid.seeds == (43, 44, 45)
 

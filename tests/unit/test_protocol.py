@@ -180,8 +180,8 @@ def test_the_largest_number_is_taken_and_one_more_is_refused(most: dict[str, Any
         ({"stream": "gradual(3)"}, f"stream is 'gradual(3)'; expected {STREAM_FORMS}"),
         ({"stream": "recurring(2,3)"}, f"stream is 'recurring(2,3)'; expected {STREAM_FORMS}"),
         (
-            {"stream": "ccc(0)"},
-            "stream is 'ccc(0)': accuracy is 0; expected percent above 0 and below 100",
+            {"stream": "ccc(-1)"},
+            "stream is 'ccc(-1)': accuracy is -1; expected percent above 0 and below 100",
         ),
         (
             {"stream": "ccc(length=x)"},

@@ -24,6 +24,7 @@ from ttabench.corruptions.names import CORRUPTIONS as FIFTEEN
 from ttabench.corruptions.names import EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.observe.calibration import calibration_bins
+from ttabench.store.columns import UNKNOWN
 from ttabench_reports import ablation, plots
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex
@@ -64,6 +65,8 @@ def measured(methods: tuple[str, ...]) -> pd.DataFrame:
     stream["details"] = [
         {"windows": {"length": 500, "accuracy": draw.normal(70, 5, 100).tolist()}} for _ in range(len(stream))
     ]
+    frame = frame.assign(foreign_images=60.0)  # as in a contaminated stream
+    frame = frame.assign(**{name: draw.uniform(40, 90, len(frame)) for name in UNKNOWN})
     both = pd.concat([frame, continual, stream], ignore_index=True)
     return both.assign(cell_id=[f"{k:064x}" for k in range(len(both))])
 

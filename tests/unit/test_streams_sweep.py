@@ -28,7 +28,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.streams import checkpoint, score
 from ttabench.measure.streams.images import Point
-from ttabench.protocol import Protocol, StreamSpec
+from ttabench.protocol import Protocol, parse_stream
 from ttabench.provenance import Code
 from ttabench.run.worker import Worker
 from ttabench.store import Store, load_frame
@@ -67,6 +67,9 @@ def cells(planned: list[Planned], **fields: Any) -> list[Cell]:
         ("gradual()", "gradual"),
         ("ccc", "ccc(40,length=100000,speed=1000)"),
         ("ccc(20.50,speed=500)", "ccc(20.5,length=100000,speed=500)"),
+        ("ccc(0.0,speed=500)", "ccc(0,length=100000,speed=500)"),
+        ("cdc", "cdc(1)"),
+        ("cdc( 0.50 ,rounds=4,corruptions=fog+snow)", "cdc(0.5,rounds=4,corruptions=fog+snow)"),
         ("ccc(speed=500,accuracy=20,length=7500000)", "ccc(20,length=7500000,speed=500)"),
     ],
 )
@@ -74,14 +77,14 @@ def test_a_stream_has_one_spelling(text: str, stored: str) -> None:
     protocol = Protocol(stream=text, reset="continual")
     assert protocol.stream == stored
     assert Protocol.from_json(json.loads(json.dumps(protocol.to_json()))) == protocol
-    assert str(StreamSpec.parse(stored)) == stored
+    assert str(parse_stream(stored)) == stored
     assert f"stream {stored}" in protocol.caption()
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"stream": "recuring(2)"}, r"expected recurring\(K\), gradual, mixed or ccc"),
+        ({"stream": "recuring(2)"}, r"expected recurring\(K\), gradual, mixed, cdc"),
         ({"stream": "recurring"}, r"e.g. recurring\(20\)"),
         ({"stream": "recurring(0)"}, "a whole number from 1"),
         ({"stream": "recurring(2,3)"}, "expected recurring"),
@@ -91,6 +94,13 @@ def test_a_stream_has_one_spelling(text: str, stored: str) -> None:
         ({"stream": "ccc(x)"}, "expected percent"),
         ({"stream": "ccc(40,lenght=3)"}, "ccc has no 'lenght'"),
         ({"stream": "ccc(40,length=0)"}, "length is 0"),
+        ({"stream": "ccc(0,length=0)"}, "length is 0"),
+        ({"stream": "cdc(0)"}, "δ is 0; expected a number above 0"),
+        ({"stream": "cdc(few)"}, "δ is few; expected a number above 0"),
+        ({"stream": "cdc(1,rounds=0)"}, "rounds is 0; expected a whole number"),
+        ({"stream": "cdc(1,length=5)"}, "cdc has no 'length'"),
+        ({"stream": "cdc", "contamination": "noise(0.1)"}, "cannot be combined with a cdc stream"),
+        ({"stream": "ccc(0)", "contamination": "noise(0.1)"}, "cannot be combined with a ccc stream"),
         ({"stream": "ccc(40)", "contamination": "noise(0.1)"}, "cannot be combined with a ccc stream"),
         (
             {"stream": "gradual", "reset": "per_corruption"},

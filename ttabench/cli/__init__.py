@@ -64,14 +64,16 @@ def _register() -> None:
         new,
         paper,
         report,
+        results,
         status,
         sweep,
         train,
         verify,
     )
 
-    results = (sweep, report, compare, diff, verify, leaderboard, figure, paper)
-    for module in (*results, attest, train, data, listing, status, conform, compare_code, new, cite, doctor):
+    reading = (sweep, report, compare, diff, verify, leaderboard, figure, paper)
+    others = (results, attest, train, data, listing, status, conform, compare_code, new, cite, doctor)
+    for module in (*reading, *others):
         module.register(app)
 
 

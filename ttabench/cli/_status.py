@@ -15,7 +15,7 @@ from ttabench.cli._progress_of import STATES, Progress, Row, State, seconds_left
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
-from ttabench.protocol import STREAMS
+from ttabench.protocol import ALL_STREAMS
 from ttabench.provenance.staleness import stale_cells
 from ttabench.run.executors.slurm import LOGS
 from ttabench.store import Store
@@ -88,7 +88,7 @@ def _options(progress: Progress) -> Iterator[Text]:
         yield _line("logs", f"{logs}, {count} of tasks of Slurm")
     corruptions: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for cell in progress.cells():
-        if cell.corruption not in STREAMS:
+        if cell.corruption not in ALL_STREAMS:
             corruptions[cell.place[2]][cell.corruption] = None
     for dataset in sorted(corruptions):
         if other := [name for name in corruptions[dataset] if name not in options.get("corruptions", ())]:

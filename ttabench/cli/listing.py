@@ -59,7 +59,6 @@ def _methods() -> None:
     table(list(columns.values()), [[fact[key] for key in columns] for fact in methods()])
     if not wide:
         print(f"A terminal of {WIDE} columns also shows where a method is n/a or changed.")
-    print("note (Gong et al., NeurIPS 2022) is left out: it needs a source trained with its own norm layers.")
     print(
         "One method in full, with what is scored and restored: ttabench list methods NAME. "
         "Its settings: ttabench list settings NAME."
@@ -114,7 +113,7 @@ def _archs() -> None:
     say(f"Published weights: {', '.join(official_names())}.")
     say(
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
-        "efficientnet_lite/lite0."
+        "efficientnet_lite/lite0, clip/NAME.WEIGHTS."
     )
     say("A network of your own: MODULE:CALLABLE, such as mynets:build for build in mynets.py.")
 

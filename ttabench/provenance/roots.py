@@ -66,7 +66,10 @@ STREAM = _nodes(
 )
 STREAMS = {  # by what stands in place of a corruption
     "recurring": STREAM, "gradual": STREAM, "ccc": STREAM,
+    "cdc": (*_nodes("run.more_streams:dynamic_stream"), *STREAM[1:]),
+    "ccc_hard": (*_nodes("run.more_streams:hard_stream"), *STREAM[1:]),
 }  # fmt: skip
+FOREIGN = _nodes("data.foreign_set:ForeignSet")  # in streams that a dataset contaminates
 ORDERS = {"dirichlet(0)": _nodes("measure.by_class:evaluate_by_class")}
 READERS = {  # by the first words of a dataset's name; the first that fits counts
     "digits-c": _nodes("data.generated_datasets:CurrentDigits"),
@@ -74,6 +77,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "cifar10.1": _nodes("data.published.natural_shifts:Cifar101"),
     "cifar": _nodes("data.published.cifar:CifarC"),
     "domains": _nodes("data.own.domain_folders:DomainFolders"),
+    "images": _nodes("data.own.plain_images:PlainImages"),
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
     "imagenet-c[": _nodes("data.published.imagenet_subset:ImageNetSubset"),
     "imagenet-c": _nodes("data.published.imagenet:ImageNetC"),
@@ -112,6 +116,8 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.provenance": "says what code there is",
     "ttabench.method.ranges": "refuses settings; their values are in the identity",
     "ttabench.system.checked_lines": "writes lines with checksums",
+    "ttabench.measure.foreign_places": "says afterwards which images were foreign",
+    "ttabench.observe.unknown": "is measured beside the accuracy",
     "ttabench.registry": "finds methods by name",
     "ttabench.observe.label_free_scores": "is measured beside the accuracy",
     "ttabench_methods.references": "is bibliography",
@@ -188,7 +194,7 @@ def code_by_kind(
         *NETWORKS,
         *_node_of(point),
     ]
-    roots += READERS[foreign] if foreign else ()
+    roots += (*READERS[foreign], *FOREIGN) if foreign else ()
     roots += OF_OTHERS if network or prefix else ()
     whole = strangers(method, network)
     roots += [(name, WHOLE, "") for name in sorted(whole)]
@@ -287,6 +293,8 @@ def _family(dataset: str) -> str:
     """Which of :data:`READERS` reads or makes the images of a dataset."""
     if dataset.endswith("-domains-local"):
         return "domains"
+    if dataset.endswith("-images-local"):
+        return "images"
     if dataset.endswith("-local"):
         return "own"
     return next((name for name in READERS if dataset.startswith(name)), "folders")

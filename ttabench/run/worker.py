@@ -6,7 +6,8 @@ import gc
 import math
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,24 @@ import torch
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
+from ttabench.corruptions.names import NATURAL
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.file_states import CLEAN as CLEAN_IMAGES
 from ttabench.data.files.file_states import State, file_states
+from ttabench.data.foreign import coded
+from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_setting
 from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.by_class import ORDER as BY_CLASS
 from ttabench.measure.by_class import evaluate_by_class
 from ttabench.measure.declared_source import DeclaredSource
+from ttabench.measure.foreign_places import foreign_of
 from ttabench.measure.prepare import prepared
 from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
 from ttabench.measure.source_access import Memo, SourceImages
+from ttabench.measure.stream import arrange
 from ttabench.measure.streams.images import LongStream
 from ttabench.measure.streams.score import evaluate_stream
 from ttabench.measure.test_set import test_set
@@ -38,11 +45,13 @@ from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import Meter, measured, source_forward
 from ttabench.observe.label_free_scores import DEAR, Collected, consistency, sample, source_accuracy
+from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
 from ttabench.run.events import CellProgress, Emit
-from ttabench.run.stream_of_cell import checkpoint_of, stream_of
+from ttabench.run.more_streams import stream_of_any
+from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store, Writer
@@ -99,7 +108,7 @@ class Worker:
 
     def free_memory(self) -> None:
         """Drop all that can be made again, so that the next cell finds a worker like a new one."""
-        self.state.drop("prepared method", "source data", "classifier", "dataset")
+        self.state.drop("prepared method", "source data", "classifier", "dataset", "foreign")
         gc.collect()
         torch.cuda.empty_cache()  # does nothing where CUDA was never used
 
@@ -128,11 +137,11 @@ class Worker:
             streamed = max(streamed, seen) if scored else streamed  # foreign images count, further epochs not
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
-        collected = Collected()
+        collected, watch = self.observer(cell, cell_images, method, dataset.scored_classes)
         source_seconds = self.source_seconds(cell, images)
         memory_key = (cell.method, cell.config, *self._place(cell), cell.protocol)
         host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
-        with watched_imports() as label_imports, measured(self.device, host_memory) as meter:
+        with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
             if isinstance(cell_images, LongStream):
                 evaluation = self.follow(
                     cell_images, cell, method, report, dataset.scored_classes, collected, meter
@@ -142,7 +151,7 @@ class Worker:
                 evaluation = measure(
                     method,
                     cell_images,
-                    cell.protocol,
+                    coded(cell.protocol),
                     cell.seed,
                     self.device,
                     report,
@@ -153,6 +162,7 @@ class Worker:
         if written := sorted(set(files.items()) ^ set(self.files_of(cell).items())):
             raise UnusableModel(f"{written[0][0]} was written to while the cell ran; run the sweep again")
         alarms = {name: plain(value) for name, value in method.alarms().items()}
+        unknown = self.unknown(cell, cell_images, collected, evaluation)
         unlabelled = collected.scores()
         if self.scores == "all":
             stream = bool(cell.protocol.stream)
@@ -183,6 +193,7 @@ class Worker:
                 "alarm": alarm,
                 "calibration": evaluation.calibration,
                 **({"windows": evaluation.windows} if evaluation.windows else {}),
+                **({"unknown": unknown} if unknown else {}),
                 "unlabelled": unlabelled,
                 "cost": meter.cost(method, streamed, evaluation.seconds, source_seconds),
                 **alarms,
@@ -201,15 +212,20 @@ class Worker:
         """The state of the files that the images of a cell come from."""
         files = file_states(self.dataset(cell.dataset), cell.corruption, cell.severity)
         foreign = self.foreign(cell)
-        return files | (file_states(foreign, CLEAN_IMAGES, 0) if foreign else {})
+        if (foreign := self.foreign(cell)) is not None:
+            natural = foreign.corruptions == (NATURAL,)
+            files |= file_states(foreign.data, NATURAL if natural else CLEAN_IMAGES, 0)
+        return files
 
-    def foreign(self, cell: Cell) -> Dataset | None:
-        """The dataset whose images contaminate the stream of a cell."""
-        return self.dataset(cell.protocol.contamination.partition("(")[0]) if cell.foreign else None
+    def foreign(self, cell: Cell) -> ForeignSet | None:
+        """The images that contaminate the stream of a cell; None for noise."""
+        name = cell.protocol.contamination.partition("(")[0]
+        return self.state.keep("foreign", name, lambda: foreign_set(name), limit=1) if cell.foreign else None
 
     def stream(self, cell: Cell, dataset: Dataset) -> LongStream:
         """The images of a cell that is a long stream."""
-        return stream_of(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
+        cell = replace(cell, protocol=coded(cell.protocol))
+        return stream_of_any(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
 
     def follow(
         self,
@@ -224,12 +240,33 @@ class Worker:
         """Score a long stream; if a state of it was saved, go on from this state."""
         checkpoint = checkpoint_of(cell, self.results, self.device)
         evaluation = evaluate_stream(
-            method, stream, cell.protocol, cell.seed, self.device, report, scored_classes, collected, meter,
-            checkpoint,
+            method, stream, coded(cell.protocol), cell.seed, self.device, report, scored_classes, collected,
+            meter, checkpoint,
         )  # fmt: skip
         if checkpoint is not None:
             checkpoint.remove()
         return evaluation
+
+    def observer(
+        self, cell: Cell, images: LongStream | Labelled, method: Method[Any], classes: tuple[int, ...]
+    ) -> tuple[Collected, AbstractContextManager[None]]:
+        """What collects the logits of a cell; of a contaminated one, those of foreign images too."""
+        if not cell.protocol.contamination:
+            return Collected(), nullcontext()
+        certainties = Certainties(len(foreign_of(images, cell.protocol, cell.seed)), classes)
+        return certainties, watched(method, certainties.note)
+
+    def unknown(
+        self, cell: Cell, images: LongStream | Labelled, collected: Collected, evaluation: Evaluation
+    ) -> dict[str, Any]:
+        """How well foreign images are told from test images, see `ttabench.observe.unknown`; or {}."""
+        if not isinstance(collected, Certainties):
+            return {}
+        right = evaluation.correct
+        if isinstance(images, Labelled):  # in the order of the stream
+            labels = images.labels[: len(right)]
+            right = right[arrange(cell.protocol.order, labels, cell.seed)]
+        return collected.figures(foreign_of(images, cell.protocol, cell.seed), right)
 
     def dear_scores(
         self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]

@@ -15,6 +15,10 @@ COST = (
 DEAR_SCORES = ("consistency", "source_accuracy")
 SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
 """The columns that a result has as details under "unlabelled", see `ttabench.observe.label_free_scores`."""
+UNKNOWN = tuple(
+    f"{figure}_{name}" for name in ("softmax", "energy", "own") for figure in ("auroc", "fpr95", "h")
+)
+"""The columns that a result has as details under "unknown", see `ttabench.observe.unknown`."""
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "foreign", "held_out", "limit",
@@ -23,7 +27,7 @@ COLUMNS = (
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
     "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
     "stale_because", "attested", "code", "device", "processor", "threads", "versions", *COST, *SCORES,
-    "checkpoint", "fingerprint", "cell_id", "written",
+    "foreign_images", *UNKNOWN, "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
 ASKED = "asked"
@@ -51,6 +55,7 @@ def row(record: Record) -> dict[str, Any]:
         **{name: details.get(name, "") for name in DETAILS},
         **{name: details.get("cost", {}).get(name) for name in COST},
         **{name: details.get("unlabelled", {}).get(name) for name in SCORES},
+        **_unknown(details.get("unknown", {})),
         "warning": details.get("source_warning", ""),
         "stale": bool(changed), "stale_because": "; ".join(changed), "attested": record.attested,
         "code": record.source,
@@ -60,3 +65,12 @@ def row(record: Record) -> dict[str, Any]:
         "checkpoint": cell["checkpoint"], "fingerprint": cell["fingerprint"], "cell_id": record.cell_id,
         "written": record.written,
     }  # fmt: skip
+
+
+def _unknown(stored: dict[str, Any]) -> dict[str, Any]:
+    """The columns of how foreign images are told from test images; None where they are not."""
+    figures = {}
+    for column in UNKNOWN:
+        figure, _, name = column.partition("_")
+        figures[column] = (stored.get(name) or {}).get(figure)
+    return {"foreign_images": stored.get("images"), **figures}

@@ -23,7 +23,7 @@ GROUPS = {
     "bar": names.BAR_CORRUPTIONS,
 }
 SINGLE = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
-STREAM = r" *(ccc|(recurring|gradual|ccc|dirichlet) *\(.*\)) *"
+STREAM = r" *(ccc|cdc|(recurring|gradual|ccc|cdc|dirichlet) *\(.*\)) *"
 NUMBER = r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?"
 
 
@@ -95,8 +95,8 @@ _TABLE = (
     ),
     Option(
         "contamination", "", "SOURCE",
-        "Foreign images, which are not scored: noise(ε) or DATASET(ε), with their share ε of the stream.",
-        Choice(("",), rf"[a-z][a-z0-9_\-]*\({NUMBER}\)", "NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"), "data",
+        "Foreign images of unknown classes: noise(ε), DATASET(ε) or FOLDER(ε), with their share ε.",
+        Choice(("",), rf".+\({NUMBER}\)", "NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"), "data",
     ),
     Option(
         "held_out", 0.0, "SHARE", "Score this share of the images only, and adapt on the others.",
@@ -122,8 +122,8 @@ _TABLE = (
     Option("precision", "float32", "TYPE", "float32, bfloat16 or tf32 (GPU).", Choice(PRECISIONS), "data"),
     Option(
         "stream", "", "KIND",
-        "One long stream: recurring(K), gradual, mixed, or ccc(accuracy, length=…, speed=…, baseline=ARCH). "
-        "dirichlet(δ) is --order.",
+        "One long stream: recurring(K), gradual, mixed, cdc(δ, rounds=K), or ccc(accuracy, length=…, "
+        "speed=…, baseline=ARCH). dirichlet(δ) is --order.",
         Choice(("", "gradual", "mixed"), STREAM, STREAM_FORMS), "data",
     ),
     Option(

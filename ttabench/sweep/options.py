@@ -11,7 +11,7 @@ from typing import Any
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.method.spelling import split_list
-from ttabench.protocol import StreamSpec, parse_call
+from ttabench.protocol import parse_call, parse_contamination, parse_stream
 from ttabench.registry import in_groups
 from ttabench.run.executors import Limits, Setup
 from ttabench.sweep.grid import Grid
@@ -155,13 +155,18 @@ def one_spelling(value: Any) -> str:
 
 
 def contamination_spelling(value: Any) -> str:
-    """As :func:`one_spelling`. Raises UserError for a dataset with a dot in its name: none can be stored."""
-    text = one_spelling(value)
-    name, bracket, _ = text.partition("(")
-    if bracket and "." in name:
-        same = "; cifar10-c has the same clean test images" if name == "cifar10.1" else ""
-        raise UserError(f"--contamination {text}: a dataset whose name has a dot cannot be given{same}.")
-    return text
+    """``DATASET(0.20)`` → ``DATASET(0.2)``; a folder is named as its dataset. Raises UserError.
+
+    A text that is no contamination stays as it is; resolving the grid refuses it.
+    """
+    text = str(value).strip()
+    place, _, share = text.removesuffix(")").rpartition("(")
+    if place and (os.sep in place or user_path(place).is_dir()):
+        from ttabench.data.catalog import foreign_set  # imports what opens data
+
+        text = f"{foreign_set(f'.{os.sep}{place}' if os.sep not in place else place).name}({share})"
+    call = parse_contamination(text)
+    return f"{call[0]}({call[1]:.12g})" if call else text
 
 
 def stream_spelling(value: Any) -> str:
@@ -176,7 +181,7 @@ def stream_spelling(value: Any) -> str:
 
     stream, baseline = split_baseline(text)
     try:
-        spelled = str(StreamSpec.parse(stream))
+        spelled = str(parse_stream(stream))
     except ValueError:
         return text
     return f"{spelled.removesuffix(')')},baseline={baseline})" if baseline else spelled

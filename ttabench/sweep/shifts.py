@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
-from ttabench.data.catalog import dataset
+from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset
+from ttabench.data.foreign import check_foreign
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.open_own import no_corruptions
@@ -17,9 +18,11 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import severities_here, there
 from ttabench.errors import UserError, unknown
-from ttabench.measure.contamination import foreign_images
-from ttabench.protocol import RAMP, StreamSpec
+from ttabench.protocol import RAMP, StreamSpec, parse_stream
 from ttabench.sweep.grid import Grid
+
+CORRUPTS_ITSELF = ("ccc", "ccc_hard")  # streams of clean images that they corrupt
+AT_ONE_SEVERITY = ("recurring", "cdc")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def split_baseline(stream: str) -> tuple[str, str]:
 def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     """What a grid measures on a dataset. Raises UserError if it lacks corruptions or images for that."""
     shifts = shifts_of(data.corruptions, grid)
-    corrupts_itself = shifts.stream is not None and shifts.stream.kind == "ccc"
+    corrupts_itself = shifts.stream is not None and shifts.stream.kind in CORRUPTS_ITSELF
     if isinstance(data, OwnDataset) and not data.corruptions and not corrupts_itself:
         raise UserError(no_corruptions(data.folder))
     if shifts.stream:
@@ -81,7 +84,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
         )
     if grid.contamination:
-        foreign_images(grid.contamination, data.test().images[:0], seed=0)
+        check_foreign(grid.contamination, data)
         shifts = replace(shifts, foreign=foreign_fingerprint(grid.contamination))
     return shifts
 
@@ -89,7 +92,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
 def foreign_fingerprint(contamination: str) -> str:
     """What the dataset is made from that contaminates a stream, see :attr:`Cell.foreign`; "" for noise."""
     name, _, _ = contamination.partition("(")
-    return "" if name in ("", "noise") else dataset(name).fingerprint()
+    return "" if name in ("", "noise") else foreign_set(name).fingerprint()
 
 
 def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
@@ -107,11 +110,11 @@ def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:
         graded = set(corruptions) & {*KNOWN_CORRUPTIONS, MIXED}  # domains and natural shifts are not
         return Shifts(corruptions, grid.severities if graded else (NO_SEVERITY,))
     stream, baseline = split_baseline(grid.stream)
-    spec = StreamSpec.parse(stream)
+    spec = parse_stream(stream)
     _check_stream(spec, grid)
     corruptions = spec.corruptions or corruptions
     named = replace(spec, corruptions=() if corruptions == CORRUPTIONS else corruptions)
-    severities = grid.severities if spec.kind == "recurring" else (NO_SEVERITY,)
+    severities = grid.severities if spec.kind in AT_ONE_SEVERITY else (NO_SEVERITY,)
     return Shifts(corruptions, severities, named, baseline)
 
 
@@ -154,7 +157,7 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
 def _check_severities(data: Dataset, shifts: Shifts) -> None:
     """Raises UserError if an own dataset was not generated at a severity."""
     kind = shifts.stream.kind if shifts.stream else ""
-    if not isinstance(data, OwnDataset) or kind == "ccc":  # which corrupts clean images itself
+    if not isinstance(data, OwnDataset) or kind in CORRUPTS_ITSELF:  # which corrupts clean images itself
         return
     severities = sorted(set(RAMP)) if kind == "gradual" else shifts.severities
     hint = "choose with --severities, or generate it first"
@@ -196,17 +199,19 @@ def _check_stream(spec: StreamSpec, grid: Grid) -> None:
         raise UserError("--stream and --corruptions both name corruptions; keep one.")
     if MIXED in grid.corruptions or NATURAL in grid.corruptions:
         raise UserError(f"--stream {spec.kind} needs corruptions by name; leave out {MIXED} and {NATURAL}.")
-    if spec.kind == "ccc" and len(spec.corruptions or grid.corruptions) < 2:
+    if spec.kind in CORRUPTS_ITSELF and len(spec.corruptions or grid.corruptions) < 2:
         raise UserError("--stream ccc puts two corruptions on each image; name at least two.")
-    if spec.kind != "recurring" and grid.severities != (5,):
-        raise UserError(f"--stream {spec.kind} goes through all severities; leave --severities out.")
+    if spec.kind not in AT_ONE_SEVERITY and grid.severities != (5,):
+        raise UserError(
+            f"--stream {spec.kind.partition('_')[0]} goes through all severities; leave --severities out."
+        )
 
 
 def _check_stream_of(data: Dataset, spec: StreamSpec, corruptions: tuple[str, ...]) -> None:
     """Raises UserError if a dataset cannot have a long stream of these corruptions."""
     if corruptions == (NATURAL,):
         raise UserError(f"--stream {spec.kind}: {data.name} is a natural shift and has no corruptions.")
-    if spec.kind == "ccc":
+    if spec.kind in CORRUPTS_ITSELF:
         if data.image_size not in IMAGE_SIZES:
             sizes = " or ".join(map(str, IMAGE_SIZES))
             raise UserError(

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
-from ttabench.store.columns import COST, SCORES
+from ttabench.store.columns import COST, SCORES, UNKNOWN
 from ttabench.store.shards import STATUSES
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
@@ -53,7 +53,8 @@ CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
 DETAILS = "details"
 """The column with the details of results (dicts, see :class:`ttabench.cell.Result`); not in CSV."""
-_REAL = ("held_out", "pace", "pace_ratio", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES)
+_REAL = ("held_out", "pace", "pace_ratio", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES,
+         "foreign_images", *UNKNOWN)  # fmt: skip
 
 
 def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:

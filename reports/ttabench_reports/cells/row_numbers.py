@@ -9,6 +9,7 @@ import pandas as pd
 from ttabench_reports.cells.calibration import reliabilities
 from ttabench_reports.cells.frames import CORRECT
 from ttabench_reports.cells.over_stream import orders, windows
+from ttabench_reports.cells.unknown import unknown_figures
 
 
 class Numbers:
@@ -29,6 +30,7 @@ class Numbers:
         for row, corruption, seed, packed in bits.itertuples(index=False, name=None):
             self.correct.setdefault(row, {}).setdefault(corruption, {})[seed] = packed
         self.reliabilities = reliabilities(frame)
+        self.unknown = unknown_figures(frame)
         self.windows = windows(frame)
         self.orders = orders(frame)
         self.changed: dict[int, list[str]] = {}  # of the code, for rows with stale cells

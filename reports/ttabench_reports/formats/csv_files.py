@@ -20,6 +20,7 @@ from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stability_frame
+from ttabench_reports.evidence.unknown import unknown_frame
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
@@ -36,8 +37,8 @@ def write(
 ) -> list[Path]:
     """``per_corruption``, ``summary``, ``drop``, ``statistics``, ``cost`` and ``given`` .csv in `to`.
 
-    For long streams also ``stability`` and ``stream_curves``. A planned row without any result has only its
-    names, and a note. Returns their paths.
+    For long streams also ``stability`` and ``stream_curves``, for contaminated ones ``unknown``. A planned
+    row without any result has only its names, and a note. Returns their paths.
     """
     report = report or Report(cells, published)
     averages = means(report.tables)
@@ -54,6 +55,8 @@ def write(
     curves = curve_frame(report.tables)
     if not curves.empty:
         frames |= {"stability": stability_frame(report.tables), "stream_curves": curves}
+    if not (unknown := unknown_frame(report.tables)).empty:
+        frames["unknown"] = unknown
     return [write_csv(Path(to) / f"{name}.csv", frame) for name, frame in frames.items()]
 
 

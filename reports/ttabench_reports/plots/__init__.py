@@ -22,6 +22,7 @@ from ttabench_reports.plots.reliability import reliability_diagrams
 from ttabench_reports.plots.severities import severity_curves
 from ttabench_reports.plots.streams import stream_curves
 from ttabench_reports.plots.style import plot_style
+from ttabench_reports.plots.unknown import unknown_curves
 from ttabench_reports.words import naming
 
 __all__ = ["DRAWN", "Drawing", "Plot", "draw_all", "drawings", "render", "write"]
@@ -34,6 +35,7 @@ DRAWN: dict[str, Callable[[Report], Iterator[Drawing]]] = {
     "stream": stream_curves,
     "ranks": rank_diagrams,
     "reliability": reliability_diagrams,
+    "unknown": unknown_curves,
 }
 """Kind of plot → what draws all plots of this kind that a report has the numbers for."""
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.sheets import costs, drops, means, methods, per_corruption, severities, stability
+from ttabench_reports.sheets import (
+    costs,
+    drops,
+    means,
+    methods,
+    per_corruption,
+    severities,
+    stability,
+    unknown,
+)
 from ttabench_reports.sheets.sheet import Sheet
 
 
@@ -30,5 +39,6 @@ def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
     for table in report.tables:
         yield from per_corruption.sheets(table, increase=increase)
     yield from stability.sheets(report)
+    yield from unknown.sheets(report)
     yield methods.given(report)
     yield methods.protocols(report)

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.protocol import STREAMS, Protocol
+from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.provenance.staleness import stale_reasons
 from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells.calibration import total
@@ -31,6 +31,7 @@ from ttabench_reports.cells.frames import (
     unusual,
 )
 from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.cells.unknown import over as unknown_over
 from ttabench_reports.tables.table import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table, with_stream
 from ttabench_reports.words import naming, protocols
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA, MIXED
@@ -263,6 +264,7 @@ def _row(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra:
         about={**member, "seed_names": numbers.seed_names[number]},
         correct=numbers.correct.get(number, {}),
         reliability=total(numbers.reliabilities.get(number, {}), main),
+        unknown=unknown_over(numbers.unknown.get(number, {}), main),
         windows=numbers.windows.get(number, {}),
         order=numbers.orders.get(number, ()),
     )
@@ -350,7 +352,9 @@ def _depends_on_seed(source: Row) -> bool:
 def _lacks_seeds(source: Row, row: Row) -> bool:
     """Whether Source lacks a seed of a row, and has, or with a single seed may have, other numbers there."""
     known = source.about["seed_names"]
-    single = len(known) == 1 and (source.about["held_out"] or not {MIXED, *STREAMS}.isdisjoint(source.values))
+    single = len(known) == 1 and (
+        source.about["held_out"] or not {MIXED, *ALL_STREAMS}.isdisjoint(source.values)
+    )
     return not {*row.about["seed_names"]} <= {*known} and bool(single or _depends_on_seed(source))
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ttabench.corruptions.names import NATURAL
-from ttabench.protocol import STREAMS
+from ttabench.protocol import ALL_STREAMS
 from ttabench_reports.cells.calibration import Reliability
 from ttabench_reports.cells.over_stream import Windows
 from ttabench_reports.evidence import findings as evidence
@@ -43,6 +43,8 @@ class Row:
     about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
     correct   packed per-image correctness by corruption and seed, where it is known.
     reliability  of the main corruptions, where every cell has its bins.
+    unknown   of a contaminated stream: how foreign images are told from test images, over the main
+              corruptions; {} where a cell lacks it, see :mod:`ttabench_reports.cells.unknown`.
     windows   accuracy over a long stream, by column.
     order     of a continual sweep: the corruptions in the order of the stream.
     baseline  Source of the same weights: the row beside it, or where that has more seeds, its part of them.
@@ -64,6 +66,7 @@ class Row:
     about: dict[str, Any] = field(default_factory=dict)
     correct: dict[str, dict[int, bytes]] = field(default_factory=dict)
     reliability: Reliability | None = None
+    unknown: dict[str, float] = field(default_factory=dict)
     windows: dict[str, Windows] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     baseline: Row | None = None
@@ -195,12 +198,12 @@ class Table:
     @property
     def natural(self) -> bool:
         """Whether the images are a natural shift or a long stream: one column, and no mean over columns."""
-        return len(self.main) == 1 and self.main[0] in (NATURAL, *STREAMS)
+        return len(self.main) == 1 and self.main[0] in (NATURAL, *ALL_STREAMS)
 
     @property
     def stream(self) -> bool:
         """Whether the images are a long stream. Intervals and tests are not made over it."""
-        return len(self.main) == 1 and self.main[0] in STREAMS
+        return len(self.main) == 1 and self.main[0] in ALL_STREAMS
 
     @property
     def main_columns(self) -> tuple[str, ...]:

@@ -53,6 +53,8 @@ _NAMES = {
     "recurring": ("rec", "Recurring"),
     "gradual": ("gra", "Gradual"),
     "ccc": ("ccc", "CCC"),
+    "ccc_hard": ("ccc", "CCC (0\u00a0%)"),
+    "cdc": ("cdc", "CDC"),
     MEAN: ("mean", "Mean"),
     MEAN_EXTRA: ("mean", "Mean"),
 }
@@ -215,8 +217,12 @@ def stream(text: str) -> str:
     """
     kind, _, inside = text.removesuffix(")").partition("(")
     first, *others = [part.strip() for part in inside.split(",")]
-    name = f"{'CCC' if kind == 'ccc' else kind} stream"
-    unit = {"recurring": "1 round" if first == "1" else f"{first} rounds", "ccc": f"{first}\u00a0%"}
+    name = f"{kind.upper() if kind in ('ccc', 'cdc') else kind} stream"
+    unit = {
+        "cdc": f"δ = {first}",
+        "recurring": "1 round" if first == "1" else f"{first} rounds",
+        "ccc": f"{first}\u00a0%",
+    }
     said = [unit.get(kind, first)] if first else []
     for part in others:
         field, _, value = part.partition("=")

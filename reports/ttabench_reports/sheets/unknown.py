@@ -1,0 +1,61 @@
+"""Known and unknown classes, one table per contaminated stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.sheets import words
+from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
+from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
+
+CERTAINTIES = {"softmax": "Maximum softmax", "energy": "Energy", "own": "Own certainty"}
+FIGURES = {"auroc": "AUROC", "fpr95": "FPR95", "h": "H"}
+COLUMNS = tuple(f"{figure}_{certainty}" for certainty in CERTAINTIES for figure in FIGURES)
+FOOTER = (
+    "Test images have known classes, foreign images unknown ones. AUROC: chance that a test image has a "
+    "higher certainty than a foreign one. FPR95: foreign images accepted at the threshold that accepts "
+    "95\u00a0% of the test images; lower is better. H: harmonic mean of the test images that are accepted "
+    "and right, and the foreign images that are rejected, at this threshold. Percent; means over the "
+    "corruptions. A dash: the method has no certainty of its own."
+)
+
+
+def sheets(report: Report) -> Iterator[Sheet]:
+    for table in report.tables:
+        if rows := [row for row in table.rows if row.unknown]:
+            yield _sheet(table, rows)
+
+
+def _sheet(table: Table, rows: list[Row]) -> Sheet:
+    groups = [Group(arch, [[_line(row) for row in ours]]) for arch, ours in words.archs(rows).items()]
+    seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
+    images = sorted({f"{row.unknown['foreign_images']:,.0f}" for row in rows})
+    caption = words.join(
+        f"Known and unknown classes (%) on {table.heading}, beside {' or '.join(images)} foreign images a "
+        f"corruption. Protocol: {table.brief}.",
+        seeds,
+    )
+    heads = [Head("", "l"), Head("Given", "l"), Head("Accuracy"), *(Head(FIGURES[one.partition("_")[0]])
+                                                                   for one in COLUMNS)]  # fmt: skip
+    whole = Sheet(
+        f"unknown_{naming.slug(table.title)}",
+        caption,
+        words.join(FOOTER, words.remarks([table]), words.GIVEN),
+        heads,
+        groups,
+        over=[("", 3), *((text, len(FIGURES)) for text in CERTAINTIES.values())],
+        labels=2,
+        notes=dict(table.legend((), rows)),
+    )
+    sheet = whole.without_empty(range(3, len(heads)))
+    return replace(sheet, cuts=tuple(range(6, len(sheet.heads), 3)))
+
+
+def _line(row: Row) -> list[Cell]:
+    numbers = [words.number(row.unknown[name]) or "–" for name in COLUMNS]
+    accuracy = words.number(row.value(MEAN)) or "–"
+    return [words.label(row), words.short(row), Cell(accuracy), *map(Cell, numbers)]

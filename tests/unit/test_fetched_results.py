@@ -1,0 +1,197 @@
+"""``ttabench results``: published results in the cache are whole, plain and true, or they are refused."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.unit.conftest import Output
+from tests.unit.stored_results import CELL, folder, measured
+from tests.unit.web import Mirror
+from ttabench.data.files.fingerprint import file_sha256
+from ttabench.errors import UserError
+from ttabench.store import Store
+from ttabench.store import fetched as module
+from ttabench.store.fetched import fetch_results, fetched
+
+Run = Callable[..., Output]
+RIGHT = np.random.default_rng(0).random(50) < 0.7
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "results"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A tree with two results folders, and other files."""
+    root = tmp_path / "Their Results"
+    folder(root / "one", {("fog", 0): RIGHT, ("snow", 0): RIGHT})
+    folder(root / "deep" / "two", {("fog", 1): RIGHT})
+    (root / "one" / "report").mkdir()
+    (root / "one" / "report" / "table.tex").write_text("\\input{|evil}")
+    (root / "one" / "run.sh").write_text("#!/bin/sh\n")
+    (root / "README.md").write_text("ours")
+    return root
+
+
+def tar_of(tree: Path, to: Path) -> Path:
+    with tarfile.open(to, "w:gz") as tar:
+        tar.add(tree, "release-1.0")
+    return to
+
+
+def zip_of(tree: Path, to: Path) -> Path:
+    return Path(shutil.make_archive(str(to).removesuffix(".zip"), "zip", tree))
+
+
+def git_of(tree: Path, to: Path) -> str:
+    shutil.copytree(tree, to)
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "x"]):
+        subprocess.run(["git", "-C", str(to), *command], check=True, capture_output=True)
+    return f"git+file://{to}"
+
+
+def test_folders_archives_and_repositories_give_the_same_results(
+    cache: Path, theirs: Path, tmp_path: Path, mirror: Mirror
+) -> None:
+    tar = tar_of(theirs, tmp_path / "r.tar.gz")
+    mirror.files["r.tar.gz"] = tar.read_bytes()
+    sources = {
+        "folder": str(theirs), "tar": str(tar), "zip": str(zip_of(theirs, tmp_path / "r.zip")),
+        "web": f"{mirror.url}/r.tar.gz", "git": git_of(theirs, tmp_path / "repo"),
+    }  # fmt: skip
+    for name, source in sources.items():
+        found = fetch_results(source, name)
+        assert len(found.stores) == 2
+        assert sum(len(Store.at(path).latest()) for path in found.stores) == 3
+        kept = {path.name for path in found.folder.rglob("*") if path.is_file()}
+        assert not kept & {"table.tex", "run.sh", "README.md"}
+        assert found.changed() == ""
+    versions = {each.name: each.version for each in fetched()}
+    assert versions["tar"] == versions["web"] == file_sha256(tar)
+    assert (len(versions["git"]), versions["folder"]) == (40, "")
+    assert {path.name for path in cache.iterdir()} == set(sources)  # nothing else is left
+
+
+def test_results_stand_in_a_table_beside_ours(
+    ttabench: Run, cache: Path, theirs: Path, tmp_path: Path
+) -> None:
+    output = ttabench("results", "fetch", theirs)
+    assert output.code == 0, output.err
+    assert "ttabench report MINE" in output.out
+    (found,) = fetched()
+    assert found.name == "their-results"
+    mine = folder(tmp_path / "mine", {("fog", 0): RIGHT}, label="mine")
+    both = ("report", mine, *found.stores, "--format", "csv", "--out", tmp_path / "both")
+    assert ttabench(*both).code == 0
+    rows = pd.read_csv(tmp_path / "both" / "cells.csv")
+    assert len(rows) == 3
+    listed = ttabench("results", "list")
+    assert "their-results" in listed.out
+    assert "as fetched" in listed.out
+    shard = next(found.stores[0].glob("cells/*.jsonl"))
+    shard.write_bytes(shard.read_bytes() + b"\n")
+    assert "changed" in ttabench("results", "list").out
+
+
+def test_a_name_is_taken_once(cache: Path, theirs: Path) -> None:
+    first = fetch_results(str(theirs), "x")
+    with pytest.raises(UserError, match="there are results called x already"):
+        fetch_results(str(theirs), "x")
+    shutil.rmtree(theirs / "deep")
+    again = fetch_results(str(theirs), "x", replace=True)
+    assert (len(first.stores), len(again.stores)) == (2, 1)
+    assert not (cache / "x" / "deep").exists()
+
+
+def refused(source: object, match: str, cache: Path, **more: str) -> None:
+    with pytest.raises(UserError, match=match):
+        fetch_results(str(source), **more)
+    assert not cache.exists() or list(cache.iterdir()) == []  # nothing half-fetched
+
+
+def test_a_wrong_checksum_refuses_an_archive(cache: Path, theirs: Path, tmp_path: Path) -> None:
+    tar = tar_of(theirs, tmp_path / "r.tar.gz")
+    refused(tar, "has the SHA-256", cache, sha256="0" * 64)
+    refused(theirs, "a repository or a folder has none", cache, sha256="0" * 64)
+    assert fetch_results(str(tar), sha256=file_sha256(tar).upper()).name == "r"
+
+
+def test_files_that_lead_elsewhere_refuse_a_source(cache: Path, theirs: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "slip.zip", "w") as made:
+        made.writestr("../../sweep.json", "{}")
+    refused(tmp_path / "slip.zip", "outside the target folder", cache)
+    with tarfile.open(tmp_path / "link.tar", "w") as tar:
+        info = tarfile.TarInfo("r/sweep.json")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(info, io.BytesIO())
+    refused(tmp_path / "link.tar", "a link", cache)
+    (theirs / "one" / "cells" / "z.jsonl").symlink_to("/etc/passwd")
+    refused(theirs, "is a link", cache)
+    (theirs / "one" / "cells" / "z.jsonl").unlink()
+    (theirs / "one" / "cells").rename(theirs / "cells")
+    (theirs / "one" / "cells").symlink_to(theirs / "cells")
+    refused(theirs, "is a link", cache)
+
+
+def test_records_must_be_whole_and_true(cache: Path, theirs: Path, tmp_path: Path) -> None:
+    shard = next((theirs / "one" / "cells").iterdir())
+    whole = shard.read_bytes()
+    shard.write_bytes(whole.replace(b'"corruption":"fog"', b'"corruption":"fig"'))
+    refused(theirs, shard.name, cache)
+    for wrong, says in (
+        (replace(measured(CELL, RIGHT), accuracy=99.0), "accuracy 99.0 is stored, and its images give"),
+        (replace(measured(CELL, RIGHT), n_images=500), "there is room for 56 images, and it has 500"),
+    ):
+        root = tmp_path / says[:8]
+        writer = Store.create(root, {"methods": ["tent"]}).writer()
+        writer.append(wrong)
+        writer.close()
+        refused(root, says, cache)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("nothing-here", "is no folder here, no archive"),
+        ("https://example.org/page", "is no folder here, no archive"),
+        ("missing.zip", "does not exist"),
+        ("git+file:///nowhere/at/all", "git cannot fetch"),
+        ("git+ext::sh -c true", "git cannot fetch"),
+    ],
+)
+def test_a_source_that_is_none_gets_one_sentence(
+    ttabench: Run, cache: Path, source: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = ttabench("results", "fetch", source, "--name", "x")
+    assert output.code == 2
+    assert says in output.err
+    assert "Traceback" not in output.err
+    assert not (cache / "x").exists()
+
+
+def test_an_empty_folder_and_too_much_are_refused(
+    cache: Path, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "holds no results", cache)
+    monkeypatch.setattr(module, "MOST_BYTES", 100)
+    refused(theirs, "have more than", cache)
+    monkeypatch.setattr(module, "MOST_FOLDERS", 1)
+    monkeypatch.setattr(module, "MOST_BYTES", 1 << 30)
+    refused(theirs, "more than 1 results folders", cache)

@@ -1,0 +1,101 @@
+"""Unknown classes in reports: means of what cells store, only over whole rows, in table, CSV and plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.unit.made_cells import cells, where
+from ttabench.store.columns import UNKNOWN
+from ttabench_reports import plots
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.formats import csv_files, latex
+from ttabench_reports.plots.unknown import unknown_curves
+from ttabench_reports.sheets import unknown
+from ttabench_reports.sheets.sheet import Sheet
+
+CORRUPTIONS = ("snow", "fog")
+
+
+def contaminated(own: str = "come") -> pd.DataFrame:
+    """Two corruptions, two seeds, two severities; only one method has a certainty of its own."""
+    frame = cells(
+        ("source", "tent", "come"), ("cct",), corruptions=CORRUPTIONS, severities=(1, 5), seeds=(0, 1),
+        contamination="cifar10.1(0.5)", foreign="f" * 64, foreign_images=360.0,
+    )  # fmt: skip
+    draw = np.random.default_rng(0)
+    frame = frame.assign(**{name: draw.uniform(0, 100, len(frame)) for name in UNKNOWN})
+    frame.loc[frame["base"] != own, [name for name in UNKNOWN if name.endswith("own")]] = np.nan
+    return frame
+
+
+def test_figures_are_means_over_corruptions_and_seeds(tmp_path: Path) -> None:
+    frame = contaminated()
+    csv_files.write(frame, tmp_path)
+    written = pd.read_csv(tmp_path / "unknown.csv")
+    assert len(written) == 6
+    for line in written.itertuples():
+        of_row = frame[where(frame, method=line.method, severity=line.severity)]
+        for name in UNKNOWN:
+            assert getattr(line, name) == pytest.approx(of_row[name].mean(), abs=1e-4, nan_ok=True)
+    assert set(written["foreign_images"]) == {360}
+    assert set(written["contamination"]) == {"cifar10.1(0.5)"}
+
+
+def test_a_row_that_lacks_the_figures_of_a_cell_is_left_out() -> None:
+    frame = contaminated()
+    frame.loc[where(frame, method="tent", severity=5, corruption="fog", seed=1), "foreign_images"] = np.nan
+    rows = [row for table in Report(frame).tables for row in table.rows if row.unknown]
+    assert [row.method for row in rows] == ["source", "come", "tent", "source", "come"]
+
+
+def made(frame: pd.DataFrame) -> list[Sheet]:
+    return list(unknown.sheets(Report(frame)))
+
+
+def test_a_table_has_the_printed_figures_of_each_method() -> None:
+    frame = contaminated()
+    sheet = made(frame)[1]
+    assert sheet.name.startswith("unknown_digits-c")
+    assert [text for text, _ in sheet.over] == ["", "Maximum softmax", "Energy", "Own certainty"]
+    (lines,) = [group.lines for group in sheet.groups]
+    tent = next(line for line in lines if line[0].text == "TENT")
+    mean = frame.loc[where(frame, method="tent", severity=5), "auroc_softmax"].mean()
+    assert tent[3].text == f"{mean:.1f}"
+    assert [cell.text for cell in tent[-3:]] == ["–"] * 3
+    assert [len(part.heads) for part in sheet.narrow()] == [6, 5, 5]
+
+
+def test_the_own_certainty_has_columns_where_a_method_has_one() -> None:
+    sheet = made(contaminated(own="nobody"))[0]
+    assert [text for text, _ in sheet.over] == ["", "Maximum softmax", "Energy"]
+    assert len(sheet.heads) == 9
+
+
+def test_a_clean_sweep_has_none_of_it(tmp_path: Path) -> None:
+    frame = cells(("source", "tent"), ("cct",), corruptions=CORRUPTIONS, severities=(1, 5))
+    assert made(frame) == []
+    assert list(unknown_curves(Report(frame))) == []
+    csv_files.write(frame, tmp_path)
+    assert not (tmp_path / "unknown.csv").exists()
+
+
+def test_a_plot_shows_them_over_the_severities(tmp_path: Path) -> None:
+    report = Report(contaminated())
+    drawn = plots.draw_all(report, tmp_path, ("svg",), kinds=("unknown",))
+    assert [plot.name for plot in drawn] == ["unknown_digits-c-maximum-softmax", "unknown_digits-c-energy"]
+    with plots.plot_style():
+        figure = next(unknown_curves(report)).figure
+    (axes,) = figure.axes
+    frame = contaminated()
+    by_severity = frame[frame["method"] == "tent"].groupby("severity")["auroc_softmax"].mean()
+    curves = [list(line.get_ydata()) for line in axes.lines]
+    assert any(curve == pytest.approx(by_severity.tolist()) for curve in curves)
+
+
+def test_latex_has_the_tables(tmp_path: Path) -> None:
+    paths = latex.write(contaminated(), tmp_path)
+    assert sum(path.name.startswith("unknown_") for path in paths) == 4  # two severities, two forms

@@ -1,0 +1,61 @@
+"""``ttabench results``: published results folders in the cache, to stand beside your own."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from ttabench.errors import printable
+
+results = typer.Typer(no_args_is_help=True, help="Fetch and list published results.")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(results, name="results")
+
+
+@results.command()
+def fetch(
+    source: Annotated[
+        str,
+        Argument(metavar="SOURCE", help="URL or path of an archive or a git repository, or a folder."),
+    ],
+    name: Annotated[
+        str, Option(metavar="NAME", help="What they are called here.", show_default="from SOURCE")
+    ] = "",
+    sha256: Annotated[str, Option(metavar="HEX", help="The SHA-256 that an archive must have.")] = "",
+    replace: Annotated[bool, Option("--replace", help="Replace the results of this name.")] = False,
+) -> None:
+    """Copy the results folders of a source into the cache, and check every record.
+
+    Only files of results folders are taken. A record without its checksum, or with an accuracy that is not
+    that of its images, refuses the source. Their numbers are still claims: `ttabench verify` measures them.
+    """
+    from ttabench.cli._display import Meter
+    from ttabench.store.fetched import fetch_results
+
+    with Meter("bytes") as meter:
+        found = fetch_results(source, name, sha256, replace=replace, on_progress=meter)
+    stores = " ".join(printable(str(path)) for path in found.stores)
+    print(f"{found.name}: {found.version or 'a folder'}")
+    print(f"In a table beside yours: ttabench report MINE {stores} --out both")
+
+
+@results.command("list")
+def list_() -> None:
+    """List the fetched results: where they are from, and whether their files are as they were fetched."""
+    from ttabench.cli._table import table
+    from ttabench.store.fetched import fetched
+
+    rows = []
+    for each in fetched():
+        day = time.strftime("%Y-%m-%d", time.gmtime(each.when))
+        changed = each.changed()
+        state = f"changed: {changed}" if changed else "as fetched"
+        for store in each.stores or [each.folder]:
+            cells = (each.name, day, each.version[:12], state, each.source, str(store))
+            rows.append([printable(text) for text in cells])
+    table(["name", "fetched", "version", "state", "source", "folder"], rows)

@@ -1,0 +1,42 @@
+"""Streams that are contaminated by a foreign set: what is checked before, and how its name is measured with.
+
+The measuring code reads the name of a foreign set in a small alphabet, without a dot. A *coded* name says the
+same in it; :func:`ttabench.data.catalog.dataset` opens it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ttabench.data.catalog import CODED, foreign_set
+from ttabench.data.dataset import Dataset
+from ttabench.errors import UserError
+from ttabench.protocol import Protocol, parse_contamination
+
+__all__ = ["check_foreign", "coded"]
+
+
+def check_foreign(contamination: str, data: Dataset) -> None:
+    """Raise UserError where a stream of `data` cannot be contaminated like that."""
+    name, _ = parse_contamination(contamination) or ("noise", 0.0)
+    if name == "noise":
+        return
+    foreign = foreign_set(name)
+    if foreign.image_size != data.image_size:
+        raise UserError(
+            f"images of {name} are {foreign.image_size} pixels wide, those of the stream {data.image_size}; "
+            "contaminate with a dataset of the same size, or with noise."
+        )
+    if foreign.name == data.name:
+        raise UserError(
+            f"--contamination {contamination}: the images of {name} are no foreign ones for a network of "
+            f"{data.name}; name another dataset, or noise."
+        )
+
+
+def coded(protocol: Protocol) -> Protocol:
+    """`protocol` with the coded name of its foreign set."""
+    name, share = parse_contamination(protocol.contamination) or ("", 0.0)
+    if name in ("", "noise"):
+        return protocol
+    return replace(protocol, contamination=f"{CODED}{name.encode().hex()}({share:.12g})")

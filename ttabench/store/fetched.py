@@ -1,0 +1,263 @@
+"""Published results folders in the cache: fetched from an archive, a git repository or a folder, and checked.
+
+Nothing that a source says of itself is believed. Only the files of results folders are taken, as plain files;
+every record must have its checksum, and every accuracy must be that of the images stored with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ttabench.data.fetch.download import download
+from ttabench.data.fetch.extract import unpack
+from ttabench.data.files.fingerprint import file_sha256
+from ttabench.data.published.description import Archive
+from ttabench.errors import UserError, counted, shortened
+from ttabench.plain_text import one_line
+from ttabench.store.record import Record
+from ttabench.store.results_folder import Store
+from ttabench.system.env import cache_dir
+from ttabench.system.files import replace_file, user_path
+from ttabench.system.progress import OnProgress, silent
+
+__all__ = ["Fetched", "fetch_results", "fetched"]
+
+NOTE = "fetched.json"
+FILES = re.compile(r"sweep\.json|plan\.jsonl|attested\.jsonl|sweep(-\d+)?\.toml|cells/[^/]+\.jsonl")
+"""The files of a results folder; no others are taken."""
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+MOST_BYTES = 4 << 30
+MOST_FOLDERS = 1000
+ROUNDING = 1e-6  # percent
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Results in the cache.
+
+    name    what `ttabench results` calls them.
+    folder  holds the results folders.
+    source  where they came from.
+    version commit, or SHA-256 of the archive; "" for a folder.
+    when    they were fetched, in seconds since 1970.
+    files   path below `folder` → SHA-256, when they were fetched.
+    """
+
+    name: str
+    folder: Path
+    source: str
+    version: str
+    when: float
+    files: dict[str, str]
+
+    @property
+    def stores(self) -> list[Path]:
+        """The results folders, by name."""
+        return sorted((self.folder / path).parent for path in self.files if Path(path).name == "sweep.json")
+
+    def changed(self) -> str:
+        """The first file that is no longer what was fetched, or ""."""
+        for path, sha256 in sorted(self.files.items()):
+            try:
+                if file_sha256(self.folder / path) != sha256:
+                    return path
+            except OSError:
+                return path
+        here = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*.jsonl")}
+        return min(here - self.files.keys(), default="")
+
+
+def fetched() -> list[Fetched]:
+    """All results that were fetched, by name. A note that cannot be read is left out."""
+    found = []
+    for note in sorted((cache_dir() / "results").glob(f"*/{NOTE}")):
+        try:
+            data = json.loads(note.read_text())
+            files = {str(path): str(sha256) for path, sha256 in data["files"].items()}
+            found.append(Fetched(
+                note.parent.name, note.parent, one_line(str(data["source"])), one_line(str(data["version"])),
+                float(data["when"]), files,
+            ))  # fmt: skip
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found
+
+
+def fetch_results(
+    source: str, name: str = "", sha256: str = "", *, replace: bool = False, on_progress: OnProgress = silent
+) -> Fetched:
+    """Fetch, check, and put into the cache; nothing is left behind after an error.
+
+    source   the address or path of an archive, of a git repository (``….git`` or ``git+…``), or of a folder.
+    name     what they are called here; "" = the last part of the source.
+    sha256   what an archive must have.
+
+    Raises UserError for a source without results, with a damaged record, or with files that lead elsewhere.
+    """
+    name = _name(name or _last_part(source))
+    target = cache_dir() / "results" / name
+    if target.exists() and not replace:
+        raise UserError(f"there are results called {name} already; give others a --name, or add --replace.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target.parent) as made:
+        work = Path(made)
+        tree, version = _obtained(source, sha256, work, on_progress)
+        whole = work / "whole"
+        files = _taken(tree, whole)
+        cells = sum(_checked(whole / path) for path in files if Path(path).name == "sweep.json")
+        if not cells:
+            raise UserError(
+                f"{shortened(source)} holds no results; expected folders with sweep.json and cells/."
+            )
+        note = {"source": source, "version": version, "when": time.time(), "files": files}
+        replace_file(whole / NOTE, (json.dumps(note, indent=1) + "\n").encode())
+        if target.exists():
+            target.rename(work / "former")
+        whole.rename(target)
+    return next(each for each in fetched() if each.name == name)
+
+
+def _name(text: str) -> str:
+    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")
+    if not NAME.fullmatch(name):
+        raise UserError(f"'{shortened(text)}' is no name; expected letters and digits, e.g. --name theirs.")
+    return name
+
+
+def _last_part(source: str) -> str:
+    last = unquote(urlsplit(source).path if "://" in source else source).rstrip("/").rpartition("/")[2]
+    for ending in (".git", *ARCHIVES):
+        last = last.removesuffix(ending)
+    return last or "results"
+
+
+def _obtained(source: str, sha256: str, work: Path, on_progress: OnProgress) -> tuple[Path, str]:
+    """The files of a source in a folder, and its version: a commit or the SHA-256 of an archive."""
+    is_git = source.startswith("git+") or source.endswith(".git")
+    if is_git or ((folder := _local(source)) is not None and folder.is_dir()):
+        if sha256:
+            raise UserError("--sha256 is that of an archive; a repository or a folder has none.")
+        return _cloned(source.removeprefix("git+"), work) if is_git else (user_path(source), "")
+    if not source.lower().endswith(ARCHIVES):
+        raise UserError(
+            f"{shortened(source)} is no folder here, no archive ({', '.join(ARCHIVES)}) and no repository "
+            "(….git or git+…)."
+        )
+    archive = _local(source)
+    if archive is None:
+        file = _name(_last_part(source)) + next(end for end in ARCHIVES if source.lower().endswith(end))
+        wanted = Archive(file=file, urls=(source,), folder="", sha256=sha256.lower())
+        archive, _ = download(wanted, work / "download", on_progress)
+    if not archive.is_file():
+        raise UserError(f"{archive} does not exist.")
+    found = file_sha256(archive)
+    if sha256 and found != sha256.lower():
+        raise UserError(f"{archive.name} has the SHA-256 {found}; expected {sha256}.")
+    unpack(archive, work / "tree", lambda parts: parts, on_progress)
+    return work / "tree", found
+
+
+def _local(source: str) -> Path | None:
+    return None if "://" in source else user_path(source)
+
+
+def _cloned(address: str, work: Path) -> tuple[Path, str]:
+    """The files of a git repository and its commit. No hooks run, and no helper but https, ssh and files."""
+    tree = work / "tree"
+    safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.symlinks=false", "-c", "protocol.ext.allow=never"]
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1",
+                   "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}  # fmt: skip
+
+    def git(*arguments: str) -> str:
+        try:
+            ran = subprocess.run(
+                ["git", *safe, *arguments], capture_output=True, text=True, env=environment, check=True
+            )
+        except FileNotFoundError:
+            raise UserError(
+                "git is not installed, and the source is a repository; give an archive."
+            ) from None
+        except subprocess.CalledProcessError as problem:
+            lines = problem.stderr.strip().splitlines() or ["it says nothing"]
+            raise UserError(f"git cannot fetch {shortened(address)}: {one_line(lines[-1])}") from None
+        return ran.stdout.strip()
+
+    git("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", "--", address, str(tree))
+    return tree, git("-C", str(tree), "rev-parse", "HEAD")
+
+
+def _taken(tree: Path, whole: Path) -> dict[str, str]:
+    """Copy the files of all results folders in a tree; path → SHA-256."""
+    files: dict[str, str] = {}
+    size = 0
+    for number, root in enumerate(_results_folders(tree)):
+        if number >= MOST_FOLDERS:
+            raise UserError(f"the source has more than {MOST_FOLDERS:,} results folders.")
+        for path in _plain_files(root):
+            below = path.relative_to(root).as_posix()
+            if not FILES.fullmatch(below):
+                continue
+            size += path.stat().st_size
+            if size > MOST_BYTES:
+                raise UserError(f"the results have more than {MOST_BYTES >> 30} GB.")
+            copy = whole / root.relative_to(tree) / below
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy, follow_symlinks=False)
+            files[copy.relative_to(whole).as_posix()] = file_sha256(copy)
+    return files
+
+
+def _results_folders(tree: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(tree):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "sweep.json" in names:
+            folders[:] = []
+            yield Path(place)
+
+
+def _plain_files(root: Path) -> Iterator[Path]:
+    """The files directly in a results folder and in its ``cells``. Raises UserError for a link among them."""
+    for place in (root, root / "cells"):
+        if place.is_symlink():
+            raise UserError(f"{place} is a link; expected a folder.")
+        for entry in sorted(os.scandir(place), key=lambda entry: entry.name) if place.is_dir() else ():
+            if entry.is_symlink():
+                raise UserError(f"{entry.path} is a link, which may lead elsewhere; expected files.")
+            if entry.is_file(follow_symlinks=False):
+                yield Path(entry.path)
+
+
+def _checked(manifest: Path) -> int:
+    """The number of cells of a results folder. Raises UserError for a record that is damaged or not true."""
+    records = Store.at(manifest.parent).latest()
+    for record in records.values():
+        if wrong := _not_its_images(record):
+            raise UserError(f"{manifest.parent.name}: {record.result.cell}: {wrong}.")
+    return len(records)
+
+
+def _not_its_images(record: Record) -> str:
+    """Why the accuracy of a record is not that of its images; "" where it is, or none are stored."""
+    result: Any = record.result
+    if result.status != "ok" or not result.correct:
+        return ""
+    room = 8 * len(result.correct)
+    if not 0 <= room - result.n_images < 8:
+        return f"there is room for {counted(room, 'image')}, and it has {result.n_images:,}"
+    right = (int.from_bytes(result.correct, "big") >> (room - result.n_images)).bit_count()
+    accuracy = 100 * right / result.n_images
+    if result.accuracy is None or abs(result.accuracy - accuracy) > ROUNDING:
+        return f"accuracy {result.accuracy} is stored, and its images give {accuracy:.4f}"
+    return ""
