@@ -113,7 +113,7 @@ def test_what_a_method_decides_is_refused(net: nn.Module, x: Tensor) -> None:
         pass
 
     stuck = ttabench.adapt(Local(*net), "tent")
-    with pytest.raises(ttabench.UserError, match="move the network there before ttabench.adapt"):
+    with pytest.raises(ttabench.UserError, match=r"move the network there before ttabench\.adapt"):
         stuck.to("meta")
 
 

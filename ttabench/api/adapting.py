@@ -136,7 +136,7 @@ class Adapted(nn.Module):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the method to where `fn` moves a tensor; ``to``, ``cuda``, ``float`` … of a Module call this."""
+        """Move the method to where `fn` moves a tensor. What Module has to move or convert it calls this."""
         ours = next(self.method.model.parameters(), torch.empty(0))
         moved = fn(torch.empty(0, dtype=ours.dtype, device=ours.device))
         if moved.dtype != ours.dtype:
@@ -153,7 +153,9 @@ class Adapted(nn.Module):
 
     def _follow(self) -> None:
         """Let ``parameters``, ``state_dict`` … see the networks that the method has now."""
-        self._modules = {name: each for name, each in vars(self.method).items() if isinstance(each, nn.Module)}
+        self._modules = {
+            name: each for name, each in vars(self.method).items() if isinstance(each, nn.Module)
+        }
 
     def __repr__(self) -> str:
         return f"Adapted({self.method.name}, adapts {self.method.adapted()})"

@@ -53,7 +53,7 @@ def _pixels(images: Any) -> NDArray[np.uint8]:
     if pixels.dtype != torch.uint8:
         steps = pixels.double() * 255
         whole = steps.round()
-        if not (0 <= whole.min() and whole.max() <= 255 and (steps - whole).abs().max() < ROUNDING):
+        if not (whole.min() >= 0 and whole.max() <= 255 and (steps - whole).abs().max() < ROUNDING):
             raise UserError(
                 "images do not have pixels of 8 bits in [0, 1]: leave out Normalize, and give mean= and std= "
                 "to ttabench.adapt; resize and crop before ToTensor, not after it."
@@ -66,7 +66,7 @@ def _labels(labels: Any, count: int) -> NDArray[np.int64]:
     given = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
     if given.dtype.kind not in "iu" or given.shape != (count,):
         raise UserError(
-            f"labels of a batch are {given.dtype} of shape {given.shape}; expected a whole number for each of "
-            f"its {count} images."
+            f"labels of a batch are {given.dtype} of shape {given.shape}; expected a whole number "
+            f"for each of its {count} images."
         )
     return given.astype(np.int64)

@@ -17,8 +17,8 @@ __all__ = ["moved_to"]
 def moved_to(device: torch.device, method: Method[Any]) -> Method[Any]:
     """A copy of `method` with every tensor on `device`: networks, optimiser, source statistics, saved state.
 
-    Written to memory and read back by torch, since only that reaches every tensor of a method. Raises UserError
-    where the method or the network cannot be written, or the device is not there.
+    Written to memory and read back by torch, since only that reaches every tensor of a method. Raises
+    UserError where the method or the network cannot be written, or the device is not there.
     """
     written = io.BytesIO()
     try:

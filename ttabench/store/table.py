@@ -45,5 +45,5 @@ def with_increase(cells: pd.DataFrame) -> pd.DataFrame:
     baseline = cells[same].merge(sources.drop_duplicates(same), "left", on=same)["_source"]
     increase = numbers.where(~is_source) - baseline.set_axis(cells.index)
     rest = cells.drop(columns=INCREASE, errors="ignore")
-    rest.insert(rest.columns.get_loc("accuracy") + 1, INCREASE, increase)
+    rest.insert(list(rest).index("accuracy") + 1, INCREASE, increase)
     return rest
