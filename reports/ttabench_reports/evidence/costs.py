@@ -48,7 +48,7 @@ def doubt(row: Row) -> str:
     Source's C is its time over that of its own forward pass, so it is 1 where times can be trusted.
     """
     ratio = float(row.about["compute_ratio"])
-    if row.kind != "source" or math.isnan(ratio) or abs(ratio - 1) <= TRUSTED:
+    if row.kind != "source" or math.isnan(ratio) or round(abs(ratio - 1), 4) <= TRUSTED:
         return ""
     return (
         f"Source itself has C = {ratio:.2f} and not 1: other work ran beside, or a pass is too short to be "
