@@ -273,13 +273,23 @@ def test_generated_sets_are_audited_too(tmp_path: Path) -> None:
     assert [f.level for f in verify("x-c-local", tmp_path)] == ["ok"]
     generate(tmp_path / "x.npz", root=tmp_path, corruptions=["snow"], severities=[4], workers=0)
     result = verify("x-c-local", tmp_path)
-    assert [f.text for f in result if f.level == "warning"] == ["x-c-local: snow has severity 4 only."]
-    assert is_usable(result)
+    there = "8 test images, 2 corruptions (snow at 4; fog at 1, 2, 3, 4, 5)"
+    assert [(f.level, f.text) for f in result] == [("ok", f"x-c-local: {there}.")]
     np.save(folder / "fog-3.npy", fakes.natural_images(8))
     (folder / "snow-4.npy").unlink()
     assert errors(verify(str(folder))) == [
         "x-c-local has no snow at severity 4; generate it first.",
         f"{folder}/fog-3.npy is not what was generated; delete it and run `ttabench data generate` again.",
+    ]
+
+
+def test_what_ttabench_made_as_asked_is_no_warning(tmp_path: Path) -> None:
+    gray = fakes.natural_images(8)
+    gray[...] = gray.mean(axis=3, keepdims=True)  # to saturate changes nothing, and nobody can mend that
+    np.savez(tmp_path / "x.npz", images=gray, labels=[0, 1] * 4)
+    generate(tmp_path / "x.npz", root=tmp_path, corruptions=["fog", "saturate"], severities=[1, 3], workers=0)
+    assert [(f.level, f.text) for f in verify("x-c-local", tmp_path)] == [
+        ("ok", "x-c-local: 8 test images, 2 corruptions at severity 1, 3.")
     ]
 
 

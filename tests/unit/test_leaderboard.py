@@ -357,10 +357,11 @@ def test_in_a_browser(browser: Any, tmp_path: Path) -> None:
         )
         return actual
 
-    assert shown() == ["Source", "TENT", hostile, "EATA", "Source", "CoTTA"]
+    assert shown() == ["Source", "TENT", hostile, "EATA"]  # the page opens on one block
     Select(browser.find_element(By.NAME, "protocol")).select_by_visible_text(small.caption())
     assert shown() == ["Source", "CoTTA"]
     Select(browser.find_element(By.NAME, "protocol")).select_by_visible_text("all")
+    assert shown() == ["Source", "TENT", hostile, "EATA", "Source", "CoTTA"]
     Select(browser.find_element(By.NAME, "cost")).select_by_visible_text("at most 3 ×")
     assert shown() == ["Source", "TENT", hostile, "Source", "CoTTA"]
     Select(browser.find_element(By.NAME, "source")).select_by_visible_text("none")

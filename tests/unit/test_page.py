@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -76,6 +79,7 @@ def frame() -> pd.DataFrame:
         cells(corruptions=CORRUPTIONS, datasets=("digits-c", "cifar10-c"), seeds=(0, 1)), 200,
         {"tent": 0.3, "quantile": 0.6},
     )  # fmt: skip
+    made["cell_id"] = [hashlib.sha256(cell_id.encode()).hexdigest() for cell_id in made["cell_id"]]
     made = spoil(made, "n/a", "no batch norm", arch="cct", method="tent")
     return spoil(
         made, "failed", "the logits hold NaN", arch="cct", method="quantile", corruption="fog", seed=1
@@ -92,10 +96,14 @@ def rows(html: str) -> Rows:
     return Rows(html)
 
 
+def unpacked(text: str) -> str:
+    return gzip.decompress(base64.b64decode(text)).decode()
+
+
 def embedded(html: str) -> dict[str, Any]:
     """The data that the page's script reads."""
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
-    actual: dict[str, Any] = json.loads(text)
+    (text,) = re.findall(r'<script type="text/plain" id="data">([A-Za-z0-9+/=]*)</script>', html)
+    actual: dict[str, Any] = json.loads(unpacked(text))
     return actual
 
 
@@ -159,9 +167,9 @@ def test_each_number_has_what_stands_behind_it(frame: pd.DataFrame, html: str) -
         cell[5]: (cell, row, corruption)
         for row in data["rows"] for corruption, actual in row["cells"].items() for cell in actual
     }  # fmt: skip
-    assert set(stored) == set(frame["cell_id"])
+    assert set(stored) == {cell_id[: cards.DIGITS] for cell_id in frame["cell_id"]}
     for cell in frame.to_dict("records"):
-        known, row, corruption = stored[cell["cell_id"]]
+        known, row, corruption = stored[cell["cell_id"][: cards.DIGITS]]
         seed, accuracy, low, high, seconds, *_, why = known
         assert (seed, corruption, seconds) == (cell["seed"], cell["corruption"], cell["seconds"])
         assert texts[row["facts"]["weights"]] == cell["checkpoint"]
@@ -225,7 +233,7 @@ def test_every_row_has_a_protocol_card(html: str, rows: Rows) -> None:
     data = embedded(html)
     anchors = {about.get("id") for tag, about in rows.tags if tag == "details"}
     assert {data["texts"][row["card"]] for row in data["rows"]} == anchors
-    assert "weights-of-resnet18" in html
+    assert "ResNet18 on Digits: weights-of-resne" in html
     assert "online, batch size 200, iid order" in html
 
 
@@ -261,7 +269,7 @@ def test_names_are_never_markup() -> None:
     tags = Rows(html).tags
     assert [tag for tag, _ in tags].count("script") == 2
     assert not [about for _, about in tags if any(name.startswith("on") for name in about)]
-    assert all(about["src"].startswith("data:") for tag, about in tags if tag == "img")  # type: ignore[union-attr]
+    assert "img" not in [tag for tag, _ in tags]
     assert HOSTILE[0] in embedded(html)["texts"]
 
 

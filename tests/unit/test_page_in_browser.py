@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser import chromium, complaints, resize
+from tests.browser import chromium, complaints, resize, scheme
 from tests.unit.made_cells import cells, spoil, with_correctness
 from tests.unit.test_page import HOSTILE
 from ttabench_reports import page
@@ -43,12 +44,117 @@ def open_page(browser: Any, written: Path) -> Iterator[Any]:
     """The page at desktop width; at the end, the console must have stayed silent."""
     resize(browser, 1280, 900)
     browser.get(written.as_uri())
+    every_row(browser)
     yield browser
     assert complaints(browser) == []
 
 
 def script(driver: Any, code: str, *arguments: Any) -> Any:
     return driver.execute_script(code, *arguments)
+
+
+def every_row(driver: Any) -> None:
+    """The page as it is when the reader has chosen all datasets and networks, and its data are unpacked."""
+    script(driver, "for (const choice of CHOICES) choice.value = ''; refresh(); return ready")
+
+
+def choice(driver: Any, name: str) -> Any:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.select import Select
+
+    return Select(driver.find_element(By.NAME, name))
+
+
+def test_it_opens_on_one_network_and_a_selector_has_the_others(browser: Any, written: Path) -> None:
+    resize(browser, 1280, 900)
+    browser.get(written.as_uri())
+    first = ["Digits-C, severity 3", "ResNet18"]
+    for back in (False, True):
+        if back:
+            every_row(browser)
+            script(browser, "form.reset(); return new Promise((done) => setTimeout(done, 50))")
+        assert [choice(browser, n).first_selected_option.text for n in ("table", "arch")] == first
+        assert column(browser, "Method") == ["Source", "MEMO", "TENT", "Quantile†"]
+        caption = script(browser, "return document.querySelector('.means caption').innerText")
+        assert caption == "Mean accuracy (%) over the corruptions: Digits-C, severity 3; ResNet18."
+        assert script(browser, "return document.querySelectorAll('section.one:not([hidden])').length") == 1
+    choice(browser, "arch").select_by_visible_text("CCT")
+    assert set(column(browser, "Architecture")) == {"CCT"}
+    choice(browser, "arch").select_by_visible_text("all")
+    choice(browser, "table").select_by_visible_text("all")
+    assert len(column(browser, "Method")) == 16
+    assert complaints(browser) == []
+
+
+def test_the_selector_works_by_keyboard_on_a_phone_and_in_the_dark(browser: Any, written: Path) -> None:
+    from selenium.webdriver import Keys
+    from selenium.webdriver.common.by import By
+
+    resize(browser, 390, 800)
+    scheme(browser, "dark")
+    try:
+        browser.get(written.as_uri())
+        field = browser.find_element(By.NAME, "arch")
+        field.send_keys(Keys.ARROW_DOWN)
+        assert set(column(browser, "Architecture")) == {"CCT"}
+        assert script(browser, "return document.documentElement.scrollWidth") == 390
+        box = script(browser, "return arguments[0].getBoundingClientRect().toJSON()", field)
+        assert box["left"] >= 0
+        assert box["right"] <= 390
+        inks = script(
+            browser,
+            """const light = (one) => getComputedStyle(one).color.match(/\\d+/g).slice(0, 3).map(Number);
+            return [...document.querySelectorAll('.means caption, .means td, #filters select')]
+            .map((one) => light(one).reduce((sum, part) => sum + part, 0))""",
+        )
+        paper = script(
+            browser, "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+        )
+        assert max(paper[:3]) < 60
+        assert min(inks) > 330  # light letters on dark paper, everywhere
+    finally:
+        scheme(browser, "light")
+        resize(browser, 1280, 900)
+
+
+def test_paper_has_what_is_shown_with_its_caption_and_no_controls(
+    browser: Any, written: Path, tmp_path: Path
+) -> None:
+    browser.get(written.as_uri())
+    script(browser, "return ready")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        shown = script(browser, "return document.body.innerText")
+        controls = ["#filters", ".switches", "nav", "#detail"]
+        for each in controls:
+            assert not script(browser, "return document.querySelector(arguments[0]).offsetParent", each)
+        assert "Mean accuracy (%) over the corruptions: Digits-C, severity 3; ResNet18." in shown
+        assert "Digits-C, severity 5: accuracy" not in shown
+        wide, room = script(browser, "return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= room
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_every_table_has_a_caption_and_every_drawing_a_label(open_page: Any) -> None:
+    bare = "return [...document.querySelectorAll('table')].filter((t) => !t.caption?.innerText.trim()).length"
+    assert script(open_page, bare) == 0
+    labels = script(
+        open_page,
+        "return [...document.querySelectorAll('svg.interval')].map((s) => s.getAttribute('aria-label'))",
+    )
+    assert len(labels) == 14
+    assert re.fullmatch(r"TENT: \d+\.\d, from \d+\.\d to \d+\.\d; Source: \d+\.\d", labels[2])
+    plots = script(
+        open_page,
+        """await Promise.all([...document.querySelectorAll('figure img')].map((image) => image.decode()));
+        return [...document.querySelectorAll('figure')].map((figure) => {
+            const image = figure.querySelector('img');
+            return [image.alt, image.naturalWidth, figure.querySelector('figcaption').innerText];
+        })""",
+    )
+    assert plots
+    assert all(alt and width > 100 and caption for alt, width, caption in plots)
 
 
 def column(driver: Any, name: str) -> list[str]:
@@ -138,7 +244,7 @@ def test_filters_work_together_and_keep_source(open_page: Any) -> None:
     assert groups == ["cct"]
     open_page.find_element(By.CSS_SELECTOR, "#filters button[type=reset]").click()
     script(open_page, "return new Promise((done) => setTimeout(done, 50))")
-    assert len(column(open_page, "Method")) == every
+    assert column(open_page, "Method") == ["Source", "MEMO", "TENT", "Quantile†"]  # as the page opens
 
 
 def test_pointing_at_a_number_shows_what_stands_behind_it(open_page: Any) -> None:
@@ -306,6 +412,7 @@ def test_names_from_results_stay_text(browser: Any, tmp_path: Path) -> None:
     hostile = spoil(hostile, "failed", "</script><script>alert(1)</script>", method=HOSTILE[1])
     (path,) = page.write(hostile, tmp_path)
     browser.get(path.as_uri())
+    every_row(browser)
     title = browser.title
     names = {text.strip() for text in column(browser, "Method")}
     assert names >= set(HOSTILE)
@@ -348,6 +455,7 @@ def test_many_cells_stay_usable(browser: Any, tmp_path: Path) -> None:
     assert path.stat().st_size <= 15e6
     resize(browser, 1280, 900)
     browser.get(path.as_uri())
+    every_row(browser)
     took = script(
         browser,
         """const started = performance.now();

@@ -131,3 +131,17 @@ def test_the_command_prints_it(ttabench: Callable[..., Output], frame: pd.DataFr
     assert output.code == 2
     assert "no cell has its cost" in output.err
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["cells.csv"]  # before tables are made
+
+
+@pytest.mark.parametrize(("ratio", "doubted"), [(1.1, False), (0.9, False), (1.12, True), (0.61, True)])
+def test_where_source_is_not_timed_as_its_own_forward_pass_the_table_warns(
+    frame: pd.DataFrame, ratio: float, doubted: bool
+) -> None:
+    sound = frame["base"].eq("source") & frame["arch"].eq("cct")
+    frame["compute_ratio"] = frame["compute_ratio"].where(frame["base"] != "source", ratio).where(~sound, 1.0)
+    says = f"Source itself has C = {ratio:.2f} and not 1"
+    notes = costs(Report(frame)).set_index(["arch", "method"])["notes"]
+    assert notes.loc["resnet18", "source"].startswith(says) == doubted
+    assert not notes.drop(("resnet18", "source")).str.contains("Source itself").any()
+    text = markdown.render(cost(Report(frame)))  # type: ignore[arg-type]
+    assert (says in text) == doubted

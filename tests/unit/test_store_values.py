@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -28,6 +29,7 @@ from ttabench.store.results_folder import PLAN, _is_free
 from ttabench.store.writer import environment
 from ttabench.system.checked_lines import Damaged, decode, encode, is_first_format
 from ttabench.system.env import machine, processor, versions
+from ttabench_reports.formats.csv_files import write_cells
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
     )  # fmt: skip
     fill(store, replace(result, cell=cell, reason="why", details=details))
     (record,) = store.records()
-    (row,) = store.frame().to_dict("records")
+    (row,) = store.frame().drop(columns="increase").to_dict("records")
     assert row.pop("written") == record.written > 1.7e9
     assert row == {
         "method": "tent[lr=1]", "base": "tent", "config": '{"lr":0.001,"norms":"batch"}', "arch": "resnet18",
@@ -83,13 +85,44 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
     }  # fmt: skip
 
 
+def test_columns_have_the_same_type_whatever_is_in_them(store: Store, result: Result) -> None:
+    empty = store.frame()
+    assert len(empty) == 0
+    fill(store, replace(result, status="failed", accuracy=None, correct=b"", n_images=0, details={}))
+    one = store.frame()
+    details = {"cost": dict.fromkeys(COST, 2), "unlabelled": dict.fromkeys(SCORES, 1.5)}
+    fill(store, replace(result, details=details))
+    kinds = [frame.dtypes.astype(str).to_dict() for frame in (empty, one, store.frame())]
+    assert kinds[0] == kinds[1] == kinds[2]
+    assert {kinds[0][name] for name in (*COST, *SCORES, "accuracy", "increase")} == {"float64"}
+    assert {kinds[0][name] for name in ("seed", "n_images")} == {"int64"}
+
+
+def test_the_increase_is_over_source_on_the_same_images_and_weights(store: Store, result: Result) -> None:
+    def of(method: str, accuracy: float, **changed: Any) -> Result:
+        cell = replace(result.cell, method=method, label=method, config=(), **changed)
+        return replace(result, cell=cell, accuracy=accuracy)
+
+    fill(
+        store,
+        of("source", 50.0), of("tent", 62.5), of("eata", 37.5, protocol=Protocol(batch_size=64)),
+        of("tent", 75.0, corruption="snow"), of("tent", 75.0, checkpoint="d" * 64), of("tent", 75.0, seed=1),
+    )  # fmt: skip
+    frame = store.frame()
+    assert frame["increase"].fillna(-1).tolist() == [-1, 12.5, -12.5, -1, -1, -1]
+    csv = pd.read_csv(write_cells(frame.sample(frac=1, random_state=0), store.root / "cells.csv"))
+    assert csv.set_index("cell_id")["increase"].to_dict() == pytest.approx(
+        frame.set_index("cell_id")["increase"].to_dict(), nan_ok=True
+    )
+
+
 def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) -> None:
     shard = store.cells / "made.jsonl"
     stored = {"id": result.cell.cell_id, "cell": result.cell.to_json(), "status": "n/a"}
     head = {"kind": "environment", "generation": 1, "machine": "m"}
     shard.write_bytes(encode(head) + encode({"kind": "result", "written": 5, "source": "", **stored}))
     (row,) = store.frame().astype(object).to_dict("records")
-    missing = ("clean_accuracy", "accuracy", *COST, *SCORES)
+    missing = ("clean_accuracy", "accuracy", "increase", *COST, *SCORES)
     assert {name: row[name] for name in missing if row[name] is not None and row[name] == row[name]} == {}
     empty = (
         "baseline", "foreign",
@@ -99,7 +132,7 @@ def test_a_cell_without_a_number_has_empty_values(store: Store, result: Result) 
     assert {name: row[name] for name in empty} == dict.fromkeys(empty, "")
     assert (row["n_images"], row["seconds"], row["threads"], row["stale"]) == (0, 0.0, 0, False)
     assert (row["written"], row["batch_size"]) == (5.0, 200)
-    assert set(row) == set(COLUMNS)
+    assert set(row) == {*COLUMNS, "increase"}
 
 
 def test_several_changes_of_the_code_are_listed(

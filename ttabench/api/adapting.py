@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from torch.utils.checkpoint import CheckpointError
 
 from ttabench.api.evaluation import Evaluation
 from ttabench.api.image_size import of_size, tried_with
+from ttabench.api.labelled_batches import labelled
+from ttabench.api.moving import moved_to
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.pixel_check import PixelCheck
@@ -45,11 +47,16 @@ WHOLE = ("batch_size", "epochs", "limit")
 PROTOCOL_FIELDS = tuple(field.name for field in dataclasses.fields(Protocol))
 
 
-class Adapted:
+class Adapted(nn.Module):
     """A network under a test-time adaptation method. Calling it adapts to a batch and returns its logits.
 
     >>> adapted = adapt(model, "tent", lr=1e-3)             # doctest: +SKIP
     >>> logits = adapted(x)                                 # doctest: +SKIP
+
+    It is an ``nn.Module``. ``to``, ``cuda`` and ``cpu`` move the method with all that it has learned;
+    another type than that of the network raises UserError. ``train`` and ``eval`` change nothing: the method
+    decides how its layers run and which parameters learn. ``state_dict`` has the networks of the method as
+    they are now, without the state of its optimiser: ``model.…``, and for example ``teacher.…``.
 
     Random numbers come from a generator of its own, which starts from the seed of :func:`adapt`.
 
@@ -60,12 +67,15 @@ class Adapted:
     """
 
     def __init__(self, method: Method[Any], seed: int = 0, image_size: int = 0) -> None:
+        super().__init__()
         self.method = method
+        self._seed = seed
         self._image_size = image_size
         self._generator = OwnGenerator(_device(method.model), seed)
         self._pixels = PixelCheck()
+        self._follow()
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
         A batch of no images changes nothing. Raises UserError for another shape, type or device, for pixels
@@ -76,12 +86,14 @@ class Adapted:
             return self._no_logits(x)
         try:
             with _learning(), self._generator.used(), self._of_size(x), explained():
-                return self.method.adapt(_tracked(x))
+                logits = self.method.adapt(_tracked(x))
         except CheckpointError:
             raise UserError(
                 f"{self.method.name} does in a forward pass what gradient checkpointing does not repeat; "
                 "switch checkpointing of the network off."
             ) from None
+        self._follow()
+        return logits
 
     def predict(self, x: Tensor) -> Tensor:
         """The logits (B, C) of the network as it is now, without learning. Raises as a call does."""
@@ -118,6 +130,41 @@ class Adapted:
         self._pixels.forget()
         with _learning():
             self.method.reset()
+        self._follow()
+
+    def train(self, mode: bool = True) -> Self:
+        """Changes nothing but the flag `training`: the method decides how its layers run."""
+        self.training = mode
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Raises UserError: the method decides which parameters learn."""
+        raise UserError(
+            f"{self.method.name} decides which parameters learn, and requires_grad_ would change it; "
+            "leave it out, or see the settings of the method."
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the method to where `fn` moves a tensor. What Module has to move or convert it calls this."""
+        ours = next(self.method.model.parameters(), torch.empty(0))
+        moved = fn(torch.empty(0, dtype=ours.dtype, device=ours.device))
+        if moved.dtype != ours.dtype:
+            raise UserError(
+                f"the network is {ours.dtype}, and its method works in that type; convert the network to "
+                f"{moved.dtype} before ttabench.adapt."
+            )
+        if moved.device != ours.device:
+            self.method = moved_to(moved.device, self.method)
+            self._generator = OwnGenerator(_device(self.method.model), self._seed)
+            self._pixels = PixelCheck()
+            self._follow()
+        return self
+
+    def _follow(self) -> None:
+        """Let ``parameters``, ``state_dict`` … see the networks that the method has now."""
+        self._modules = {
+            name: each for name, each in vars(self.method).items() if isinstance(each, nn.Module)
+        }
 
     def __repr__(self) -> str:
         return f"Adapted({self.method.name}, adapts {self.method.adapted()})"
@@ -193,6 +240,7 @@ def adapt(
             given = SourceBatchesOfAnyNetwork(source, needs, _device(classifier), _dtype(classifier))
             images = DeclaredSource(given, needs)
         adapted.method.prepare(images)
+    adapted._follow()
     if needs.gradient:
         with _learning():
             found = check_learning(adapted.method, image_size, type(model).__name__)
@@ -203,8 +251,8 @@ def adapt(
 @default_modes()
 def evaluate(
     adapted: Adapted,
-    images: ArrayLike,
-    labels: ArrayLike,
+    images: ArrayLike | Iterable[Any],
+    labels: ArrayLike | None = None,
     *,
     seed: int = 0,
     scored_classes: Sequence[int] = (),
@@ -212,7 +260,9 @@ def evaluate(
 ) -> Evaluation:
     """Score a method on images as a sweep does; it starts from the network as it was before any batch.
 
-    images    (N, H, W, 3) uint8.
+    images    (N, H, W, 3) uint8. Or, without `labels`, batches (images, labels) such as a DataLoader gives:
+              images (b, 3, H, W) in [0, 1] with pixels of 8 bits, as torchvision's ToTensor makes them, not
+              normalised. All are read first: batches and order are then those of the protocol.
     labels    (N,) whole numbers 0 … C−1; only the score sees them.
     seed      of the order of the images, and of random numbers. A sweep with this seed gives the same number
               if ttabench.adapt got this seed too.
@@ -264,14 +314,18 @@ def evaluate(
         )
     if chosen.stream:
         raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
-    data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
-    check_scored(data, labels, chosen, method.model.num_classes)
+    if labels is None:
+        data = labelled(images, seed)
+    else:
+        data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
     classes = method.model.num_classes
+    check_scored(data, data.labels if labels is None else labels, chosen, classes)
     scored = _scored(scored_classes, data.labels, classes)
     device, (_, height, width, _) = _device(method.model), data.images.shape
     method.reset()
     with OwnGenerator(device, seed).used(), of_size(height, width, adapted._image_size), explained():
         scored_cell = score_cell(method, data, chosen, seed, device, scored_classes=scored)
+    adapted._follow()
     return Evaluation(**vars(scored_cell))
 
 
@@ -358,7 +412,7 @@ def _text(value: Any) -> str:
     return repr(float(value)) if isinstance(value, float) else spell(value)
 
 
-def _array(what: str, values: ArrayLike, dtype: Any) -> NDArray[Any]:
+def _array(what: str, values: Any, dtype: Any) -> NDArray[Any]:
     if isinstance(values, Tensor) and values.device.type != "cpu":
         raise UserError(f"{what} are on {values.device}; pass {what}.cpu().")
     try:

@@ -1,4 +1,4 @@
-"""``ttabench data``: fetch, verify, list and generate datasets."""
+"""``ttabench data``: fetch, verify, list, show and generate datasets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from ttabench.errors import printable
+from ttabench.errors import UserError, printable
 
-data = typer.Typer(no_args_is_help=True, help="Fetch, verify, list and generate datasets.")
+data = typer.Typer(no_args_is_help=True, help="Fetch, verify, list, show and generate datasets.")
 Root = Annotated[
     Path | None,
     Option(metavar="DIR", help="The folder with datasets.", show_default="$TTABENCH_DATA, else in the cache"),
@@ -77,6 +77,45 @@ def list_(root: Root = None) -> None:
         for e in listing(root)
     ]
     table(["dataset", "state", "on disk", "folder", "note"], rows)
+
+
+@data.command()
+def show(
+    name: Annotated[str, Argument(metavar="NAME", help="A dataset's name, or the path of a -C folder.")],
+    root: Root = None,
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="The PNG file.", show_default="NAME.png, in this folder")
+    ] = None,
+    image: Annotated[int, Option(metavar="NUMBER", help="Which test image, from 0.", min=0)] = 0,
+    severity: Annotated[
+        int | None,
+        Option(
+            metavar="NUMBER",
+            help="Of the corruptions; 0 = all, a row for each corruption.",
+            show_default="the highest",
+            min=0,
+            max=5,
+        ),
+    ] = None,
+) -> None:
+    """Draw one test image, clean and under each corruption, as a PNG."""
+    from ttabench.data.catalog import dataset
+    from ttabench.data.show import picture
+    from ttabench.sweep.progress.display import Meter
+    from ttabench.system.files import replacing
+
+    opened = dataset(name, root)
+    path = out or Path(f"{opened.name}.png")
+    if path.suffix.lower() != ".png":
+        raise UserError(f"--out is {path}; expected the name of a PNG file, such as {path.stem}.png.")
+    with Meter("steps") as meter:
+        drawn = picture(opened, image, severity, meter)
+    try:
+        with replacing(path) as part:
+            drawn.save(part, "PNG")
+    except OSError as problem:
+        raise UserError(f"{path} cannot be written ({problem.strerror}); choose another --out.") from None
+    print(printable(str(path)))
 
 
 @data.command()

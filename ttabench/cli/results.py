@@ -34,8 +34,8 @@ def fetch(
     Only files of results folders are taken. A record without its checksum, or with an accuracy that is not
     that of its images, refuses the source. Their numbers are still claims: `ttabench verify` measures them.
     """
-    from ttabench.cli._display import Meter
     from ttabench.store.fetched import fetch_results
+    from ttabench.sweep.progress.display import Meter
 
     with Meter("bytes") as meter:
         found = fetch_results(source, name, sha256, replace=replace, on_progress=meter)

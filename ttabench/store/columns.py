@@ -30,6 +30,15 @@ COLUMNS = (
     "foreign_images", *UNKNOWN, "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
 
+WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
+"""The columns of whole numbers; every cell has them."""
+REAL = (
+    "held_out", "pace", "pace_ratio", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES,
+    "foreign_images", *UNKNOWN,
+)  # fmt: skip
+"""The columns of numbers that a cell may lack: then NaN."""
+FLAGS = ("stale", "attested")
+
 ASKED = "asked"
 """In the `attrs` of a table of cells: the options of its sweeps, see :meth:`Store.sweep`."""
 MISSING = "missing"

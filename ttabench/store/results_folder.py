@@ -11,7 +11,7 @@ from ttabench.cell import canonical
 from ttabench.errors import UserError, shortened
 from ttabench.store import shards
 from ttabench.store.attestations import Attestations
-from ttabench.store.columns import COLUMNS, row
+from ttabench.store.columns import row
 from ttabench.store.manifest import read_manifest, write_manifest
 from ttabench.store.record import Record
 from ttabench.store.sweep_options import differences, union
@@ -283,10 +283,10 @@ class Store:
         return bits.astype(bool)
 
     def frame(self) -> pd.DataFrame:
-        """One row per cell with the columns :data:`COLUMNS`; accuracies in percent."""
-        import pandas as pd
+        """One row per cell with the columns of :func:`ttabench.store.table.table`."""
+        from ttabench.store.table import table
 
-        return pd.DataFrame([row(record) for record in self.latest().values()], columns=list(COLUMNS))
+        return table(map(row, self.latest().values()))
 
 
 def _unwritable(root: Path, problem: OSError) -> UserError:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
-from ttabench.store.columns import COST, SCORES, UNKNOWN
+from ttabench.store.columns import REAL, WHOLE
 from ttabench.store.shards import STATUSES
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
@@ -43,7 +43,6 @@ _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "
           "alarm", "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used",
           "scored_classes", "adapted", "scores", "restores", "stale_because", "code", "device", "processor",
           "versions")  # fmt: skip
-_WHOLE = ("severity", "seed", "batch_size", "epochs", "limit", "n_images", "threads")
 _FORMER_ALARM = (
     r"predictions use (\S+) classes where (\S+) are there",
     r"predictions have \1 effective classes and labels have \2",
@@ -53,8 +52,6 @@ CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
 DETAILS = "details"
 """The column with the details of results (dicts, see :class:`ttabench.cell.Result`); not in CSV."""
-_REAL = ("held_out", "pace", "pace_ratio", "accuracy", "clean_accuracy", "seconds", "written", *COST, *SCORES,
-         "foreign_images", *UNKNOWN)  # fmt: skip
 
 
 def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
@@ -76,15 +73,15 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     for name in _TEXTS:
         column = frame[name] if name in frame else pd.Series(USUAL.get(name, ""), index=frame.index)
         filled[name] = column.astype(object).where(column.notna(), "").astype(str)
-    for name in (*_WHOLE, *_REAL):
+    for name in (*WHOLE, *REAL):
         column = frame[name] if name in frame else pd.Series(USUAL.get(name), index=frame.index)
         values = pd.to_numeric(column, errors="coerce").astype(float)
         if (bad := _misread(name, column, values)).any():
-            kind = "number" if name in _REAL else "whole number"
+            kind = "number" if name in REAL else "whole number"
             raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}.")
         if name in USUAL:
             values = values.fillna(USUAL[name])
-        filled[name] = values if name in _REAL else values.fillna(0).astype(int)
+        filled[name] = values if name in REAL else values.fillna(0).astype(int)
     stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
     filled["stale"] = stale.astype(str).str.lower().eq("true")
     if CORRECT not in frame:
@@ -119,7 +116,7 @@ def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.
         bad = (~texts.isin(["", "nan"])).reindex(values.index, fill_value=False)
     else:
         bad = pd.Series(False, index=values.index)
-    if name in _WHOLE:
+    if name in WHOLE:
         bad |= values.notna() & ((values.abs() > 2**53) | (values % 1 != 0))
     return bad
 

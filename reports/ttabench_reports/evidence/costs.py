@@ -12,6 +12,8 @@ from ttabench_reports.tables.build import MEASURED
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words.naming import MEAN
 
+TRUSTED = 0.1  # how far Source's C may be from 1
+
 
 def costs(report: Report) -> pd.DataFrame:
     """Accuracy, increase and cost of every measured row: the data of accuracy against cost.
@@ -30,7 +32,7 @@ def costs(report: Report) -> pd.DataFrame:
                 "increase": math.nan if source is None else mean - source.value(MEAN),
                 **{name: row.about[name] for name in MEASURED}, "device": device(row),
                 "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
-                **given(row.about).columns(), "notes": lacks(row),
+                **given(row.about).columns(), "notes": "; ".join(filter(None, (lacks(row), doubt(row)))),
             })  # fmt: skip
     return pd.DataFrame(lines)
 
@@ -38,6 +40,20 @@ def costs(report: Report) -> pd.DataFrame:
 def device(row: Row) -> str:
     """``cpu``, or ``cpu, cuda`` where the cells of a row with a number ran on several."""
     return ", ".join(filter(None, dict.fromkeys((row.about["first_device"], row.about["last_device"]))))
+
+
+def doubt(row: Row) -> str:
+    """What a row of Source shows of the times of its network, as the text of a footnote; "" if all is well.
+
+    Source's C is its time over that of its own forward pass, so it is 1 where times can be trusted.
+    """
+    ratio = float(row.about["compute_ratio"])
+    if row.kind != "source" or math.isnan(ratio) or round(abs(ratio - 1), 4) <= TRUSTED:
+        return ""
+    return (
+        f"Source itself has C = {ratio:.2f} and not 1: other work ran beside, or a pass is too short to be "
+        "timed, so every C of this network may be off by as much"
+    )
 
 
 def lacks(row: Row) -> str:

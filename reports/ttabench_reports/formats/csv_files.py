@@ -14,6 +14,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype
 
 from ttabench.store.columns import MISSING
+from ttabench.store.table import INCREASE, with_increase
 from ttabench_reports.cells.frames import CORRECT, DETAILS, PROTOCOL, checked
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
@@ -29,6 +30,7 @@ from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
 TALLY = ("wins", "ties", "losses")
 P_VALUES = ("p_source_holm", "p_best_holm")
+HIDDEN = (CORRECT, DETAILS)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -76,11 +78,14 @@ def with_planned(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_cells(cells: pd.DataFrame, path: Path) -> Path:
-    """``cells.csv``: one row per cell, accuracies in percent to 4 decimals, in an order that never varies."""
-    frame = checked(cells)
+    """``cells.csv``: one row per cell, accuracies in percent to 4 decimals, in an order that never varies.
+
+    With points above Source on the same weights and images.
+    """
+    frame = with_increase(checked(cells))
     frame["_place"] = frame["corruption"].map(naming.corruption_key)
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
-    frame = frame.sort_values(by)[[c for c in cells.columns if c not in (CORRECT, DETAILS)]]
+    frame = frame.sort_values(by)[[c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]]
     return write_csv(path, frame.round({"seconds": 3, "written": 3}), read_back=True)
 
 

@@ -165,7 +165,10 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
 
 
 def filters(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """The choices a reader has, as :func:`overview.filters` gives them; all of them, also with one value."""
+    """The choices a reader has, as :func:`overview.filters` gives them; all of them, also with one value.
+
+    The page opens on the first block.
+    """
     listed = [(group, entry) for group in groups for entry in group.entries]
     choices: dict[str, tuple[str, dict[str, str]]] = {
         "table": ("Dataset", {g.table.title: g.table.heading for g in groups}),
@@ -173,8 +176,9 @@ def filters(groups: Sequence[Group]) -> list[dict[str, Any]]:
         "protocol": ("Protocol", {g.caption: g.caption for g in groups}),
         "source": ("Source data", {e.line.source: e.line.source for _, e in listed}),
     }
+    first = {"table": groups[0].table.title, "arch": groups[0].arch, "protocol": groups[0].caption}
     return [
-        {"name": name, "label": label, "choices": list(values.items())}
+        {"name": name, "label": label, "choices": list(values.items()), "opens": first.get(name, "")}
         for name, (label, values) in choices.items()
     ]
 

@@ -22,6 +22,8 @@ from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import Notes, kind
 
+DIGITS = 16  # of a hash: enough to find it in cells.csv
+
 
 @dataclass(frozen=True)
 class Card:
@@ -77,14 +79,14 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
     weights = used.loc[used["checkpoint"] != "", ["arch", "dataset", "checkpoint"]].drop_duplicates()
     data = used.loc[used["fingerprint"] != "", ["dataset", "fingerprint"]].drop_duplicates()
     facts: dict[str, Iterable[str]] = {
-        "Weights (SHA-256)": [
-            f"{naming.arch(arch)} on {naming.clean(dataset)}: {digest}"
+        "Weights (start of SHA-256)": [
+            f"{naming.arch(arch)} on {naming.clean(dataset)}: {digest[:DIGITS]}"
             for arch, dataset, digest in weights.itertuples(index=False)
         ],
-        "Data (SHA-256)": [
-            f"{naming.dataset(name)}: {digest}" for name, digest in data.itertuples(index=False)
+        "Data (start of SHA-256)": [
+            f"{naming.dataset(name)}: {digest[:DIGITS]}" for name, digest in data.itertuples(index=False)
         ],
-        "Code (SHA-256)": used["code"],
+        "Code (start of SHA-256)": used["code"].str[:DIGITS],
         "Measured on": machines(used),
         "Adapted": adapted(used),
         "Scored": used["scores"],

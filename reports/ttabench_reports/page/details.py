@@ -30,8 +30,8 @@ def details(
     cells  whether rows have their cells; a page with means alone needs none.
     pages  file of the page with the card of each row; None where it is on this one.
 
-    A cell is [seed, accuracy, low, high, seconds, id, when, settings of the machine, code, why not]; a long
-    stream has no interval.
+    A cell is [seed, accuracy, low, high, seconds, start of the id, when, settings of the machine, code, why
+    not]; a long stream has no interval.
     """
     texts = _Texts()
     columns = {c: naming.title(c) for table in chosen.report.tables for c in table.columns}
@@ -79,7 +79,8 @@ def _stored(chosen: Selected, texts: _Texts) -> list[tuple[str, list[Any]]]:
         why += [f"alarm: {alarm}"] if alarm else []
         why += [f"stale: {stale or 'made with other code'}"] if stale else []
         listed.append((corruption, [
-            int(seed), _number(accuracy), _number(below, 2), _number(above, 2), _number(seconds, 3), cell_id,
+            int(seed), _number(accuracy), _number(below, 2), _number(above, 2), _number(seconds, 3),
+            cell_id[: cards.DIGITS],
             _number(when, 0), texts.number(machine), texts.number(code), texts.number("; ".join(why)),
         ]))  # fmt: skip
     return listed

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import islice
-from urllib.parse import quote
 
 from ttabench_reports.evidence.report import Report
+from ttabench_reports.page.render import packed
 
-SAFE = " /:=;,()-+.!*@"  # signs that need no escape inside a quoted data URL
 MOST = 24
 """Plots on a page; ``report --format plots`` writes all."""
 KINDS = (
@@ -24,11 +23,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot as a data URL. shows: what a reader who cannot see it needs to know."""
+    """A plot. shows: what a reader who cannot see it needs to know; drawing: a packed SVG."""
 
     title: str
     shows: str
-    url: str
+    drawing: str
 
 
 def figures(report: Report) -> tuple[list[Picture], bool]:
@@ -37,22 +36,21 @@ def figures(report: Report) -> tuple[list[Picture], bool]:
 
     drawings = plots.drawings(report, KINDS)
     pictures = [
-        Picture(drawing.title, drawing.caption, _url(plots.render(drawing, "svg")))
+        Picture(drawing.title, drawing.caption, packed(_plain(plots.render(drawing, "svg"))))
         for drawing in islice(drawings, MOST)
     ]
     return pictures, next(drawings, None) is not None
 
 
-def _url(picture: bytes) -> str:
-    """Vectors are sharp at every size, and a fraction of the bytes of pixels."""
+def _plain(picture: bytes) -> str:
+    """An SVG without comments and metadata: sharp at every size, and a fraction of the bytes of pixels."""
     text = re.sub(
         r"<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>",
         "",
         picture.decode(),
         flags=re.DOTALL,
     )
-    text = re.sub(r">\s+<", "><", text)
-    return f"data:image/svg+xml,{quote(_rounded(text), safe=SAFE)}"
+    return _rounded(re.sub(r">\s+<", "><", text))
 
 
 def _rounded(text: str) -> str:

@@ -54,6 +54,16 @@ class Line:
     def interval(self) -> str:
         return words.interval(*self.finding.interval)
 
+    @property
+    def said(self) -> str:
+        """What the picture of the interval shows: ``TENT: 77.3, from 76.8 to 77.8; Source: 53.9``."""
+        low, high = self.finding.interval
+        ends = "" if math.isnan(low) else f", from {words.number(low)} to {words.number(high)}"
+        source = (
+            "" if self.row.baseline is None else f"; Source: {words.number(self.row.baseline.value(MEAN))}"
+        )
+        return f"{self.row.name}: {words.number(self.row.value(MEAN))}{ends}{source}"
+
 
 def lines(chosen: Selected) -> list[Line]:
     """One line for each measured row, in the order of the tables."""
@@ -133,7 +143,10 @@ def several(listed: Sequence[Line]) -> Mapping[str, bool]:
 
 
 def filters(listed: Sequence[Line]) -> list[dict[str, Any]]:
-    """The choices a reader has: (value, words) by what they look at; none where there is but one."""
+    """The choices a reader has: (value, words) by what they look at; none where there is but one.
+
+    The page opens on the first network on the first dataset.
+    """
     choices: dict[str, dict[str, str]] = {
         "table": {line.table.title: line.table.heading for line in listed},
         "arch": {line.row.arch: naming.arch(line.row.arch) for line in listed},
@@ -141,8 +154,9 @@ def filters(listed: Sequence[Line]) -> list[dict[str, Any]]:
         "source": {line.source: line.source for line in listed},
     }
     labels = {"table": "Dataset", "arch": "Architecture", "mode": "Mode", "source": "Source data"}
+    first = {"table": listed[0].table.title, "arch": listed[0].row.arch} if listed else {}
     return [
-        {"name": name, "label": labels[name], "choices": list(values.items())}
+        {"name": name, "label": labels[name], "choices": list(values.items()), "opens": first.get(name, "")}
         for name, values in choices.items()
         if len(values) > 1
     ]

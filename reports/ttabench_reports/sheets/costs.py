@@ -45,8 +45,9 @@ def cost(report: Report) -> Sheet | None:
         for arch, rows_of_arch in words.archs(measured_rows(table)).items():
             block: list[Line] = []
             for row in rows_of_arch:
-                name, lacking = notes.label(row), costs.lacks(row)
-                marks = name.marks + (notes.mark(lacking) if lacking else "")
+                name = notes.label(row)
+                said = filter(None, (costs.lacks(row), costs.doubt(row)))
+                marks = name.marks + "".join(map(notes.mark, said))
                 block.append([
                     Cell(arch if not block else ""), Cell(name.text, marks=marks), words.short(row),
                     Cell(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),

@@ -13,10 +13,9 @@ from ttabench.corruptions.names import (
     NO_SEVERITY,
     SEVERITIES,
 )
-from ttabench.data.catalog import dataset
+from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.on_disk import OnDisk
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.doubts import labels_in_8_bits, numbered_folders, shadowed
@@ -26,6 +25,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
+from ttabench.data.show import severities
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
@@ -84,32 +84,45 @@ def _missing_corruptions(present: set[str], folder: Path) -> Iterator[Finding]:
 
 
 def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding]:
-    """Read all images of a dataset that is checked when it is read."""
+    """Read all images of a dataset that is checked when it is read.
+
+    What ttabench made holds the severities that were asked for, and its pixels are not doubted.
+    """
     test = data.test()
+    made_here = bool(data.manifest) if isinstance(data, OwnDataset) else data.name == EMBEDDED
     findings = list(_classes(data, test)) if isinstance(data, OwnDataset) else []
     if isinstance(data, OwnDataset):
         findings += _not_read(data) if data.corruptions else [error(no_corruptions(data.folder))]
         findings += [warning(f"{data.name}: {text}") for text in of_pixels(test.images)]
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
-        severities = data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
-        if severities not in (SEVERITIES, (NO_SEVERITY,)):
-            has = f"has severity {', '.join(map(str, severities))} only" if severities else "has no severity"
+        levels = severities(data, corruption)
+        if levels not in (SEVERITIES, (NO_SEVERITY,)) and not made_here:
+            has = f"has severity {', '.join(map(str, levels))} only" if levels else "has no severity"
             findings.append(warning(f"{data.name}: {corruption} {has}."))
         images = {}
-        for severity in severities:
+        for severity in levels:
             try:
                 images[severity] = data.corrupted(corruption, severity).images
             except UserError as problem:
                 findings.append(error(str(problem)))
-        if corruption in KNOWN_CORRUPTIONS:  # a domain has other images
+        if corruption in KNOWN_CORRUPTIONS and not made_here:  # a domain has other images
             found = of_corruption(test.images, images, corruption)
             findings += [warning(f"{data.name}: {corruption}: {text}") for text in found]
     findings = list(dict.fromkeys(findings))  # a file of all severities has one problem, not five
     if is_usable(findings):
         there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"
-        yield Finding("ok", f"{data.name}: {there}.")
+        yield Finding("ok", f"{data.name}: {there}{_levels(data)}.")
     yield from findings
+
+
+def _levels(data: Dataset) -> str:
+    """``" at severity 1, 5"``, ``" (fog at 1, 5; snow at 4)"``; "" for all five of each corruption."""
+    levels = {name: ", ".join(map(str, severities(data, name))) for name in data.corruptions}
+    if len(set(levels.values())) == 1:
+        every = next(iter(levels.values()))
+        return "" if every == ", ".join(map(str, SEVERITIES)) else f" at severity {every}"
+    return f" ({'; '.join(f'{name} at {each}' for name, each in levels.items() if each)})"
 
 
 def _not_read(data: OwnDataset) -> Iterator[Finding]:

@@ -1,11 +1,14 @@
 // What stands behind a number: shown when it is pointed at or focused, kept open by a click or Enter.
-// The data is read once, at first use.
 
 const panel = document.getElementById("detail");
-let data;
+let data = null;
+let wanted = null; // what is to be shown as soon as the data are there
 let kept = null;
 
-const known = () => (data ??= JSON.parse(document.getElementById("data").textContent));
+const ready = unpacked(document.getElementById("data").textContent).then((text) => {
+  data = JSON.parse(text);
+  if (wanted) open(...wanted);
+});
 const fixed = (value, digits = 1) => (value == null ? "" : value.toFixed(digits).replace("-", "−"));
 const signed = (value) => (value == null ? "" : (value > 0 ? "+" : "") + fixed(value));
 const day = (seconds) => (seconds == null ? "" : `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`);
@@ -39,7 +42,7 @@ function target(element) {
 }
 
 function describe({ cell, row, column }) {
-  const { rows, texts, columns } = known();
+  const { rows, texts, columns } = data;
   const about = rows[Number(row.dataset.r)];
   const fact = (name) => texts[about.facts[name]];
   const cells = about.cells[column] ?? [];
@@ -126,6 +129,7 @@ function place(cell) {
 
 function open(found, keep = false) {
   close();
+  if (!data) return void (wanted = [found, keep]);
   describe(found);
   panel.hidden = false;
   panel.classList.toggle("open", keep);
@@ -143,6 +147,7 @@ function open(found, keep = false) {
 
 function close() {
   panel.hidden = true;
+  wanted = null;
   for (const cell of all("[aria-describedby='detail']")) cell.removeAttribute("aria-describedby");
   kept?.classList.remove("kept");
   kept = null;

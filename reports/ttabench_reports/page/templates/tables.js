@@ -3,6 +3,12 @@
 
 const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 
+// What the page holds packed: gzip in base64.
+const unpacked = async (text) => {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+};
+
 // ---- sorting: within each group of rows, by the number in data-v (data-i for increases), else by the text
 
 function valueOf(row, column, kind) {
@@ -67,8 +73,8 @@ function filter() {
       body.hidden = !here;
       left += here;
     }
-    table.dispatchEvent(new Event("filtered"));
     if (section.classList.contains("one")) section.hidden = !left;
+    table.dispatchEvent(new Event("filtered"));
   }
   for (const card of all("details.card")) {
     card.hidden = Boolean(values.text) && !card.dataset.text.toLowerCase().includes(values.text);
@@ -85,13 +91,54 @@ function passes(about, name, value, reference) {
   return own.toLowerCase() === value;
 }
 
+// ---- blocks: the dataset, the network and the protocol of a row; one block is shown at first
+
+const CHOICES = ["table", "arch", "protocol"].map((name) => form?.elements[name]).filter(Boolean);
+const blocks = all(".means tr[data-r]").map((row) => ({ ...row.closest("tbody").dataset, ...row.dataset }));
+const has = (block, choices) => choices.every(({ name, value }) => !value || block[name] === value);
+
+// A choice that no row has together with the one just made gives way to one that there is.
+function agree(changed) {
+  if (!CHOICES.includes(changed) || blocks.some((block) => has(block, CHOICES))) return;
+  const found = blocks.find((block) => has(block, [changed]));
+  for (const choice of CHOICES) if (choice !== changed && choice.value) choice.value = found[choice.name];
+}
+
+// What a reader on paper, who sees no controls, has to know.
+function say() {
+  const chosen = CHOICES.filter(({ value }) => value);
+  for (const place of all(".means .choice")) {
+    const words = chosen.map((choice) => choice.selectedOptions[0].text);
+    place.textContent = words.length ? `: ${words.join("; ")}` : "";
+  }
+  const single = ["table", "arch"].every((name) => !form.elements[name] || form.elements[name].value);
+  for (const table of all(".means:not(.leaderboard)")) table.classList.toggle("single", single);
+}
+
+function refresh(event) {
+  agree(event?.target);
+  filter();
+  say();
+}
+
 if (form) {
   form.hidden = false;
-  form.addEventListener("input", filter);
-  form.addEventListener("change", filter);
+  form.addEventListener("input", refresh);
+  form.addEventListener("change", refresh);
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(filter));
-  filter();
+  form.addEventListener("reset", () => setTimeout(refresh));
+  refresh();
+}
+
+// ---- plots
+
+for (const figure of all("figure[data-drawing]")) {
+  unpacked(figure.dataset.drawing).then((drawing) => {
+    const image = new Image();
+    image.alt = figure.dataset.title;
+    image.src = `data:image/svg+xml,${encodeURIComponent(drawing)}`;
+    figure.prepend(image);
+  });
 }
 
 // ---- accuracy or increase, shades, light or dark
