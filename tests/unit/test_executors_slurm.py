@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ttabench.run.executors.retry import Attempt
 
 from tests.unit.conftest import Output
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.run.events import Done
 from ttabench.run.executors import Died, Limits, Setup, open_engine, retry, slurm
-from ttabench.run.executors.retry import Attempt
 from ttabench.run.unit import Unit
 from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store

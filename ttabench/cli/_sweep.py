@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -24,6 +26,7 @@ from ttabench.provenance.staleness import by_importance
 from ttabench.registry import load, method, view
 from ttabench.run.events import CellProgress, Waiting
 from ttabench.run.executors import EXECUTORS, NO_LIMITS, Engine, open_engine
+from ttabench.run.executors.cluster import logs_of
 from ttabench.run.executors.workers import own_gpu, pick_workers
 from ttabench.run.unit import Unit
 from ttabench.store import Store
@@ -42,6 +45,7 @@ from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.hand_over import hand_over, read_begun
 from ttabench.sweep.loggers import Loggers, check_loggers, open_loggers
 from ttabench.sweep.options import device_memory, executor_setup, out_folder
 from ttabench.sweep.other_weights import notes_on_other_weights
@@ -52,7 +56,7 @@ from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.sweep.typical_costs import note_on_costs, passes, typical_ratio
-from ttabench.system.claims import Claims
+from ttabench.system.claims import SILENT, Claims
 from ttabench.system.env import pick_device
 
 if TYPE_CHECKING:
@@ -158,10 +162,19 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     return len(finished.failed)
 
 
-def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast: bool = False) -> Finished:
+def run_cells(
+    grid: Grid,
+    options: Mapping[str, Any],
+    *,
+    extend: bool,
+    fail_fast: bool = False,
+    begun: Mapping[str, int] | None = None,
+) -> Finished:
     """Train what is missing and run what remains, with progress on stderr.
 
     options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
+    begun     of a sweep of another process, which has planned it and in which this one takes part: what
+              :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
     """
     out = out_folder(options)
     console = _console()
@@ -171,7 +184,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     shard = pick_shard(str(options["shard"]))
     missing = _untrained(sweep, shard)
     setup, memory = executor_setup(options), device_memory(options)
-    engine = open_engine(str(options["executor"]), setup)
+    engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
     elsewhere = _measures_elsewhere(shard, str(options["executor"]))
     known = Ratios(grid, out, here, lambda text: None, elsewhere=elsewhere, dry_run=True)
@@ -182,31 +195,38 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
         claims = stack.enter_context(Claims(store.root, "sweep"))
-        with claims.alone("plan"):  # of two sweeps that start together, one joins the other
-            store.join(grid.to_json(), extend=extend)
-            keep(grid, out)
+        if begun is None:
+            with claims.alone("plan"):  # of two sweeps that start together, one joins the other
+                store.join(grid.to_json(), extend=extend)
+                keep(grid, out)
+            stack.callback(claims.forget_losses)
+            _greet(claims, console)
+        claims.sweep_up()
         loggers = stack.enter_context(open_loggers(log, store.root))
-        _greet(claims, console)
         trains = bool(missing) and not all(item.unmet for item in whole)
         if trains:
             with claims.alone("training", _waiting(console, "it trains source classifiers")):
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
                 _train(untrained(sweep), trainer, console)  # another sweep may just have done it
+            if still := untrained(sweep):  # an engine that runs commands does not see why
+                raise UserError(f"no classifier was trained for {', '.join(map(str, still))}; see {logs}.")
             sources = _sources(sweep, here)
         if trains or known.unknown:
             with claims.alone("pace", _waiting(console, "it measures compute ratios")):
                 ratios = Ratios(grid, out, here, console.print, elsewhere=elsewhere)
                 whole = plan(sweep, sources, ratios)
         planned = take_shard(whole, shard)
-        start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
-        rows = plan_rows(whole)
+        start = sizes(store.root) if begun is None else begun
+        agenda = make_agenda(planned, store, overwrite, scores)
+        command = hand_over(grid, options, shard, start, logs, setup.folder) if engine.by_command else ()
         units = make_units(
-            agenda.todo, planned, store, engine.device, engine.workers,
-            device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores, begun=start,
+            agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory,
+            cell_seconds=setup.limits.seconds, scores=scores, begun=start, command=command,
         )  # fmt: skip
-        with claims.alone("plan"):
-            store.write_plan(rows, extend=extend)
-            record_not_applicable(agenda.not_applicable, store, overwrite)
+        if begun is None:
+            with claims.alone("plan"):
+                store.write_plan(plan_rows(whole), extend=extend)
+                record_not_applicable(agenda.not_applicable, store, overwrite)
         if shard != WHOLE:
             console.print(
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
@@ -226,6 +246,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
                     claims=claims,
                     start=start,
                     fail_fast=fail_fast,
+                    patience=math.inf if begun is None else SILENT + 10,
                 )
             ) as events:
                 failed = agenda.failed + _follow(events, units, engine.workers, loggers)
@@ -236,7 +257,8 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             )
             raise
         finally:
-            write_readme(store)
+            if begun is None:
+                write_readme(store)
     return Finished(store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole))
 
 
@@ -245,9 +267,15 @@ def _measures_elsewhere(shard: tuple[int, int], executor: str) -> str:
     return "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
 
 
+def take_part(grid: Grid, options: Mapping[str, Any], begun: Path) -> None:
+    """``--begun``: compute cells of a sweep that another process has handed over, until none is free."""
+    run_cells(grid, options, extend=True, begun=read_begun(begun))
+
+
 def _greet(claims: Claims, console: Console) -> None:
     """Clear away what killed processes left, and name other sweeps that run in the folder."""
     claims.sweep_up()
+    claims.forget_losses()
     if others := claims.others("sweep"):
         where = ", ".join(lease.where for lease in others)
         # Whether a process of another machine lives is known only after a while.

@@ -103,6 +103,10 @@ def sweep(
     fail_fast: Annotated[
         bool, Option("--fail-fast", rich_help_panel=RUN, help="Stop at the first failed cell.")
     ] = False,
+    begun: Annotated[
+        Path | None,
+        Option(hidden=True, help="Given by an executor: take part in the sweep that wrote this file."),
+    ] = None,
     schema: Annotated[
         bool,
         Option("--schema", rich_help_panel=RUN, help="Print the JSON schema of sweep files, for editors."),
@@ -126,6 +130,9 @@ def sweep(
 
     if dry_run:
         _sweep.show_plan(grid, options, extend=extend)
+        return
+    if begun:
+        _sweep.take_part(grid, options, begun)
         return
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:

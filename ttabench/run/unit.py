@@ -30,6 +30,7 @@ class Unit:
     seconds        limit for all its cells, preparation of methods included; 0 = none.
     scores         the label-free scores of its cells, "cheap" or "all".
     start          sizes of the files of results when the cells were planned, see :mod:`ttabench.store.tail`.
+    command        see :mod:`ttabench.run.executors`.
     """
 
     chains: tuple[Chain, ...]
@@ -39,6 +40,7 @@ class Unit:
     seconds: float = 0.0
     scores: str = "cheap"
     start: tuple[tuple[str, int], ...] = ()
+    command: tuple[str, ...] = ()
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -64,7 +66,10 @@ class Unit:
                     emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
                     continue
                 try:
-                    worker.run(chain, stored)
+                    if trouble := share.trouble(chain):
+                        worker.give_up(share.left(chain), trouble, stored)
+                    else:
+                        worker.run(chain, stored)
                 finally:
                     share.release(chain)
         return Done()
