@@ -61,7 +61,7 @@ def tasks(array: str, output: str, script: str) -> int:
     last, _, at_once = array.partition("-")[2].partition("%")
 
     def task(number: int) -> None:
-        with Path(output.replace("%a", str(number))).open("a") as log:
+        with Path(output.replace("%a", str(number)).replace("%%", "%")).open("a") as log:
             variables = {**os.environ, "SLURM_ARRAY_TASK_ID": str(number)}
             subprocess.run(["bash", script], stdout=log, stderr=log, env=variables, check=False)
 

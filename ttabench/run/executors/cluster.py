@@ -86,8 +86,8 @@ def run(
         commands = commands[:1] * (at_once * places.rounds)
     start = getattr(jobs[0], "start", None)
     tail = Tail(setup.folder, sizes(setup.folder) if start is None else dict(start))
-    left, watch, began = set(cells), Watch(setup.folder), time.monotonic()
-    silent = bool(cells)
+    left, names, silent = set(cells), set(cells.values()), bool(cells)
+    watch, began = Watch(setup.folder), time.monotonic()
     try:
         places.start(commands, at_once)
         while True:
@@ -97,7 +97,7 @@ def run(
                     left.discard(key)
                     yield Done((result_in(line),))
             claims = [one for one in watch.claims() if one.key in cells and watch.alive(one.lease.name)]
-            yield from _progress([one.lease.progress for one in claims], set(cells.values()))
+            yield from _progress([one.lease.progress for one in claims], names)
             if (cells and not left) or not (is_open or claims):
                 break
             silent = silent and not claims and len(left) == len(cells)
@@ -110,8 +110,8 @@ def run(
     if left:
         why = f" ({trouble.rstrip('.')})" if (trouble := places.trouble()) else ""
         raise UserError(
-            f"{counted(len(left), 'cell')} of {len(cells)} are missing, and nothing runs any more{why}. What is "
-            f"stored is kept; run the same command again to go on. Logs: {logs_of(setup)}"
+            f"{len(left)} of {counted(len(cells), 'cell')} are missing, and nothing runs any more{why}. What "
+            f"is stored is kept; run the same command again to go on. Logs: {logs_of(setup)}"
         )
 
 

@@ -129,15 +129,15 @@ def work(command: Command, log: Path, folder: str, path: Sequence[str], variable
         os.chdir(folder)
     sys.path += [entry for entry in path if entry not in sys.path]
     os.environ.update(variables)
-    with log.open("a", buffering=1) as file:
-        for stream in (1, 2):  # of the processes that it starts
-            os.dup2(file.fileno(), stream)
-        sys.stdout = sys.stderr = file
-        sys.argv = ["ttabench", *command]
-        from ttabench.cli import main
+    file = log.open("a", buffering=1)
+    for stream in (1, 2):  # of the processes that it starts
+        os.dup2(file.fileno(), stream)
+    sys.stdout = sys.stderr = file
+    sys.argv = ["ttabench", *command]
+    from ttabench.cli import main
 
-        try:
-            main()
-        except SystemExit as leaving:
-            if leaving.code:
-                raise RuntimeError(last_words(log)) from None
+    try:
+        main()
+    except SystemExit as leaving:
+        if leaving.code:
+            raise RuntimeError(last_words(log)) from None
