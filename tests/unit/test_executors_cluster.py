@@ -133,8 +133,8 @@ def test_what_is_missing_at_the_end_is_one_sentence_and_what_is_stored_is_told(
     with pytest.raises(UserError) as problem:
         told.extend(follow(made, store, units(store, cells)))
     assert str(problem.value) == (
-        "3 of 4 cells are missing, and nothing runs any more (ImportError: no torch). What is stored is kept; "
-        f"run the same command again to go on. Logs: {store.root}/tasks/ttabench-1a2b"
+        "3 of 4 cells are missing, and nothing runs any more (ImportError: no torch). What is stored is "
+        f"kept; run the same command again to go on. Logs: {store.root}/tasks/ttabench-1a2b"
     )
     assert made.cancelled == 1
 
@@ -179,10 +179,8 @@ def test_who_waits_long_hears_once_where_to_look(
 
 def test_each_classifier_to_train_has_a_task_of_its_own(store: Store) -> None:
     made = Made([lambda: None])
-    assert (
-        list(follow(made, store, [TrainJob("cct", "digits-c", "cpu"), TrainJob("vit", "digits-c", "cpu")]))
-        == []
-    )
+    jobs = [TrainJob(name, "digits-c", "cpu") for name in ("cct", "vit")]
+    assert list(follow(made, store, jobs)) == []
     usual = ("--datasets", "digits-c", "--threads", "1", "--device", "cpu")
     assert made.commands == [("train", "--archs", name, *usual) for name in ("cct", "vit")]
 

@@ -131,9 +131,8 @@ def test_a_task_works_on_the_gpus_that_it_gets(
     jobs: Path, tmp_path: Path, gres: str, per_gpu: int, device: str, workers: str, each: int
 ) -> None:
     options = {"gres": gres} if gres else {}
-    engine: Any = open_engine(
-        "slurm", Setup(device=device, per_gpu=per_gpu, folder=tmp_path, options=options)
-    )
+    setup = Setup(device=device, per_gpu=per_gpu, folder=tmp_path, options=options)
+    engine: Any = open_engine("slurm", setup)
     assert engine.run.keywords["arguments"][2:] == ("--workers", workers)
     assert (engine.run.keywords["each"], engine.workers) == (each, 32 * each)
     assert engine.device == ("cpu" if workers == "1" else "cuda")

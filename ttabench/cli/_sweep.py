@@ -220,8 +220,8 @@ def run_cells(
         agenda = make_agenda(planned, store, overwrite, scores)
         command = hand_over(grid, options, shard, start, logs, setup.folder) if engine.by_command else ()
         units = make_units(
-            agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory,
-            cell_seconds=setup.limits.seconds, scores=scores, begun=start, command=command,
+            agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory, scores=scores,
+            begun=start, command=command,
         )  # fmt: skip
         if begun is None:
             with claims.alone("plan"):

@@ -27,7 +27,6 @@ class Unit:
     results        the results folder, an absolute path.
     device         of the worker: cpu, cuda (the GPU that the worker is bound to) or cuda:1.
     device_memory  bytes of the GPU that the worker may use; 0 = all.
-    seconds        limit for all its cells, preparation of methods included; 0 = none.
     scores         the label-free scores of its cells, "cheap" or "all".
     start          sizes of the files of results when the cells were planned, see :mod:`ttabench.store.tail`.
     command        see :mod:`ttabench.run.executors`.
@@ -37,7 +36,6 @@ class Unit:
     results: Path
     device: str = "cpu"
     device_memory: int = 0
-    seconds: float = 0.0
     scores: str = "cheap"
     start: tuple[tuple[str, int], ...] = ()
     command: tuple[str, ...] = ()
@@ -83,7 +81,4 @@ class Unit:
         return self._part(left[:1]), self._part(left[1:])
 
     def _part(self, chains: list[Chain]) -> Unit | None:
-        if not chains:
-            return None
-        share = sum(map(len, chains)) / len(self.cells)
-        return replace(self, chains=tuple(chains), seconds=self.seconds * share)
+        return replace(self, chains=tuple(chains)) if chains else None

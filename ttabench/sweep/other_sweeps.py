@@ -60,7 +60,7 @@ class Others:
             free = [key for key in self._chains if self._claims.is_free(key)]
             yield from self._stored()
             if free := [key for key in free if key in self._chains]:
-                return [self._unit(self._chains.pop(key)) for key in free]
+                return [replace(self._of[key][0], chains=(self._chains.pop(key),)) for key in free]
             where = tuple(sorted({place for key in self._chains for place in self._claims.where(key)}))
             if self._chains and where and where != announced:
                 announced = where
@@ -75,7 +75,3 @@ class Others:
             if self._tail.has(*(cell.cell_id for cell in chain)):
                 del self._chains[key]
                 yield from (self._tail.result(cell.cell_id) for cell in chain)
-
-    def _unit(self, chain: Chain) -> Unit:
-        unit = self._of[chain[0].cell_id][0]
-        return replace(unit, chains=(chain,), seconds=unit.seconds * len(chain) / len(unit.cells))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -134,10 +135,8 @@ def work(command: Command, log: Path, folder: str, path: Sequence[str], variable
         os.dup2(file.fileno(), stream)
     sys.stdout = sys.stderr = file
     sys.argv = ["ttabench", *command]
-    from ttabench.cli import main
-
     try:
-        main()
+        runpy.run_module("ttabench", run_name="__main__")
     except SystemExit as leaving:
         if leaving.code:
             raise RuntimeError(last_words(log)) from None
