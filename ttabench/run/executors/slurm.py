@@ -37,14 +37,12 @@ def engine(setup: Setup) -> Engine:
     resources = call("sinfo", "--noheader", "--format", "%G", *chosen)
     if resources is None:
         raise UserError("--executor slurm: Slurm does not answer here; see what sinfo says.")
-    device = setup.device
-    if device == "auto":
-        device = "cuda" if "gpu" in options["gres"] or "gpu" in resources else "cpu"
-    count = options["gres"].rpartition(":")[2]
+    gres = options["gres"]
+    device = setup.device if setup.device != "auto" else "cuda" if "gpu" in gres + resources else "cpu"
+    count = gres.rpartition(":")[2] if gres.startswith("gpu") else ""
     each = setup.per_gpu * (int(count) if count.isdecimal() else 1) if device == "cuda" else 1
-    array = Array(
-        setup.name, cluster.logs_of(setup), sbatch_options(options, setup, device, each), options["setup"]
-    )
+    asks = sbatch_options(options, setup, device, each)
+    array = Array(setup.name, cluster.logs_of(setup), asks, options["setup"])
     arguments = ("--device", device, "--workers", "auto" if device == "cuda" else "1")
     run = partial(cluster.run, places=array, each=each, arguments=arguments, setup=setup)
     return Engine(run, asked or AUTO * each, device, by_command=True)
@@ -56,8 +54,8 @@ def sbatch_options(options: Mapping[str, str], setup: Setup, device: str, each: 
     asked |= {name: options[name] for name in PASSED if options[name]}
     if device == "cuda" and not options["gres"]:
         asked["gpus-per-node"] = "1"
-    asked["time"] = str(minutes(options, setup))
-    asked["signal"] = f"B:TERM@{min(60, 15 * minutes(options, setup))}"  # to end in order before the limit
+    asked["time"] = str(limit := minutes(options, setup))
+    asked["signal"] = f"B:TERM@{min(60, 15 * limit)}"  # to end in order before the limit
     if memory := number_of(options, "mem", "GB"):
         asked["mem"] = f"{math.ceil(1024 * memory)}M"
     return [f"--{name}={value}" for name, value in asked.items()]
@@ -70,7 +68,7 @@ def minutes(options: Mapping[str, str], setup: Setup) -> int:
 
 
 def number_of(options: Mapping[str, str], name: str, unit: str) -> float:
-    """An option that is a number; 0 where it is not given. Raises UserError."""
+    """An option that is a number > 0; 0 where it is not given. Raises UserError."""
     try:
         number = float(options[name] or 0)
     except ValueError:
@@ -87,22 +85,20 @@ class Array:
 
     def __init__(self, name: str, folder: Path, options: Sequence[str], setup: str) -> None:
         self.name, self.folder, self.options, self.setup = name, folder, options, setup
-        self.hint = f"`squeue --name={name}` says what Slurm waits for"
-        self._accepted = False
+        self.hint, self._accepted = f"`squeue --name={name}` says what Slurm waits for", False
 
     def start(self, commands: Sequence[Command], at_once: int) -> None:
         script = self.folder / "task.sh"
         self.folder.mkdir(parents=True, exist_ok=True)
         script.write_text("\n".join(["#!/bin/bash", *_exports(), self.setup, *_cases(commands)]) + "\n")
-        array = f"--array=0-{len(commands) - 1}%{at_once}"
+        array, here = f"--array=0-{len(commands) - 1}%{at_once}", f"--chdir={os.getcwd()}"
         log = f"--output={str(self.folder).replace('%', '%%')}/%a.log"
-        ours = [array, log, f"--job-name={self.name}", f"--chdir={os.getcwd()}"]
+        ours = ["--requeue", "--open-mode=append", array, here, log, f"--job-name={self.name}"]
         # Inside of another job, its variables would be those of the tasks.
         variables = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
         done = subprocess.run(
-            ["sbatch", "--parsable", "--requeue", "--open-mode=append", *ours, *self.options, str(script)],
-            capture_output=True, text=True, env=variables,
-        )  # fmt: skip
+            ["sbatch", *ours, *self.options, str(script)], capture_output=True, text=True, env=variables
+        )
         self._accepted = True
         if done.returncode:
             lines = done.stderr.strip().splitlines()
@@ -110,8 +106,7 @@ class Array:
 
     def is_open(self) -> bool:
         """True as well where Slurm does not answer."""
-        user = str(os.getuid())
-        return call("squeue", "--noheader", "--user", user, "--name", self.name, "--format", "%i") != ""
+        return call("squeue", "--noheader", *self._mine(), "--format", "%i") != ""
 
     def trouble(self) -> str:
         logs = sorted(self.folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
@@ -121,11 +116,12 @@ class Array:
         """By name: sbatch may have been interrupted before it said its number."""
         if not self._accepted:
             time.sleep(WAY)
-        if call("scancel", "--user", str(os.getuid()), "--name", self.name) is None:
-            warnings.warn(
-                f"Slurm tasks may go on, since scancel fails here. Later: scancel --name={self.name}",
-                stacklevel=2,
-            )
+        if call("scancel", *self._mine()) is None:
+            later = f"scancel --name={self.name}"
+            warnings.warn(f"Slurm tasks may go on, since scancel fails here. Later: {later}", stacklevel=2)
+
+    def _mine(self) -> list[str]:
+        return ["--user", str(os.getuid()), "--name", self.name]
 
 
 def _exports() -> list[str]:
