@@ -18,6 +18,10 @@ from tests.unit.sweep_processes import GRID, records, wait_for
 from ttabench.errors import UserError
 from ttabench.run.executors import Limits, Setup, open_engine, slurm
 from ttabench.store import Store
+from ttabench.store.tail import sizes
+from ttabench.sweep.hand_over import hand_over
+from ttabench.sweep.options import make_grid
+from ttabench.sweep.sweep_file import with_flags
 
 SWEEP = ("sweep", *GRID, "--corruptions", "fog,snow", "--out")
 
@@ -44,14 +48,13 @@ def array(folder: Path) -> slurm.Array:
     return slurm.Array("ttabench-1a2b", folder / "50 % of logs", ["--time=5"], "")
 
 
-def test_tasks_compute_each_cell_once_with_the_bits_of_local(
+def test_a_task_computes_each_cell_once_with_the_bits_of_local(
     ttabench: Callable[..., Output], here: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where all cells are to be computed again: each task leaves out what others have just stored."""
     assert ttabench(*SWEEP, here, "--workers", "0").code == 0
     local = Store.at(here).latest()
     monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "of the job that the sweep is started in")
-    asks = ("--executor", "slurm", "--workers", "2", "--device", "cpu", "--overwrite", "always")
+    asks = ("--executor", "slurm", "--workers", "1", "--device", "cpu", "--overwrite", "always")
     output = ttabench(*SWEEP, here, *asks, "--executor-options", "time=30,partition=main")
     assert output.code == 0, output.err
     assert "4 cells, 0 failed" in output.err
@@ -60,14 +63,29 @@ def test_tasks_compute_each_cell_once_with_the_bits_of_local(
     assert {key: record.result.correct for key, record in again.items()} == {
         key: record.result.correct for key, record in local.items()
     }
-    assert os.listdir(here / "running") == []
     asked = json.loads((jobs / "asked.json").read_text())
-    assert (asked["array"], asked["time"], asked["partition"]) == ("0-7%2", "30", "main")
+    assert (asked["array"], asked["time"], asked["partition"]) == ("0-3%1", "30", "main")
     (folder,) = (here / "tasks").iterdir()
-    logs = list(folder.glob("*.log"))
     assert "[4/4]" in (folder / "0.log").read_text()
-    assert f"{here / 'tasks'}, of {len(logs)} task" in ttabench("status", here).out.replace("\n", "")
-    assert slurm.call("squeue", "--name", folder.name) == ""
+    wait_for(lambda: slurm.call("squeue", "--name", folder.name) == "")
+    wait_for(lambda: not os.listdir(here / "running"))
+
+
+def test_a_task_leaves_out_what_another_one_has_stored_though_all_is_to_be_computed_again(
+    ttabench: Callable[..., Output], here: Path
+) -> None:
+    assert ttabench(*SWEEP, here, "--workers", "0").code == 0
+    flags = {"methods": "bn_stats", "archs": "net:build", "datasets": "./few-c-local", "batch_size": 10}
+    options = with_flags({}, {**flags, "corruptions": "fog,snow", "overwrite": "always", "cell_timeout": 0.5})
+    command = hand_over(make_grid(options), options, (0, 2), sizes(here), here / "tasks" / "x", here)
+    assert command[-4:] == ("--overwrite", "always", "--shard", "1/2")
+    task = [part for part in command if part not in ("--cell-timeout", "0.5", "--shard", "1/2")]
+    for _ in range(2):
+        output = ttabench(*task, "--workers", "0")
+        assert (output.code, output.out) == (0, ""), output.err
+        assert set(records(here).values()) == {2}
+    (here / "tasks" / "x" / "begun.json").write_text("[]")
+    assert "is not what a sweep hands over" in ttabench(*task, "--workers", "0").err
 
 
 def test_tasks_that_cannot_run_end_the_sweep_with_their_last_words(
