@@ -14,11 +14,12 @@ import pytest
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.run import shared_folder
-from ttabench.run.events import CellProgress, Done
+from ttabench.run.events import CellProgress, Done, Elsewhere
 from ttabench.run.executors import Setup, cluster
 from ttabench.run.unit import Unit
 from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
+from ttabench.sweep.other_sweeps import Others
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system import claims
 
@@ -166,6 +167,17 @@ def test_a_sweep_that_is_interrupted_takes_its_places_back(store: Store, cells: 
     assert isinstance(next(events), Done)
     events.close()  # type: ignore[attr-defined]
     assert made.cancelled == 1
+
+
+def test_a_task_ends_where_others_compute_all_that_is_left(store: Store, cells: list[Cell]) -> None:
+    key = cells[0].cell_id
+    with claims.Claims(store.root) as other, claims.Claims(store.root) as mine:
+        assert other.take(key)
+        others = Others(units(store, cells[:1]), store, mine, {}, patience=0.0)
+        assert list(others.note(Elsewhere((key,)))) == []
+        with pytest.raises(StopIteration) as end:
+            next(others.wait())
+        assert end.value.value == []
 
 
 def test_who_waits_long_hears_once_where_to_look(

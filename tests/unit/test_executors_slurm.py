@@ -98,6 +98,18 @@ def test_tasks_that_cannot_run_end_the_sweep_with_their_last_words(
     assert "run the same command again" in output.err
 
 
+def test_a_classifier_that_no_task_has_trained_ends_the_sweep(
+    ttabench: Callable[..., Output], jobs: Path, tmp_path: Path
+) -> None:
+    small = ("--methods", "source", "--archs", "vit_lite", "--corruptions", "fog", "--limit", "20")
+    asks = ("--executor", "slurm", "--device", "cpu", "--executor-options", "setup=exit 1")
+    output = ttabench("sweep", *small, *asks, "--out", tmp_path / "out")
+    assert output.code == 2
+    assert "no classifier was trained for vit_lite on digits-c; see" in output.err
+    (script,) = (tmp_path / "out").glob("tasks/*/task.sh")
+    assert "train --archs vit_lite --datasets digits-c --threads 1" in script.read_text()
+
+
 def test_an_array_is_taken_back_by_its_name(
     jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,13 +195,14 @@ def run_cells(
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
         claims = stack.enter_context(Claims(store.root, "sweep"))
+        claims.sweep_up()  # what killed processes left
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
                 store.join(grid.to_json(), extend=extend)
                 keep(grid, out)
+            claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)
-        claims.sweep_up()
         loggers = stack.enter_context(open_loggers(log, store.root))
         trains = bool(missing) and not all(item.unmet for item in whole)
         if trains:
@@ -218,7 +219,9 @@ def run_cells(
         planned = take_shard(whole, shard)
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, overwrite, scores)
-        command = hand_over(grid, options, shard, start, logs, setup.folder) if engine.by_command else ()
+        command: tuple[str, ...] = ()
+        if engine.by_command and agenda.todo:
+            command = hand_over(grid, options, shard, start, logs, setup.folder)
         units = make_units(
             agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory, scores=scores,
             begun=start, command=command,
@@ -273,9 +276,7 @@ def take_part(grid: Grid, options: Mapping[str, Any], begun: Path) -> None:
 
 
 def _greet(claims: Claims, console: Console) -> None:
-    """Clear away what killed processes left, and name other sweeps that run in the folder."""
-    claims.sweep_up()
-    claims.forget_losses()
+    """Name other sweeps that run in the folder."""
     if others := claims.others("sweep"):
         where = ", ".join(lease.where for lease in others)
         # Whether a process of another machine lives is known only after a while.

@@ -49,9 +49,9 @@ class Others:
 
     def wait(self) -> Generator[Result | Waiting, None, list[Unit]]:
         """Wait until nothing is left elsewhere, or something became free again, because its process died.
-        Where patience ends before, nothing became free.
 
-        Yields results as they are stored, and who is waited for. Returns what became free.
+        Yields results as they are stored, and who is waited for. Returns what became free; nothing where
+        patience ends before.
         """
         announced: tuple[str, ...] = ()
         until = time.monotonic() + self._patience
