@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import cast
 
 from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, NATURAL
@@ -16,12 +17,15 @@ from ttabench.sweep.shifts import shifts_of
 
 HAS = {"cifar10-c-bar": BAR_CORRUPTIONS, "cifar10.1": (NATURAL,)}
 """The corruptions of datasets; of all others the nineteen."""
+IMAGES = 10_000
+"""The test images of every dataset."""
 
 
 def plan(asked: Grid, sources: Sequence[Source], ratio_of: RatioOf = lambda cell: 1.0) -> list[Planned]:
     """The cells of a grid on these sources; a grid with rules needs those that `resolve` finds."""
     methods = tuple(choose_methods(asked))
-    models = tuple(cast("Model", object()) for _ in sources)
+    data = SimpleNamespace(shifted_count=lambda: IMAGES)
+    models = tuple(cast("Model", SimpleNamespace(dataset=data)) for _ in sources)
     parts = tuple(
         Part(methods, (model,), shifts_of(HAS.get(source.dataset, ALL_CORRUPTIONS), asked))
         for model, source in zip(models, sources, strict=True)

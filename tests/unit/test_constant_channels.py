@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ttabench
 from ttabench.classifier import Classifier
-from ttabench.measure import source_statistics
-from ttabench_methods.aqr import AQR, levels, recalibrate, table
+from ttabench.measure import any_network, source_statistics
+from ttabench.measure.source_access import BATCH
+from ttabench.method import Needs
+from ttabench_methods.aqr import levels, recalibrate
 
 CONSTANT = (0.0, 1.5, -3e4, 1e-42)
 
@@ -36,7 +41,7 @@ def images(seed: int) -> Tensor:
 
 def test_quantiles_of_a_constant_channel_are_its_value() -> None:
     net = Net().eval()
-    found = source_statistics.quantiles(Classifier(net, last="fc"), lambda: [images(0), images(1)], levels())[
+    found = any_network.quantiles(Classifier(net, last="fc"), lambda: [images(0), images(1)], levels())[
         "net.bn"
     ]
     assert torch.equal(found[: len(CONSTANT)], torch.tensor(CONSTANT)[:, None].expand(-1, len(levels())))
@@ -61,10 +66,40 @@ def test_the_other_channels_are_mapped_as_without_constant_ones() -> None:
     assert torch.equal(mapped[:, 6:], with_constant[:, 6:])
 
 
-def test_a_channel_that_is_constant_but_for_rounding_is_not_changed() -> None:
-    x = torch.full((4, 1, 9), 1e-42)
-    x[0, 0, 0] = 2e-42
-    quantiles = torch.randn(1, len(levels())).sort(dim=1).values
-    scale, shift, entries = table(x.flatten(1)[:1], quantiles, AQR.Config().cells)
-    assert all(each.isfinite().all() for each in (scale, shift, entries))
-    assert recalibrate(x.clone(), quantiles, 128, 2048).abs().max() < 1e-41
+def test_quantiles_of_channels_that_vary_are_the_same_bit_for_bit() -> None:
+    net = Net().eval()
+    torch.nn.init.normal_(net.bn.weight)
+    batches = [images(0), images(1)]
+    one, other = (
+        of(Classifier(net, last="fc"), lambda: batches, levels())
+        for of in (any_network.quantiles, source_statistics.quantiles)
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Recorded(any_network.SourceOfAnyNetwork):
+    """It notes the sizes of the batches that it reads."""
+
+    def __init__(self, side: int, count: int) -> None:
+        super().__init__(lambda: np.zeros((count, side, side, 3), np.uint8), Needs(source_data="images"))
+        self.sizes: list[int] = []
+
+    def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
+        for x in super()._take(batch_size, limit, shuffle):
+            self.sizes.append(len(x))
+            yield x
+
+
+@pytest.mark.parametrize(("side", "most"), [(64, 500), (224, 40), (1449, 1)])
+def test_a_summary_reads_as_many_images_at_once_as_their_size_allows(side: int, most: int) -> None:
+    source = Recorded(side, most + 1)
+    mean, _ = source.channels()
+    assert mean.abs().max() == 0
+    assert source.sizes == [most, 1]
+
+
+def test_a_method_that_asks_for_batches_of_images_gets_them_whole() -> None:
+    source = Recorded(224, BATCH)
+    (batch,) = source.batches(BATCH)
+    assert len(batch) == BATCH

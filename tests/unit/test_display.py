@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from tests.unit.stored_results import CELL
-from ttabench.cli._display import Display, clock_left, shorten
-from ttabench.cli._pace import Pace
 from ttabench.protocol import Protocol
 from ttabench.registry import method_names
 from ttabench.sweep import typical_costs
+from ttabench.sweep.progress.display import Display, clock_left, shorten
+from ttabench.sweep.progress.pace import Pace
 
 LONG = "quantile[per_class=1,information=0.1] · resnet18 · tinyimagenet-c · gaussian_noise-5 · seed 0"
 

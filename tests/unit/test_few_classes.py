@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from ttabench.cell import Cell
-from ttabench.cli._sweep import _notes
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.published.imagenet import TinyImageNetC
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.protocol import Protocol
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
+from ttabench.sweep.progress.outlook import _notes
 
 BY_CLASS = np.repeat(np.arange(4), 10)
 

@@ -21,7 +21,7 @@ from ttabench.cell import Result
 from ttabench.data import catalog
 from ttabench.errors import UserError, printable
 from ttabench.plain_text import UNSAFE, lines, one_line, plain
-from ttabench.store import Store
+from ttabench.store import Store, manifest
 from ttabench.system.checked_lines import decode, encode
 from ttabench.system.claims import FOLDER, Watch, running
 
@@ -155,9 +155,10 @@ def test_a_name_that_cannot_be_printed_is_no_name(folder: Path, evil: str, name:
 
 def test_options_are_shown_as_text(ttabench: Run, folder: Path) -> None:
     evil = ALL
-    manifest = json.loads((folder / "sweep.json").read_text())
-    manifest["sweep"] |= {"archs": [evil], evil: evil, "note": evil}
-    (folder / "sweep.json").write_text(json.dumps(manifest))
+    written = json.loads((folder / "sweep.json").read_text())
+    written["sweep"] |= {"archs": [evil], evil: evil, "note": evil}
+    written["sum"] = manifest.checksum(written["sweep"])
+    (folder / "sweep.json").write_text(json.dumps(written))
     put(folder, ok)
     for arguments in (
         ("status", folder),

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,9 @@ from torch.nn import functional as F
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
-from ttabench.models.architectures.names import ARCHS, MEMBERS, PRESETS, resolve
+from ttabench.models.architectures.names import ARCHS, MEMBERS, PRESETS, resolve, usual_name
 from ttabench.models.checkpoints.weights import load_weights
+from ttabench.models.resolve import resolve_model
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -345,3 +348,19 @@ def test_real_resnets_reproduce_their_accuracy_to_the_last_image(
     shared: Path, depth: int, published: int
 ) -> None:
     assert right(real_resnet(shared, depth), *real_test_images(shared)) == published
+
+
+@pytest.mark.parametrize(
+    ("dataset", "size"),
+    [("digits-c", 32), ("cifar10-c", 32), ("tinyimagenet-c", 64), ("images-c-local", 224)],
+)
+def test_a_network_has_one_name_whatever_it_was_asked_for_by(dataset: str, size: int) -> None:
+    data: Any = SimpleNamespace(name=dataset, image_size=size, num_classes=10)
+    for member in MEMBERS.values():
+        if member.image_size not in (0, size) or member.num_classes not in (0, 10):
+            continue
+        usual = usual_name(member, dataset=dataset, image_size=size)
+        assert resolve(usual, dataset=dataset, image_size=size) == member
+        assert resolve_model(member.name, data).name == resolve_model(usual, data).name == usual
+    general = PRESETS.get(dataset) or PRESETS[size]
+    assert {resolve_model(full, data).name for full in general.values()} == {*general}

@@ -226,6 +226,12 @@ def test_a_limit_above_the_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         find_shifts(data, grid(limit=61))
 
 
+@pytest.mark.parametrize(("limit", "kept"), [(0, 0), (599, 599), (600, 0)])
+def test_a_limit_of_all_images_gives_the_cells_of_all_images(limit: int, kept: int) -> None:
+    cells = [item.cell for item in planning.plan(resolve(grid(limit=limit)), [RESNET])]
+    assert {cell.protocol.limit for cell in cells} == {kept}
+
+
 def test_excluded_cells_are_left_out_and_the_rest_stays() -> None:
     rule = exclusion({"corruptions": ("fog",), "methods": ("tent[lr=0.1]",)})
     parts = sweep((grid(settings=("tent.lr=0.1,0.2",)), (0,), {"exclude": (rule,)}))

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ttabench.classifier import Classifier
 from ttabench.cli._facts import _source_data
 from ttabench.conformance.nets import images, nets
-from ttabench.conformance.watched_data import STATISTICS
 from ttabench.measure import source_statistics
+from ttabench.measure.declared_source import STATISTICS, DeclaredSource
 from ttabench.measure.source_access import SourceImages, SourceProvider
 from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import entropy, norm_modules, on_output
@@ -228,3 +228,15 @@ def test_a_channel_that_never_moves_has_its_value_for_quantiles() -> None:
     torch.testing.assert_close(
         source_statistics.invert(counts, same, same, (0.1, 0.9)), torch.full((1, 2), 2.5)
     )
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_statistic_that_a_method_does_not_name_is_refused(name: str) -> None:
+    """Tables say what a method was given: nothing may be given that it does not declare."""
+    others = tuple(other for other in STATISTICS if other != name)
+    needs = Needs(source_data="images", source_statistics=others)
+    served = SourceImages(lambda: np.zeros((2, 8, 8, 3), np.uint8), needs)
+    source = DeclaredSource(served, needs)
+    with pytest.raises(PermissionError, match=rf"source data: {name}\(\), which its Needs do not declare"):
+        getattr(source, name)
+    assert all(getattr(source, other) == getattr(served, other) for other in (*others, "batches", "served"))

@@ -8,8 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -252,6 +254,29 @@ def test_a_newer_store_is_not_misread(store: Store) -> None:
     store.manifest.write_text(json.dumps({**manifest, "version": 99}))
     with pytest.raises(UserError, match="newer"):
         Store.at(store.root)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda manifest: manifest["sweep"].update(methods=["other"]),
+        lambda manifest: manifest["sweep"].update(more=1),
+        lambda manifest: manifest.pop("sum"),
+    ],
+)
+def test_options_that_somebody_changed_are_refused(store: Store, edit: Callable[[Any], Any]) -> None:
+    manifest = json.loads(store.manifest.read_text())
+    edit(manifest)
+    store.manifest.write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="was changed after ttabench wrote it; restore it"):
+        Store.at(store.root)
+
+
+def test_options_of_the_time_without_checksums_are_read(store: Store) -> None:
+    manifest = json.loads(store.manifest.read_text())
+    del manifest["sum"]
+    store.manifest.write_text(json.dumps({**manifest, "version": 2}))
+    assert Store.at(store.root).sweep() == manifest["sweep"]
 
 
 def test_frame_and_bitmap(store: Store, result: Result, other: Result) -> None:

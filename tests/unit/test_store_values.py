@@ -23,6 +23,7 @@ from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.store import Store, Writer, load_frame
 from ttabench.store.columns import COLUMNS, COST, SCORES
+from ttabench.store.manifest import checksum
 from ttabench.store.results_folder import PLAN, _is_free
 from ttabench.store.writer import environment
 from ttabench.system.checked_lines import Damaged, decode, encode, is_first_format
@@ -186,6 +187,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     text = "cannot be written (Permission denied); choose another folder with --out."
     with monkeypatch.context() as patch:
         patch.setattr("ttabench.store.results_folder.replace_file", refuse)
+        patch.setattr("ttabench.store.manifest.replace_file", refuse)
         with pytest.raises(UserError) as problem:
             store.write_plan([row_of("a")])
         assert str(problem.value) == f"{store.root} {text}"
@@ -261,8 +263,9 @@ def test_a_folder_holds_its_options_for_people_to_read(tmp_path: Path) -> None:
     assert store.cells == tmp_path / "r" / "cells"
     assert sorted(path.name for path in store.root.iterdir()) == ["cells", "sweep.json"]
     assert store.manifest.read_text() == (
-        '{\n  "format": "ttabench-results",\n  "version": 2,\n'
-        '  "sweep": {\n    "methods": [\n      "é"\n    ]\n  }\n}\n'
+        '{\n  "format": "ttabench-results",\n  "version": 3,\n'
+        '  "sweep": {\n    "methods": [\n      "é"\n    ]\n  },\n'
+        f'  "sum": "{checksum({"methods": ["é"]})}"\n}}\n'
     )
 
 

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from tests.unit.models_by_name import find, load, plan, train, trained
-from ttabench.cli._training import train_all
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cache as checkpoints
@@ -28,6 +27,7 @@ from ttabench.models.training.recipes import Recipe, recipe_for
 from ttabench.models.training.train import TrainingProgress, learning_rate
 from ttabench.run.executors import inline
 from ttabench.sweep.plan import find_sources
+from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.train_sources import TrainJob
 
 TINY = Recipe(

@@ -17,9 +17,8 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
-from ttabench.cli import _sweep
 from ttabench.store import Store, load_frame
-from ttabench.sweep import compute_ratio
+from ttabench.sweep import compute_ratio, conduct
 from ttabench.system.claims import Claims
 
 Run = Callable[..., Output]
@@ -189,7 +188,7 @@ def test_a_sweep_that_waits_for_the_training_of_another_says_so(
             other.release("training")
             real(seconds)
 
-        monkeypatch.setattr(_sweep, "untrained", lambda sweep: list(untrained))
+        monkeypatch.setattr(conduct, "untrained", lambda sweep: list(untrained))
         monkeypatch.setattr("ttabench.system.claims.time.sleep", trains_meanwhile)
         output = ttabench(*usual, out)
     assert output.code == 0, output.err

@@ -11,10 +11,10 @@ import torch
 
 from tests.unit.conftest import Output
 from ttabench.cell import Cell
-from ttabench.cli._where import reason_and_place
 from ttabench.errors import UserError
 from ttabench.run.worker import failed
 from ttabench.store import Store
+from ttabench.sweep.progress.failed_at import reason_and_place
 
 
 def raised(code: str, file: str = "/home/me/mine.py") -> Exception:

@@ -18,10 +18,11 @@ from ttabench.api.evaluation import Evaluation
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.pixel_check import PixelCheck
-from ttabench.api.source_batches import SourceBatches
+from ttabench.api.source_batches import SourceBatchesOfAnyNetwork
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown, warn_of_network
+from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.scoring import evaluate as score_cell
 from ttabench.measure.torch_defaults import default_modes
 from ttabench.method import Method
@@ -184,9 +185,10 @@ def adapt(
             f"{type(model).__name__} cannot be copied ({failure}), and a method works on a copy."
         ) from None
     with adapted._generator.used(), explained():
-        images = None
+        images: Any = None
         if source is not None:
-            images = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
+            given = SourceBatchesOfAnyNetwork(source, needs, _device(classifier), _dtype(classifier))
+            images = DeclaredSource(given, needs)
         adapted.method.prepare(images)
     if needs.gradient:
         with _learning():

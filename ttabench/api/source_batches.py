@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ttabench.errors import UserError
+from ttabench.measure.any_network import AnyNetwork
 from ttabench.measure.source_access import SEED, SourceTensors
 from ttabench.method import Needs
 
@@ -57,3 +58,7 @@ class SourceBatches(SourceTensors):
             images = self._images[chosen[start : start + batch_size]].to(self._device, self._dtype)
             # The layout of a sweep's images: convolutions round differently in another one.
             yield images.contiguous(memory_format=torch.channels_last)
+
+
+class SourceBatchesOfAnyNetwork(AnyNetwork, SourceBatches):
+    """See :class:`ttabench.measure.any_network.AnyNetwork`."""

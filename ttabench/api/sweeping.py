@@ -67,8 +67,8 @@ def run_sweep(
             "run_sweep was called while a worker process started; "
             'put it under `if __name__ == "__main__":`, or pass workers=0.'
         )
-    from ttabench.cli._sweep import run_cells
     from ttabench.measure.torch_defaults import default_kernels, default_modes
+    from ttabench.sweep.conduct import run_cells
     from ttabench.sweep.options import DEFAULTS, make_grid
     from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
 

@@ -200,7 +200,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Ma
 
 def _source_data(needs: Needs) -> str:
     """``statistics: entropies of predictions``; ``nothing``"""
-    from ttabench.conformance.watched_data import STATISTICS
+    from ttabench.measure.declared_source import STATISTICS
 
     statistics = [STATISTICS.get(name, name) for name in needs.source_statistics]
     if needs.source_data == "statistics" and statistics:

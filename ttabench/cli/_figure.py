@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttabench import registry
-from ttabench.cli._display import Meter
 from ttabench.cli._folders import check_folder
 from ttabench.errors import UserError, unknown
 from ttabench.figure import figure_style, options, takes_bench, write
+from ttabench.sweep.progress.display import Meter
 from ttabench.system.files import user_path
 from ttabench.system.progress import OnProgress
 
@@ -110,11 +110,11 @@ def _bench(
     """A workbench but for `report` and `settings`; the classifier is trained if it is not there yet."""
     import torch
 
-    from ttabench.cli._training import train_all
     from ttabench.data.catalog import dataset as open_dataset
     from ttabench.figure.workbench import Workbench
     from ttabench.models.resolve import resolve_model
     from ttabench.run.executors import inline
+    from ttabench.sweep.progress.training import train_all
     from ttabench.sweep.train_sources import TrainJob
     from ttabench.system.env import pick_device
 

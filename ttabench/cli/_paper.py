@@ -12,11 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from ttabench.cli import _figure
-from ttabench.cli._display import Meter
 from ttabench.cli._folders import check_folder
-from ttabench.cli._sweep import run_cells
 from ttabench.cli._table import table
-from ttabench.cli._training import train_all
 from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError, counted, printable
@@ -26,8 +23,11 @@ from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import RECIPE, Weights, trained, weights_of
 from ttabench.registry import view
 from ttabench.run.executors.workers import pick_executor
+from ttabench.sweep.conduct import run_cells
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import DEFAULTS
+from ttabench.sweep.progress.display import Meter
+from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.resolve import choose_methods
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.env import pick_device

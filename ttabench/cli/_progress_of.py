@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttabench.cli._where import reason_and_place
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, Facts, facts
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
 from ttabench.store.tail import Tail, sizes
+from ttabench.sweep.progress.failed_at import reason_and_place
 from ttabench.system.checked_lines import Damaged, decode
 from ttabench.system.claims import Running, Watch, running
 

@@ -11,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ttabench.cli._display import clock, clock_left
 from ttabench.cli._progress_of import STATES, Progress, Row, State, seconds_left
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
@@ -23,6 +22,7 @@ from ttabench.store import Store
 from ttabench.store.attestations import Attestations
 from ttabench.store.record import PROTOCOL
 from ttabench.sweep.grid import RULES
+from ttabench.sweep.progress.display import clock, clock_left
 from ttabench.sweep.sweep_file import kept
 from ttabench.system.claims import SILENT, Running
 

@@ -32,10 +32,10 @@ def attest(
     """
     from json import dumps
 
-    from ttabench.cli._display import Display
     from ttabench.errors import counted
     from ttabench.store import Store
     from ttabench.sweep import attest as attesting
+    from ttabench.sweep.progress.display import Display
     from ttabench.sweep.verify import Check
 
     store = Store.at(results)

@@ -39,8 +39,8 @@ def fetch(
     keep: Annotated[bool, Option("--keep", help="Keep the archives.")] = False,
 ) -> None:
     """Download, check and unpack a published dataset. An interrupted download continues."""
-    from ttabench.cli._display import Meter
     from ttabench.data.fetch.fetch import fetch as run
+    from ttabench.sweep.progress.display import Meter
 
     with Meter("bytes") as meter:
         sentences = run(name, root, meter, mirror, keep)
@@ -55,8 +55,8 @@ def verify(
     deep: Annotated[bool, Option("--deep", help="Compare checksums and decode every image.")] = False,
 ) -> None:
     """Check a dataset on disk. The exit code is 1 if it must not be used."""
-    from ttabench.cli._display import Meter
     from ttabench.data.verify.verify import verify as run
+    from ttabench.sweep.progress.display import Meter
 
     with Meter("steps") as meter:
         findings = run(name, root, deep=deep, on_progress=meter)
@@ -134,9 +134,9 @@ def generate(
     root: Into = None,
 ) -> None:
     """Make the -C version of a clean test set. After an interruption, the same command continues."""
-    from ttabench.cli._display import Meter
     from ttabench.data.own.generate_corrupted import generate as run
     from ttabench.sweep.options import corruption_names, whole_numbers
+    from ttabench.sweep.progress.display import Meter
 
     names, numbers = corruption_names(corruptions), whole_numbers(severities, "--severities")
     with Meter("files") as meter:

@@ -127,12 +127,13 @@ def sweep(
     grid = make_grid(options)
     with paused():  # all that an import makes stays; torch has much of it
         from ttabench.cli import _sweep
+        from ttabench.sweep import conduct
 
     if dry_run:
         _sweep.show_plan(grid, options, extend=extend)
         return
     if begun:
-        _sweep.take_part(grid, options, begun)
+        conduct.take_part(grid, options, begun)
         return
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:

@@ -56,7 +56,6 @@ def train(
     Prints the clean accuracy, and where the model card and the learning curve are. A training that was
     stopped goes on where it was.
     """
-    from ttabench.cli._training import train_all
     from ttabench.data.catalog import check_names, dataset
     from ttabench.method.spelling import distinct_list
     from ttabench.models.resolve import resolve_trainable
@@ -66,6 +65,7 @@ def train(
     from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.sweep.grid import check_seed
     from ttabench.sweep.options import count as checked_count
+    from ttabench.sweep.progress.training import train_all
     from ttabench.sweep.train_sources import TrainJob
     from ttabench.system.cores import available_cores
     from ttabench.system.env import pick_device

@@ -55,13 +55,13 @@ def verify(
     5 with --at-most if none differs but of some method nothing was measured. Methods of which nothing was
     measured are named.
     """
-    from ttabench.cli._display import Display
     from ttabench.errors import UserError, counted
     from ttabench.run.executors import Limits
     from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
     from ttabench.sweep import verify as verifying
     from ttabench.sweep.drawn_cells import draw
+    from ttabench.sweep.progress.display import Display
     from ttabench.system.env import pick_device
 
     store = Store.at(results)

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from ttabench.conformance.case import Case, Run, seed_torch
 from ttabench.conformance.nets import CLASSES, DropPath, images
 from ttabench.conformance.state import deepest_graph, difference, holds, size, snapshot
-from ttabench.conformance.watched_data import STATISTICS, Source, Target, split
+from ttabench.conformance.watched_data import Source, Target, split
+from ttabench.measure.declared_source import STATISTICS
 from ttabench.method import Method, Needs
 from ttabench.protocol import MODES
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports

@@ -9,18 +9,9 @@ import torch
 from torch import Tensor
 
 from ttabench.conformance.nets import images
+from ttabench.measure.declared_source import STATISTICS, undeclared
 from ttabench.measure.source_access import SourceTensors
 from ttabench.method import Batches, Needs, SourceData
-
-# The functions of `SourceData` that serve statistics, and what they serve, in words.
-STATISTICS = {
-    "channels": "mean and standard deviation of the image channels",
-    "norm_statistics": "mean and variance of the outputs of norm layers",
-    "quantiles": "quantiles of the outputs of norm layers",
-    "gaussian": "mean and covariance of features",
-    "class_gaussians": "mean and covariance of features per predicted class",
-    "entropies": "entropies of predictions",
-}
 
 
 class Source(SourceTensors):
@@ -29,16 +20,12 @@ class Source(SourceTensors):
     def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
         super().__init__((), needs)
         self._images = images(128, seed=3).to(dtype)  # SourceTensors would make them float32
-        self._statistics = needs.source_statistics
+        self._needs, self._statistics = needs, needs.source_statistics
         self.offences: list[str] = []
 
     def __getattribute__(self, name: str) -> Any:
         if name in STATISTICS and name not in self._statistics:
-            self.offences.append(
-                f"source data: {name}(), which its Needs do not declare; "
-                f"set Needs(source_data={self._declared or 'statistics'!r}, "
-                f"source_statistics={(*self._statistics, name)!r})"
-            )
+            self.offences.append(undeclared(self._needs, name))
         return super().__getattribute__(name)
 
     def _serve(self, kind: str, what: str, limit: int) -> None:

@@ -9,7 +9,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
-from ttabench.models.architectures.names import resolve
+from ttabench.models.architectures.names import resolve, usual_name
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.model import Model
@@ -31,10 +31,13 @@ class TrainedModel(Model):
     def __init__(
         self, name: str, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
     ) -> None:
-        super().__init__(name, dataset)
         self.member = resolve(
             name, dataset=dataset.name, image_size=dataset.image_size, num_classes=dataset.num_classes
         )
+        super().__init__(
+            usual_name(self.member, dataset=dataset.name, image_size=dataset.image_size), dataset
+        )
+        self._asked = name
         self.recipe, self.epochs, self.seed = recipe, epochs, seed
 
     @cached_property
@@ -46,7 +49,7 @@ class TrainedModel(Model):
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        return (self.name, self.member.name)
+        return (self.name, self._asked, self.member.name)
 
     def build(self) -> Classifier:
         return build(

@@ -81,7 +81,9 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "folders": _nodes("data.published.imagenet:TinyImageNetC"),
 }
 NETWORKS = _nodes("models.architectures.build:build")
-OF_OTHERS = _nodes("models.external.external_model:ExternalModel.wrap")  # makes a classifier of a network
+OF_OTHERS = _nodes(  # for networks that ttabench did not train
+    "models.external.external_model:ExternalModel.wrap", "measure.any_network:SourceOfAnyNetwork"
+)
 EXTERNAL = "ttabench.models.external"  # its modules are called like the prefixes of their networks
 
 OUTSIDE: Mapping[str, str] = {

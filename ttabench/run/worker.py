@@ -20,8 +20,10 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.file_states import CLEAN as CLEAN_IMAGES
 from ttabench.data.files.file_states import State, file_states
 from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_setting
+from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.by_class import ORDER as BY_CLASS
 from ttabench.measure.by_class import evaluate_by_class
+from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.prepare import prepared
 from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
 from ttabench.measure.source_access import Memo, SourceImages
@@ -277,16 +279,18 @@ class Worker:
         memo: Memo = self.state.keep("source data", self._place(cell), dict, limit=2)
         needs = cls.needs_of(config)
         dataset = self.dataset(cell.dataset)
-        cache = SourceCache(
-            cache_dir() / "source", (dataset.fingerprint(), cell.checkpoint, shared_code(cell.dataset))
-        )
-        source = SourceImages(lambda: dataset.train().images, needs, self.device, memo, cache)
-        method = prepared(cls, classifier, config, cell.seed, source)
+        own = resolve_model(cell.arch, dataset).trainable
+        kind = SourceImages if own else SourceOfAnyNetwork
+        identity = (dataset.fingerprint(), cell.checkpoint, shared_code(cell.dataset))
+        cache = SourceCache(cache_dir() / "source", identity if own else (*identity, kind.__name__))
+        source = kind(lambda: dataset.train().images, needs, self.device, memo, cache)
+        declared: Any = DeclaredSource(source, needs)
+        method = prepared(cls, classifier, config, cell.seed, declared)
         settings_alarm = ""
         if cls.check is not Method.check:
             settings_alarm = method.check(self._clean_logits(cell))
         settings_alarm = settings_alarm and warn_of_setting(cell.method, settings_alarm)
-        if needs.gradient and not resolve_model(cell.arch, dataset).trainable:
+        if needs.gradient and not own:
             found = check_learning(method, dataset.image_size, cell.arch)
             warn_of_network(cell.method, found.sentence)
             settings_alarm = "; ".join(filter(None, (settings_alarm, found.sentence if found.runs else "")))

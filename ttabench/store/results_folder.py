@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttabench.cell import canonical
 from ttabench.errors import UserError, shortened
-from ttabench.plain_text import plain
 from ttabench.store import shards
 from ttabench.store.attestations import Attestations
 from ttabench.store.columns import COLUMNS, row
+from ttabench.store.manifest import read_manifest, write_manifest
 from ttabench.store.record import Record
 from ttabench.store.sweep_options import differences, union
 from ttabench.store.writer import Writer, code_lines
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FORMAT = "ttabench-results"
-VERSION = 2
 PLAN_FILE = "plan.jsonl"
 PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
@@ -83,10 +80,8 @@ class Store:
         if before == sweep:
             return
         joined = sweep if before is None else union(before, sweep)
-        manifest = {"format": FORMAT, "version": VERSION, "sweep": joined}
-        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         try:
-            replace_file(self.manifest, text.encode())
+            write_manifest(self.manifest, joined)
         except OSError as problem:
             raise _unwritable(self.root, problem) from None
 
@@ -120,26 +115,14 @@ class Store:
 
     def sweep(self) -> dict[str, Any]:
         """The options of the sweep that created the folder. Raises UserError if they cannot be read."""
-        check_plain(self.manifest)
         try:
-            manifest = json.loads(self.manifest.read_bytes())
-            if manifest["format"] != FORMAT or not isinstance(manifest["sweep"], dict):
-                raise ValueError
-            version = int(manifest["version"])
+            return read_manifest(self.manifest)
         except (FileNotFoundError, NotADirectoryError) as problem:
             if isinstance(problem, FileNotFoundError) and not self.root.exists():
                 raise UserError(f"{self.root} does not exist; expected a results folder.") from None
             raise UserError(f"{self.root} is not a results folder of ttabench (no sweep.json).") from None
         except OSError as problem:
             raise _unreadable(self.manifest, problem) from None
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            raise UserError(
-                f"{self.manifest} is not what ttabench wrote; restore it, or choose another folder."
-            ) from None
-        if version > VERSION:
-            raise UserError(f"{self.root} was made by a newer ttabench; please upgrade.")
-        sweep: dict[str, Any] = plain(manifest["sweep"])
-        return sweep
 
     def write_plan(self, rows: Iterable[Mapping[str, Any]], *, extend: bool = False) -> None:
         """Store the planned cells, see :data:`PLAN`; with `extend`, add them to those planned before.

@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from ttabench.cell import Cell
@@ -110,19 +111,33 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     seen: set[str] = set()
     source_of = dict(zip(map(id, sweep.models), sources, strict=True))
     for model, source in zip(sweep.models, sources, strict=True):
+        count = cache(partial(_count, model))
         for part in sweep.parts:
             if not any(model is one for one in part.models):
                 continue
             keeps = source_of[id(part.baseline)] if part.baseline else None
             baseline = _baseline(keeps) if keeps else ""
             for choice in part.methods:
-                for item in _of_method(source, part, choice, ratio_of, baseline):
+                for item in _of_method(source, part, _limited(choice, count), ratio_of, baseline):
                     if item.cell.cell_id not in seen:  # tent is tent[norms=all] on a transformer
                         seen.add(item.cell.cell_id)
                         planned.append(item)
     if len(sweep.parts) > 1:
         _check_sequences(planned)
     return planned
+
+
+def _count(model: Model) -> int:
+    return model.dataset.shifted_count()
+
+
+def _limited(choice: MethodChoice, count: Callable[[], int]) -> MethodChoice:
+    """Without a limit that leaves out no image: these cells are those of all images.
+
+    count   the images of each corrupted set; asked only where there is a limit.
+    """
+    limit = choice.grid.limit
+    return replace(choice, grid=replace(choice.grid, limit=0)) if limit and limit >= count() else choice
 
 
 def _baseline(source: Source) -> str:

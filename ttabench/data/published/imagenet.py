@@ -74,6 +74,9 @@ class FolderC(PublishedOnDisk):
     def train_files(self) -> Files:
         """The clean training images, class by class, and their labels."""
 
+    def shifted_count(self) -> int:
+        return len(self.test_files()[0])
+
     def test(self) -> Labelled:
         return self._load("clean/val", self.test_files(), self.facts.test, self.clean_fit)
 

@@ -136,6 +136,25 @@ def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -
     return member
 
 
+def usual_name(member: Member, *, dataset: str, image_size: int) -> str:
+    """The shortest name of a member for this dataset: ``resnet18`` for ``resnet18_w8`` on digits-c.
+
+    A network has one name in results, whatever name it was asked for by.
+    """
+    presets = PRESETS.get(dataset) or PRESETS.get(image_size, {})
+    names = [general for general, full in presets.items() if full == member.name]
+    if (depth := SHORT.match(member.name)) and "_c100" not in member.name:
+        sine = "_sine" if member.name.endswith("_sine") else ""
+        names.append(f"{depth[1]}_{depth[2]}{sine}")
+    for name in names:
+        try:
+            if resolve(name, dataset=dataset, image_size=image_size).name == member.name:
+                return name
+        except UserError:  # this depth has no member of this image size
+            continue
+    return member.name
+
+
 def _of_depth(arch: str, short: re.Match[str], image_size: int) -> str:
     """``cct_7`` at 32 pixels → ``cct_7_3x1_32``; a depth without a member is returned unchanged."""
     family, layers, positions = short.groups(default="")

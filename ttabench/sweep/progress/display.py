@@ -25,8 +25,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from ttabench.cli._pace import Pace
 from ttabench.errors import printable
+from ttabench.sweep.progress.pace import Pace
 
 EVERY = 20.0  # seconds between two plain lines about the same running item
 
@@ -78,7 +78,7 @@ class Display:
     On a pipe it is one line per finished item.
 
     total     items; their names are shown as given.
-    kinds     the kind of each item by its name, see :class:`ttabench.cli._pace.Pace`.
+    kinds     the kind of each item by its name, see :class:`ttabench.sweep.progress.pace.Pace`.
     relative  what kinds usually take beside others, see there.
     workers   items that run at once.
     """

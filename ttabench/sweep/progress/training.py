@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from ttabench.cli._display import Display, clock
 from ttabench.errors import UserError
 from ttabench.run.executors import Died, Executor
+from ttabench.sweep.progress.display import Display, clock
 from ttabench.sweep.train_sources import Epoch, TrainJob
 
 

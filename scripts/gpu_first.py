@@ -1,0 +1,173 @@
+"""The first half hour of a GPU: the paper's networks on CIFAR-10, step by step, within a time limit.
+
+Steps, in this order: `probe` (see gpu_probe.py), `data` (the corrupted test images), `train` (the source
+classifiers), `sweep` (what is worth most first). Each goes on where it was stopped. After each, the results
+are packed into --out. All other state is in --state, which has to outlive the call: not a folder that is
+copied anew each time.
+
+    python scripts/gpu_first.py --test cifar10-test.npz --train cifar10-train.npz --frost frost \
+        --state /tmp/state --out out --seconds 580
+
+`--scale 0.01` rehearses on any machine: few images, two corruptions, one epoch. `--datasets NAME` takes a
+dataset that is there, and makes none. The npz files hold `images` (N, 32, 32, 3) uint8 and `labels` (N,).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpu_probe import MINIBATCH
+
+from ttabench.data.catalog import dataset
+from ttabench.models.resolve import resolve_trainable
+from ttabench.system.files import replacing
+
+TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
+PROBE = Path(__file__).with_name("gpu_probe.py")
+STEPS = ("probe", "data", "train", "sweep")
+PAPER = f"quantile_paper[minibatch={MINIBATCH}]"
+ONLINE = "source,bn_stats,tent,eata,sar,medbn,sotta,rotta,cotta"
+NAME = "cifar10-own"
+PART = 15_000_000  # bytes: the parts of a packed folder
+GRACE = 20.0  # seconds in which a command that gets SIGTERM stores what it has
+
+
+class Runner:
+    """Runs commands until the time is over. What a command had then is stored, and the next call goes on."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.ends = time.monotonic() + given.seconds
+        os.environ |= {"TTABENCH_CACHE": str(given.state / "cache"), "COLUMNS": "150"}
+
+    @property
+    def left(self) -> float:
+        return self.ends - time.monotonic()
+
+    def run(self, command: Sequence[str]) -> bool:
+        """Whether the command ended by itself, without an error."""
+        if self.left <= GRACE:
+            return False
+        print("$", *command[-12:], flush=True)
+        process = subprocess.Popen(command)
+        try:
+            return process.wait(self.left - GRACE) == 0
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            return False
+
+    def ttabench(self, *arguments: object) -> bool:
+        return self.run([*TTABENCH, *map(str, arguments)])
+
+    def probe(self) -> None:
+        if not (report := self.given.state / "probe.json").exists():
+            small = ["--repeats", "1", "--images", "16", "--side", "64"] if self.given.scale < 1 else []
+            device = ["--device", self.given.device, "--archs", self.given.archs]
+            self.run([sys.executable, str(PROBE), "--out", str(report), *device, *small])
+
+    def data(self) -> None:
+        if not self.given.datasets:
+            self.ttabench(
+                "data", "generate", self.given.test, "--train", self.given.train, "--frost", self.given.frost,
+                "--name", NAME, "--root", self.given.state / "data", "--severities", 5, *self._corruptions(),
+            )  # fmt: skip
+
+    def train(self) -> None:
+        self.ttabench(
+            "train", "--archs", self.given.archs, "--datasets", self._dataset(),
+            "--device", self.given.device, "--recipe", self.given.recipe, "--epochs", self._epochs(),
+        )  # fmt: skip
+
+    def sweep(self) -> None:
+        images = dataset(self._dataset())
+        limit = ["--limit", max(1, round(self.given.scale * 10_000))] if self.given.scale < 1 else []
+        for arch, methods in worth(self.given.archs.split(",")):
+            model = resolve_trainable(arch, images, recipe=self.given.recipe, epochs=self._epochs())
+            if (weights := model.weights()) is None:
+                print(f"{arch} is not trained; the step train comes first", flush=True)
+                continue
+            # Products of matrices dominate a transformer; true float32 takes much longer there.
+            dense = self.given.device == "cuda" and "resnet" not in arch
+            precision = ["--precision", "tf32"] if dense else []
+            self.ttabench(
+                "sweep", "--archs", arch, "--methods", methods, "--datasets", self._dataset(),
+                "--checkpoint", weights, "--device", self.given.device, "--per-gpu", self.given.per_gpu,
+                "--out", self.given.state / "results", "--extend", *self._corruptions(), *limit, *precision,
+            )  # fmt: skip
+
+    def _epochs(self) -> int:
+        return 1 if self.given.scale < 1 else 0  # 0: as the recipe says
+
+    def _dataset(self) -> str:
+        return self.given.datasets or str(self.given.state / "data" / f"{NAME}-c-local")
+
+    def _corruptions(self) -> list[object]:
+        return ["--corruptions", "gaussian_noise,frost"] if self.given.scale < 1 else []
+
+    def pack(self) -> None:
+        """Results and ``probe.json`` in --out; ``results.tgz`` is in parts where it is large."""
+        out, state = self.given.out, self.given.state
+        out.mkdir(parents=True, exist_ok=True)
+        for old in out.glob("results.tgz*"):
+            old.unlink()
+        if (state / "results").exists():
+            with replacing(out / "results.tgz") as part, tarfile.open(part, "w:gz") as archive:
+                archive.add(state / "results", "results")
+            content = (out / "results.tgz").read_bytes()
+            if len(content) > PART:
+                for number, start in enumerate(range(0, len(content), PART)):
+                    (out / f"results.tgz.{number:02}").write_bytes(content[start : start + PART])
+                (out / "results.tgz").unlink()
+        if (state / "probe.json").exists():
+            (out / "probe.json").write_bytes((state / "probe.json").read_bytes())
+
+
+def worth(archs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(network, methods) in the order of worth: the paper's rows of the first two networks come first."""
+    first, others = archs[:2], archs[2:]
+    for methods in (f"{ONLINE},{PAPER}", f"{ONLINE},{PAPER},quantile"):
+        yield from ((arch, methods) for arch in first)
+    yield from ((arch, f"{ONLINE},{PAPER},quantile") for arch in others)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("--test", "--train", "--frost"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--datasets", default="", help="a dataset that is there")
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=580.0)
+    parser.add_argument("--steps", default=",".join(STEPS))
+    parser.add_argument("--archs", default="resnet18,cct")
+    parser.add_argument("--recipe", default="cross-entropy")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--per-gpu", type=int, default=7)
+    parser.add_argument("--scale", type=float, default=1.0)
+    given = parser.parse_args()
+    if not given.datasets and not (given.test and given.train and given.frost):
+        parser.error("give --test, --train and --frost, or --datasets")
+    if unknown := set(given.steps.split(",")) - {*STEPS}:
+        parser.error(f"unknown step {sorted(unknown)[0]}; there are {', '.join(STEPS)}")
+    given.state.mkdir(parents=True, exist_ok=True)
+    runner = Runner(given)
+    for step in given.steps.split(","):
+        print(f"== {step}, {runner.left:.0f} s left", flush=True)
+        getattr(runner, step)()
+        runner.pack()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

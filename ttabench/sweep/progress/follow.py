@@ -1,0 +1,75 @@
+"""What happens in a sweep, as it is shown while cells run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ttabench.cell import Cell, Result
+from ttabench.errors import counted
+from ttabench.run.events import CellProgress, Waiting
+from ttabench.run.unit import Unit
+from ttabench.sweep.loggers import Loggers
+from ttabench.sweep.progress.display import Display
+from ttabench.sweep.progress.failed_at import reason_and_place
+from ttabench.sweep.typical_costs import passes, typical_ratio
+
+
+def follow(
+    events: Iterable[Result | CellProgress | Waiting], units: Sequence[Unit], workers: int, loggers: Loggers
+) -> list[Cell]:
+    """Show what happens in a sweep; returns the cells that fail."""
+    failed: list[Cell] = []
+    kinds = [(str(cell), kind(cell)) for unit in units for cell in unit.cells]
+    relative = {kind(cell): _beside_source(cell) for unit in units for cell in unit.cells}
+    known = {of: beside for of, beside in relative.items() if beside}
+    epochs = {str(cell): passes(cell) for unit in units for cell in unit.cells}
+    with Display(len(kinds), "cells", kinds=kinds, workers=workers, relative=known) as display:
+        for event in events:
+            if isinstance(event, CellProgress):
+                _show(display, event, epochs.get(event.cell, 0))
+            elif isinstance(event, Waiting):
+                where = ", ".join(event.where)
+                display.say(
+                    f"Waiting for {counted(event.cells, 'cell')} that other processes compute: {where}."
+                )
+            else:
+                _print_result(display, event)
+                loggers.add(event)
+                failed += [event.cell] if event.status == "failed" else []
+    return failed
+
+
+def kind(cell: Cell) -> str:
+    """What cells that take about as long share: method with settings, network, dataset."""
+    return f"{cell.label} {cell.arch} {cell.dataset}"
+
+
+def _beside_source(cell: Cell) -> tuple[str, float] | None:
+    """The kind of the Source cells beside a cell, and how many times as long it usually takes."""
+    ratio = typical_ratio(cell)
+    return None if ratio is None or cell.method == "source" else (f"source {cell.arch} {cell.dataset}", ratio)
+
+
+def _show(display: Display, event: CellProgress, epochs: int) -> None:
+    """`epochs`: the passes that an offline method makes, as far as its settings say it; 0 = not known."""
+    if event.doing:
+        display.running(event.cell, 0, 0, event.doing)
+    elif event.scored:
+        note = f"{100 * event.right / event.scored:.1f} % so far"
+        display.running(event.cell, event.seen, event.total, note)
+    else:
+        # An epoch of a method may be several passes: its part of the work is not known.
+        done, at = divmod(event.seen, event.total)
+        of = f", pass {done + 1} of {epochs}" if done < epochs else ""
+        display.running(event.cell, at, event.total, f"adapting{of}", part=0.0)
+
+
+def _print_result(display: Display, result: Result) -> None:
+    name = str(result.cell)
+    if result.status == "ok":
+        note = f"{result.accuracy:.1f} % ({result.seconds:.1f} s)"
+        alarm = str(result.details.get("alarm", ""))
+        display.finished(name, f"{note}, {alarm}" if alarm else note, seconds=result.seconds)
+    else:
+        reason = reason_and_place(result.reason, result.details).rstrip(".")
+        display.finished(name, f"failed: {reason}", keep=True)

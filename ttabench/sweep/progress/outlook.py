@@ -1,0 +1,61 @@
+"""What is said of a sweep before its cells run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ttabench.cell import Cell
+from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.errors import counted
+from ttabench.provenance.staleness import by_importance
+from ttabench.registry import method
+from ttabench.store import Store
+from ttabench.sweep.agenda import Agenda
+from ttabench.sweep.few_batches import notes_on_few_batches
+from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
+from ttabench.sweep.other_weights import notes_on_other_weights
+from ttabench.sweep.resolve import Sweep
+from ttabench.sweep.typical_costs import note_on_costs
+
+
+def outlook(sweep: Sweep, agenda: Agenda, store: Store) -> Iterator[str]:
+    """How many cells there are, what dear methods will cost, and what a reader should know of them."""
+    yield counts(agenda)
+    if costs := note_on_costs(agenda.todo):
+        yield f"Costs: {costs}"
+    for note in (*_notes(sweep, agenda), *notes_on_other_weights(agenda.todo, sweep.models, store)):
+        yield f"Note: {note}"
+
+
+def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
+    """What a reader should know of the cells before they run."""
+    datasets = {model.dataset.name: model.dataset for model in sweep.models}
+
+    def images_of(cell: Cell) -> int:
+        dataset = datasets[cell.dataset]
+        return cell.protocol.limit or (dataset.shifted_count() if isinstance(dataset, OwnDataset) else 0)
+
+    return [
+        *notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient),
+        *notes_on_few_classes(agenda.todo, lambda name: labels_in_order(datasets[name])),
+    ]
+
+
+def counts(agenda: Agenda) -> str:
+    parts = [f"{counted(agenda.total, 'cell')}: {len(agenda.todo)} to run", f"{len(agenda.done)} done"]
+    if agenda.failed:
+        parts.append(f"{len(agenda.failed)} failed")
+    if agenda.not_applicable:
+        rows = {(p.cell.label, p.cell.arch, p.unmet) for p in agenda.not_applicable}
+        why = "; ".join(f"{label} on {arch}: {unmet}" for label, arch, unmet in sorted(rows))
+        parts.append(f"{len(agenda.not_applicable)} n/a ({why})")
+    text = ", ".join(parts) + "."
+    for name, changes in sorted(agenda.stale.items()):
+        text += f"\nStale, computed again: {name}: {_first(by_importance(changes), 3)}."
+    return text
+
+
+def _first(texts: list[str], count: int) -> str:
+    """The first texts, and how many more there are."""
+    more = len(texts) - count
+    return ", ".join(texts[:count]) + (f" and {more} more" if more > 0 else "")
