@@ -99,7 +99,7 @@ LAYERS = (
     ("conformance", "sweep"),
     ("paper",),
     ("cli",),
-    ("api",),
+    ("api", "__main__"),
 )
 
 

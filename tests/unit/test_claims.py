@@ -203,6 +203,23 @@ def test_files_of_the_dead_are_swept_up_and_those_of_the_living_stay(tmp_path: P
         assert left == {"far.json", "b@far", f"{mine.name}.json", f"d@{mine.name}"}
 
 
+def test_deaths_at_a_cell_are_counted_and_forgotten_by_the_next_sweep(tmp_path: Path) -> None:
+    key, folder = "c" * claims.ID, tmp_path / "running"
+    with Claims(tmp_path) as mine:
+        for death in range(2):
+            (folder / f"{key}@dead{death}").touch()
+            (folder / f"plan@dead{death}").touch()
+            assert mine.take(key)
+            assert mine.losses(key) == death + 1
+            mine.release(key)
+        (folder / f"{key}@killed-on-purpose").touch()
+        mine.sweep_up(lost=False)
+        assert mine.losses(key) == 2
+        mine.forget_losses()
+        assert mine.losses(key) == 0
+    assert os.listdir(folder) == []
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}', "null", '{"pid": "x"}'])
 def test_a_damaged_lease_is_that_of_a_dead_process(tmp_path: Path, text: str) -> None:
     (tmp_path / "running").mkdir()

@@ -1,56 +1,26 @@
-"""Jobs on a real Ray cluster of several nodes on this machine, one of which is killed while it works."""
+"""Sweeps on Ray: on a cluster of several nodes on this machine where it is installed, else on one made up."""
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.unit.conftest import Output
+from tests.unit.sweep_processes import GRID, records
 from ttabench.errors import UserError
-from ttabench.run.executors import Died, Limits, Setup, open_engine
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.executors import Setup, open_engine
+from ttabench.run.executors.ray import RETRIES, Tasks
 from ttabench.store import Store
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'ttabench[ray]'")
-
-Emit = Callable[[Any], None]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A cell that is stored, and where it ran."""
-
-    finished: tuple[str, ...]
-    pid: int
-    parent: int
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Cells by name, as a unit has them; ``kill`` ends its process."""
-
-    names: tuple[str, ...]
-    seconds: float = 0.0
-
-    def __call__(self, emit: Emit, state: WorkerState) -> None:
-        for cell in self.names:
-            if cell == "kill":
-                os.kill(os.getpid(), signal.SIGSEGV)
-            time.sleep(self.seconds)
-            emit(Step((cell,), os.getpid(), os.getppid()))
-
-    def split(self, finished: Collection[str]) -> tuple[Steps | None, Steps | None]:
-        left = tuple(cell for cell in self.names if cell not in finished)
-        first, rest = Steps(left[:1], self.seconds), Steps(left[1:], self.seconds)
-        return (first if first.names else None), (rest if rest.names else None)
+SWEEP = ("sweep", *GRID, "--corruptions", "fog,snow,frost", "--out")
 
 
 class Nodes:
@@ -69,93 +39,47 @@ class Nodes:
         self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def nodes() -> Iterator[Nodes]:
-    import ray
-
-    made = Nodes(3)
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ttabench[ray]'")
+    made = Nodes(2)
     ray.init(address=made.cluster.address, log_to_driver=False)
     yield made
     ray.shutdown()
     made.cluster.shutdown()
 
 
-def test_a_node_that_is_killed_loses_no_cell(nodes: Nodes, tmp_path: Path) -> None:
-    engine = open_engine("ray", Setup(folder=tmp_path))
-    assert (engine.workers, engine.device) == (3, "cpu")
-    jobs = [Steps(tuple(f"{job}{cell}" for cell in range(5)), 0.3) for job in "abcdefgh"]
-    done: list[str] = []
-    workers = set()
-    for event in engine.run(jobs, 3):
-        assert not isinstance(event, Died), event.reason
-        if isinstance(event, Step):
-            done += event.finished
-            workers.add(event.pid)
-            if len(done) == 10:
-                nodes.kill_one()
-    assert sorted(set(done)) == sorted(cell for job in jobs for cell in job.names)
-    assert len(done) <= 40 + 2  # what ran on the node and what was on its way
-    assert len(workers) <= 4  # a slot keeps its process from job to job
-
-
-@pytest.mark.slow
-def test_a_sweep_gives_the_numbers_of_local_bit_for_bit_though_a_node_is_killed(
-    nodes: Nodes, ttabench: Callable[..., Output], tmp_path: Path
+def test_a_node_that_is_killed_loses_no_cell_and_the_bits_are_those_of_local(
+    nodes: Nodes, ttabench: Callable[..., Output], net_out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = ("sweep", "--methods", "bn_stats,tent", "--archs", "resnet18,cct", "--limit", "100")
-    local, ray = tmp_path / "local", tmp_path / "ray"
-    assert ttabench(*sweep, "--workers", "2", "--out", local).code == 0
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.syspath_prepend(net_out.parent)
+    alone = net_out.parent / "alone"
+    assert ttabench(*SWEEP, alone, "--workers", "0").code == 0
 
     def kill() -> None:
-        while len(list(Store.at(ray).records()) if (ray / "sweep.json").exists() else ()) < 20:
+        while not (net_out / "cells").exists() or not records(net_out):
             time.sleep(0.1)
         nodes.kill_one()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    output = ttabench(*sweep, "--executor", "ray", "--out", ray)
+    output = ttabench(*SWEEP, net_out, "--executor", "ray")
     killer.join()
     assert output.code == 0, output.err
-    expected, actual = Store.at(local).latest(), Store.at(ray).latest()
-    assert expected.keys() == actual.keys()
-    for cell, record in expected.items():
-        again = actual[cell].result
-        assert again.status == record.result.status
-        assert (again.accuracy, again.correct) == (record.result.accuracy, record.result.correct)
-    ids = [record.cell_id for record in Store.at(ray).records()]
-    assert len(ids) - len(set(ids)) <= 1  # only what ran on the node that was killed may be there twice
-    assert "0 to run" in ttabench(*sweep, "--out", ray).err
-
-
-def test_deaths_limits_and_mistakes_are_those_of_local(nodes: Nodes, tmp_path: Path) -> None:
-    jobs = [Steps(("a", "kill", "b"))]
-    events = list(open_engine("ray", Setup(folder=tmp_path)).run(jobs, 1))
-    assert [event.finished for event in events if isinstance(event, Step)] == [("a",), ("b",)]
-    assert [event for event in events if isinstance(event, Died)] == [
-        Died(
-            Steps(("kill",)),
-            "the worker process was killed by SIGSEGV (a crash in native code), twice, the second time alone",
-        )
-    ]
-    limited = open_engine("ray", Setup(folder=tmp_path, limits=Limits(seconds=1)))
-    (died,) = limited.run([Steps(("long",), 60)], 1)
-    assert died.reason == "it ran longer than 1 s and was stopped"
-    with pytest.raises(ZeroDivisionError):
-        list(open_engine("ray", Setup(folder=tmp_path)).run([raises], 1))
+    expected, actual = Store.at(alone).latest(), Store.at(net_out).latest()
+    assert {key: record.result.correct for key, record in expected.items()} == {
+        key: record.result.correct for key, record in actual.items()
+    }
+    assert sum(records(net_out).values()) <= len(expected) + 1  # only what ran on the node may be there twice
     with pytest.raises(UserError, match="this Ray cluster has no GPU"):
-        open_engine("ray", Setup(folder=tmp_path, device="cuda"))
-    with pytest.raises(UserError, match="Ray chooses the GPU"):
-        open_engine("ray", Setup(folder=tmp_path, device="cuda:1"))
-    with pytest.raises(UserError, match="has no such option"):
-        open_engine("ray", Setup(folder=tmp_path, options={"partition": "gpu"}))
+        open_engine("ray", Setup(folder=net_out, device="cuda"))
 
 
 def test_an_address_without_a_cluster_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_up: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ray
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    made_up.is_initialized = lambda: False
     with pytest.raises(UserError, match=r"no Ray cluster answers at 127\.0\.0\.1:9"):
         open_engine("ray", Setup(folder=tmp_path, options={"address": "127.0.0.1:9"}))
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
@@ -163,5 +87,104 @@ def test_an_address_without_a_cluster_is_refused_at_once(
         open_engine("ray", Setup(folder=tmp_path))
 
 
-def raises(emit: Emit, state: WorkerState) -> None:
-    raise ZeroDivisionError
+class Task:
+    """A task of Ray that has ended with `problem`, or runs."""
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self.arguments, self.runs, self.problem = arguments, True, None
+
+    def end(self, problem: Any = None) -> None:
+        self.runs, self.problem = False, problem
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module ray with a cluster of two nodes; `tasks` are those that were started."""
+    ray: Any = ModuleType("ray")
+    ray.tasks, ray.asked = [], {}
+
+    def remote(**asked: Any) -> Any:
+        ray.asked = asked
+
+        def start(*arguments: Any) -> Task:
+            ray.tasks.append(Task(arguments))
+            return ray.tasks[-1]  # type: ignore[no-any-return]
+
+        return lambda function: SimpleNamespace(remote=start)
+
+    def wait(tasks: list[Task], num_returns: int, timeout: float) -> tuple[list[Task], list[Task]]:
+        return [task for task in tasks if not task.runs], [task for task in tasks if task.runs]
+
+    def get(task: Task) -> None:
+        if task.problem is not None:
+            raise task.problem
+
+    node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 2.0}}
+    ray.nodes = lambda: [node, node, {"Alive": False, "Resources": {"GPU": 8.0}}]
+    ray.is_initialized = lambda: True
+    ray.remote, ray.wait, ray.get, ray.cancel = remote, wait, get, Task.end
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
+
+
+@pytest.mark.parametrize(
+    ("given", "workers", "needs"),
+    [
+        ({}, 4, {"num_cpus": 0, "num_gpus": 1}),
+        ({"per_gpu": 4}, 16, {"num_cpus": 0, "num_gpus": 0.25}),
+        ({"device": "cpu"}, 8, {"num_cpus": 1}),
+        ({"device": "cpu", "workers": "3"}, 3, {"num_cpus": 1}),
+    ],
+)
+def test_there_is_one_task_per_gpu_or_core(
+    made_up: Any, tmp_path: Path, given: dict[str, Any], workers: int, needs: dict[str, float]
+) -> None:
+    engine: Any = open_engine("ray", Setup(folder=tmp_path, **given))
+    assert (engine.workers, engine.device) == (workers, "cpu" if "device" in given else "cuda")
+    places = engine.run.keywords["places"]
+    places.start([("sweep",)] * workers, workers)
+    assert len(made_up.tasks) == workers
+    assert made_up.asked.items() >= {**needs, "max_retries": RETRIES}.items()
+
+
+def test_tasks_are_open_until_the_last_has_ended_and_say_what_went_wrong(
+    made_up: Any, tmp_path: Path
+) -> None:
+    tasks = Tasks(made_up, {"num_cpus": 1}, tmp_path / "logs")
+    assert not tasks.is_open()
+    tasks.start([("sweep",), ("sweep",)], 2)
+    first, second = made_up.tasks
+    first.end()
+    assert (tasks.is_open(), tasks.trouble()) == (True, "")
+    second.end(RuntimeError("its node was lost\nand more"))
+    assert (tasks.is_open(), tasks.trouble()) == (False, "its node was lost")
+    tasks.start([("sweep",)], 1)
+    tasks.cancel()
+    assert not tasks.is_open()
+
+
+@pytest.mark.parametrize(
+    ("device", "message"), [("cuda:1", "Ray chooses the GPU"), ("cpu", "has no such option")]
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, device: str, message: str) -> None:
+    options = {"partition": "gpu"} if device == "cpu" else {}
+    with pytest.raises(UserError, match=message):
+        open_engine("ray", Setup(folder=tmp_path, device=device, options=options))
+
+
+def test_a_task_runs_the_command_in_the_folder_of_the_sweep_and_logs_what_it_says(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from ttabench.run.executors.ray import work\n"
+        f"log = Path({str(tmp_path)!r}) / 'a.log'\n"
+        "work(['list', 'protocols'], log, log.parent, ['/mine'], {'TTABENCH_MINE': '1'})\n"
+        "assert os.environ['TTABENCH_MINE'] == '1' and sys.path[-1] == '/mine' and Path.cwd() == log.parent\n"
+        "try:\n"
+        "    work(['list', 'protocol'], log, '/no such folder', [], {})\n"
+        "except RuntimeError as problem:\n"
+        "    os.system(f'echo it says: \"{problem}\"')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    log = (tmp_path / "a.log").read_text()
+    assert "wild:mixed" in log
+    assert log.count("ttabench: unknown listing 'protocol'") == 2
+    assert "it says: ttabench: unknown" in log

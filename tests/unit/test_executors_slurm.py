@@ -1,288 +1,173 @@
-"""Jobs on a real Slurm: what is cancelled, killed, put back or out of time runs again, or is recorded."""
+"""Sweeps on Slurm, whose commands start processes on this machine: see `fake_slurm`."""
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit import fake_slurm
 from tests.unit.conftest import Output
-from ttabench.cell import Cell, Result
+from tests.unit.sweep_processes import GRID, records, wait_for
 from ttabench.errors import UserError
-from ttabench.run.events import Done
-from ttabench.run.executors import Died, Limits, Setup, open_engine, retry, slurm
-from ttabench.run.executors.retry import Attempt
-from ttabench.run.unit import Unit
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.executors import Limits, Setup, open_engine, slurm
 from ttabench.store import Store
-from ttabench.store.tail import Tail, sizes
+from ttabench.store.tail import sizes
+from ttabench.sweep.hand_over import hand_over
+from ttabench.sweep.options import make_grid
+from ttabench.sweep.sweep_file import with_flags
 
-pytest.importorskip("submitit", reason="submitit is not installed: pip install 'ttabench[slurm]'")
-
-Emit = Callable[[Any], None]
-FOREVER, CRASHES = 900, 901  # seeds of cells that do not end, or end their process
-
-
-@pytest.fixture(scope="session")
-def slurm_here() -> None:
-    """Asked when a test needs it: without a controller, ``sinfo`` takes seconds to say so."""
-    if not slurm_runs():
-        pytest.skip("Slurm is not running here")
-
-
-def slurm_runs() -> bool:
-    try:
-        done = subprocess.run(["sinfo", "-h", "-o", "%t"], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return any(state in done.stdout for state in ("idle", "mix", "alloc"))
-
-
-on_slurm = pytest.mark.usefixtures("slurm_here")
-
-
-@dataclass(frozen=True)
-class Quick(Unit):
-    """A unit whose cells only take time; `begun` is the store before, see `ttabench.store.tail.sizes`."""
-
-    pause: float = 1.0
-    begun: tuple[tuple[str, int], ...] = ()
-
-    def __call__(self, emit: Emit, state: WorkerState) -> Done:
-        writer, tail = Store.at(self.results).writer(), Tail(self.results, dict(self.begun))
-        for cell in self.cells:
-            if tail.has(cell.cell_id):
-                continue
-            task = [os.environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK")]
-            name = "_".join(task) if all(task) else os.environ["SLURM_JOB_ID"]
-            with (self.results / "log").open("a") as file:
-                file.write(f"{cell.seed} {name} {os.getppid()}\n")
-            if cell.seed == CRASHES:
-                os.kill(os.getpid(), signal.SIGSEGV)
-            time.sleep(600 if cell.seed == FOREVER else self.pause)
-            result = Result(cell=cell, status="ok", accuracy=100.0, n_images=1, correct=b"\x80")
-            writer.append(result)
-            emit(Done((result,)))
-        return Done()
-
-
-def log(store: Store) -> list[tuple[int, str, int]]:
-    """(seed, task, process of the task) of each cell that was begun."""
-    file = store.root / "log"
-    lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-    return [(int(seed), task, int(pid)) for seed, task, pid in lines]
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "nothing happened"
-        time.sleep(0.1)
+SWEEP = ("sweep", *GRID, "--corruptions", "fog,snow", "--out")
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(slurm, "GONE", 4.0)
-    return Store.create(tmp_path / "results", {})
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the state of Slurm is."""
+    (tmp_path / "slurm commands").mkdir()
+    jobs = fake_slurm.install(tmp_path / "slurm commands")
+    monkeypatch.setenv("PATH", f"{jobs.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_SLURM", str(jobs))
+    return jobs
 
 
-def quick(cell: Cell, store: Store, seeds: list[list[int]], pause: float = 1.0) -> list[Unit]:
-    begun = tuple(sizes(store.root).items())
-    return [
-        Quick(tuple((replace(cell, seed=seed),) for seed in ours), store.root, pause=pause, begun=begun)
-        for ours in seeds
-    ]
+@pytest.fixture
+def here(net_out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results folder beside the network and the images of `GRID`, from where the sweep is started."""
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.syspath_prepend(net_out.parent)
+    return net_out
 
 
-def run(
-    units: list[Unit], store: Store, violence: Callable[[], None] | None = None, **options: str
-) -> list[Any]:
-    """Run units with two workers and `violence` beside them."""
-    engine = open_engine("slurm", Setup(workers="2", folder=store.root, options={"time": "5", **options}))
-    beside = threading.Thread(target=violence or (lambda: None))
-    beside.start()
-    events = list(engine.run(units, 2))
-    beside.join()
-    wait_for(lambda: slurm.in_queue() == set())
-    return events
+def array(folder: Path) -> slurm.Array:
+    return slurm.Array("ttabench-1a2b", folder / "50 % of logs", ["--time=5"], "")
 
 
-def done(events: list[Any]) -> set[int]:
-    return {result.cell.seed for event in events if isinstance(event, Done) for result in event.results}
+def test_a_task_computes_each_cell_once_with_the_bits_of_local(
+    ttabench: Callable[..., Output], here: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ttabench(*SWEEP, here, "--workers", "0").code == 0
+    local = Store.at(here).latest()
+    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "of the job that the sweep is started in")
+    asks = ("--executor", "slurm", "--workers", "1", "--device", "cpu", "--overwrite", "always")
+    output = ttabench(*SWEEP, here, *asks, "--executor-options", "time=30,partition=main")
+    assert output.code == 0, output.err
+    assert "4 cells, 0 failed" in output.err
+    assert set(records(here).values()) == {2}
+    again = Store.at(here).latest()
+    assert {key: record.result.correct for key, record in again.items()} == {
+        key: record.result.correct for key, record in local.items()
+    }
+    asked = json.loads((jobs / "asked.json").read_text())
+    assert (asked["array"], asked["time"], asked["partition"]) == ("0-3%1", "30", "main")
+    (folder,) = (here / "tasks").iterdir()
+    assert "[4/4]" in (folder / "0.log").read_text()
+    wait_for(lambda: slurm.call("squeue", "--name", folder.name) == "")
+    wait_for(lambda: not os.listdir(here / "running"))
 
 
-def tell(*command: str) -> None:
-    subprocess.run(command, check=True, timeout=30)
+def test_a_task_leaves_out_what_another_one_has_stored_though_all_is_to_be_computed_again(
+    ttabench: Callable[..., Output], here: Path
+) -> None:
+    assert ttabench(*SWEEP, here, "--workers", "0").code == 0
+    flags = {"methods": "bn_stats", "archs": "net:build", "datasets": "./few-c-local", "batch_size": 10}
+    options = with_flags({}, {**flags, "corruptions": "fog,snow", "overwrite": "always", "cell_timeout": 0.5})
+    command = hand_over(make_grid(options), options, (0, 2), sizes(here), here / "tasks" / "x", here)
+    assert command[-4:] == ("--overwrite", "always", "--shard", "1/2")
+    task = [part for part in command if part not in ("--cell-timeout", "0.5", "--shard", "1/2")]
+    for _ in range(2):
+        output = ttabench(*task, "--workers", "0")
+        assert (output.code, output.out) == (0, ""), output.err
+        assert set(records(here).values()) == {2}
+    (here / "tasks" / "x" / "begun.json").write_text("[]")
+    assert "is not what a sweep hands over" in ttabench(*task, "--workers", "0").err
 
 
-def cancel(task: str, pid: int) -> None:
-    tell("scancel", task)
+def test_tasks_that_cannot_run_end_the_sweep_with_their_last_words(
+    ttabench: Callable[..., Output], here: Path, jobs: Path
+) -> None:
+    asks = ("--executor", "slurm", "--workers", "1", "--device", "cpu")
+    output = ttabench(*SWEEP, here, *asks, "--executor-options", "setup=echo no torch here; exit 1")
+    assert output.code == 2
+    assert "4 of 4 cells are missing, and nothing runs any more (no torch here)." in output.err
+    assert "run the same command again" in output.err
 
 
-def kill(task: str, pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
+def test_a_classifier_that_no_task_has_trained_ends_the_sweep(
+    ttabench: Callable[..., Output], jobs: Path, tmp_path: Path
+) -> None:
+    small = ("--methods", "source", "--archs", "vit_lite", "--corruptions", "fog", "--limit", "20")
+    asks = ("--executor", "slurm", "--device", "cpu", "--executor-options", "setup=exit 1")
+    output = ttabench("sweep", *small, *asks, "--out", tmp_path / "out")
+    assert output.code == 2
+    assert "no classifier was trained for vit_lite on digits-c; see" in output.err
+    (script,) = (tmp_path / "out").glob("tasks/*/task.sh")
+    assert "train --archs vit_lite --datasets digits-c --threads 1" in script.read_text()
 
 
-def put_back(task: str, pid: int) -> None:
-    """What Slurm does to a task that it preempts."""
-    tell("scontrol", "requeue", task)
+def test_an_array_is_taken_back_by_its_name(
+    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "_cases", lambda commands: ["echo begun", "exec sleep 600"])
+    mine = array(tmp_path)
+    mine.start([("sweep",)] * 3, 2)
+    wait_for(lambda: mine.trouble() == "begun")
+    assert len(list(mine.folder.glob("*.log"))) == 2  # the third waits
+    assert mine.is_open()
+    mine.cancel()
+    wait_for(lambda: not mine.is_open())
 
 
-@on_slurm
+def test_what_slurm_refuses_or_does_not_answer_is_said(
+    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (jobs / "refuses").write_text("sbatch: error: Batch job submission failed: Invalid partition")
+    mine = array(tmp_path)
+    with pytest.raises(UserError, match=r"Slurm refuses the job: .*Invalid partition"):
+        mine.start([("sweep",)], 1)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert mine.is_open()  # as far as can be seen
+    with pytest.warns(UserWarning, match="Later: scancel --name=ttabench-1a2b"):
+        mine.cancel()
+    with pytest.raises(UserError, match="sbatch is missing"):
+        open_engine("slurm", Setup())
+
+
+def test_options_become_those_of_sbatch() -> None:
+    def asked(device: str = "cpu", seconds: float = 0.0, **given: str) -> list[str]:
+        return slurm.sbatch_options({**slurm.OPTIONS, **given}, Setup(limits=Limits(seconds)), device, 2)
+
+    many = asked("cuda", time="90.2", mem="1.5", partition="gpu")
+    for option in ("--time=91", "--mem=1536M", "--partition=gpu", "--cpus-per-task=2", "--gpus-per-node=1"):
+        assert option in many
+    assert {"--time=240", "--signal=B:TERM@60"} <= set(asked())
+    assert {"--time=1", "--signal=B:TERM@15"} <= set(asked(time="1"))
+    assert "--time=310" in asked(seconds=18_000)  # a cell may take five hours
+    own = asked("cuda", gres="gpu:a100:2")
+    assert "--gres=gpu:a100:2" in own
+    assert "--gpus-per-node=1" not in own
+
+
 @pytest.mark.parametrize(
-    ("violence", "accounting"),
-    [
-        (cancel, True),
-        (cancel, False),
-        (kill, True),
-        pytest.param(put_back, True, marks=pytest.mark.slow),  # Slurm waits two minutes before it goes on
-    ],
+    ("gres", "per_gpu", "device", "workers", "each"),
+    [("", 3, "cuda", "auto", 3), ("gpu:a100:2", 1, "auto", "auto", 2), ("", 1, "auto", "1", 1)],
 )
-def test_a_task_that_is_cancelled_killed_or_preempted_loses_the_cell_that_ran(
-    cell: Cell, store: Store, violence: Callable[[str, int], None], accounting: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    if not accounting:
-        monkeypatch.setattr(slurm, "accounted", lambda name: "")
-
-    def strike() -> None:
-        wait_for(lambda: any(seed == 1 for seed, _, _ in log(store)))
-        violence(*next(entry[1:] for entry in log(store) if entry[0] == 1))
-
-    units = quick(cell, store, [[0, 1, 2, 3], [10, 11, 12, 13], [20], [30]])
-    events = run(units, store, strike)
-    expected = {0, 1, 2, 3, 10, 11, 12, 13, 20, 30}
-    assert done(events) == expected
-    assert not [event for event in events if isinstance(event, Died)]
-    begun = Counter(seed for seed, _, _ in log(store))
-    assert begun == Counter({seed: 2 if seed == 1 else 1 for seed in expected})
-    assert {record.result.cell.seed for record in store.records()} == expected
-    assert len(list(store.records())) == len(expected)
-
-
-@on_slurm
-def test_a_cell_that_crashes_is_recorded_and_says_how(cell: Cell, store: Store) -> None:
-    events = run(quick(cell, store, [[0, CRASHES, 2]], 0.1), store)
-    assert done(events) == {0, 2}
-    reason = "the worker process was killed by SIGSEGV (a crash in native code), twice, the second time alone"
-    assert [(e.job.cells[0].seed, e.reason) for e in events if isinstance(e, Died)] == [(CRASHES, reason)]
-
-
-@on_slurm
-def test_what_is_cancelled_each_time_is_recorded_with_its_log(
-    cell: Cell, store: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_task_works_on_the_gpus_that_it_gets(
+    jobs: Path, tmp_path: Path, gres: str, per_gpu: int, device: str, workers: str, each: int
 ) -> None:
-    monkeypatch.setattr(retry, "TRIES", 2)
-
-    def strike() -> None:
-        for count in (1, 2):
-            wait_for(lambda count=count: [seed for seed, _, _ in log(store)].count(FOREVER) == count)
-            tell("scancel", [task for seed, task, _ in log(store) if seed == FOREVER][-1])
-
-    events = run(quick(cell, store, [[FOREVER], [1], [2]], 0.1), store, strike)
-    (died,) = [event for event in events if isinstance(event, Died)]
-    assert done(events) == {1, 2}
-    assert died.job.cells[0].seed == FOREVER
-    state = slurm.accounted([task for seed, task, _ in log(store) if seed == FOREVER][-1])
-    assert state.startswith("CANCELLED") or not state  # not every Slurm has accounting
-    assert f"left the queue{f' as {state}' if state else ''}; log: " in died.reason
-    assert died.reason.endswith("log.err, 2 times")
-    assert Path(died.reason.partition("log: ")[2].removesuffix(", 2 times")).exists()
+    options = {"gres": gres} if gres else {}
+    setup = Setup(device=device, per_gpu=per_gpu, folder=tmp_path, options=options)
+    engine: Any = open_engine("slurm", setup)
+    assert engine.run.keywords["arguments"][2:] == ("--workers", workers)
+    assert (engine.run.keywords["each"], engine.workers) == (each, 32 * each)
+    assert engine.device == ("cpu" if workers == "1" else "cuda")
 
 
-@on_slurm
-@pytest.mark.slow
-@pytest.mark.timeout(1200)  # Slurm waits two minutes before a task runs again
-def test_a_task_at_its_time_limit_goes_back_into_the_queue_as_long_as_it_gets_on(
-    cell: Cell, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retry, "TRIES", 1)
-    units = quick(cell, store, [[*range(6), FOREVER], [20]], 8.0)
-    events = run(units, store, time="2")  # Slurm tells of a limit up to a minute early
-    assert done(events) == {*range(6), 20}
-    (died,) = [event for event in events if isinstance(event, Died)]
-    assert died.job.cells[0].seed == FOREVER
-    assert "at its time limit before any cell was done" in died.reason
-    began = [(task, pid) for seed, task, pid in log(store) if seed != 20]
-    assert len({task for task, _ in began}) == 1  # the same task: Slurm queued it again, not the sweep
-    assert len({pid for _, pid in began}) > 1
-    assert Counter(seed for seed, _, _ in log(store))[0] == 1
-    assert len(list(store.records())) == 7
-
-
-@on_slurm
-def test_an_interrupted_sweep_takes_its_tasks_out_of_the_queue(cell: Cell, store: Store) -> None:
-    engine = open_engine("slurm", Setup(workers="1", folder=store.root, options={"time": "5"}))
-    events = engine.run(quick(cell, store, [[0, FOREVER], [FOREVER], [FOREVER]], 0.1), 1)
-    assert next(events).results[0].cell.seed == 0
-    assert len(slurm.in_queue() or ()) == 3
-    events.close()
-    wait_for(lambda: slurm.in_queue() == set(), 30)
-
-
-@on_slurm
-def test_a_sweep_that_is_interrupted_while_sbatch_runs_leaves_nothing_in_the_queue(
-    cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow, taken = tmp_path / "sbatch", tmp_path / "taken"
-    slow.write_text(f'#!/bin/sh\n{shutil.which("sbatch")} "$@"\ntouch {taken}\nsleep 2\n')
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    engine = open_engine("slurm", Setup(workers="1", folder=store.root, options={"time": "5"}))
-
-    def interrupt() -> None:
-        wait_for(taken.exists)
-        assert len(slurm.in_queue() or ()) == 3
-        os.kill(os.getpid(), signal.SIGINT)
-
-    beside = threading.Thread(target=interrupt)
-    beside.start()
-    with pytest.raises(KeyboardInterrupt):
-        list(engine.run(quick(cell, store, [[FOREVER], [FOREVER], [FOREVER]]), 1))
-    beside.join()
-    wait_for(lambda: slurm.in_queue() == set(), 30)
-
-
-@on_slurm
-@pytest.mark.slow  # Slurm waits two minutes before a task runs again
-def test_a_task_that_hears_of_its_preemption_before_its_first_cell_is_queued_again_by_itself(
-    cell: Cell, store: Store
-) -> None:
-    def strike() -> None:
-        wait_for(lambda: log(store))
-        tell("scancel", "--signal=USR2", log(store)[0][1])  # as with PreemptParameters=send_user_signal
-
-    events = run(quick(cell, store, [[0]], 10.0), store, strike, time="60")
-    assert done(events) == {0}
-    assert not [event for event in events if isinstance(event, Died)]
-    first, second = log(store)
-    assert first[1] == second[1]  # the same task: Slurm queued it again, not the sweep
-    assert first[2] != second[2]
-
-
-@on_slurm
-def test_what_a_job_raises_and_what_slurm_refuses_are_one_sentence(cell: Cell, store: Store) -> None:
-    (unit,) = quick(cell, store, [[0]])
-    engine = open_engine("slurm", Setup(folder=store.root, options={"time": "5"}))
-    with pytest.raises(UserError, match="expected a results folder"):
-        list(engine.run([replace(unit, results=store.root / "elsewhere")], 1))
-    engine = open_engine("slurm", Setup(folder=store.root, options={"partition": "nowhere"}))
-    with pytest.raises(UserError, match=r"Slurm refuses the job: .*partition"):
-        list(engine.run([unit], 1))
-
-
-@on_slurm
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -292,9 +177,12 @@ def test_what_a_job_raises_and_what_slurm_refuses_are_one_sentence(cell: Cell, s
         ({"options": {"queue": "gpu"}}, "no such option"),
     ],
 )
-def test_mistakes_come_out_before_anything_is_submitted(options: dict[str, Any], message: str) -> None:
+def test_mistakes_come_out_before_anything_is_submitted(
+    jobs: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         open_engine("slurm", Setup(**options))
+    assert list(jobs.iterdir()) == []
 
 
 def test_tasks_find_what_this_process_does_besides_its_python(
@@ -307,7 +195,7 @@ def test_tasks_find_what_this_process_does_besides_its_python(
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "base"))
     monkeypatch.setattr(sys, "path", [str(folder) for folder in folders])
-    (line,) = slurm.sbatch_parameters(slurm.OPTIONS, "cpu", 1)["setup"]
+    (line,) = slurm._exports()
     for before in ("", "/earlier"):
         told = subprocess.run(
             ["bash", "-c", f'set -u; {line}; echo "$PYTHONPATH"'], env={"PYTHONPATH": before},
@@ -315,56 +203,17 @@ def test_tasks_find_what_this_process_does_besides_its_python(
         )  # fmt: skip
         assert told.stdout == ":".join(filter(None, [f"{folders[2]}", f"{folders[5]}", before])) + "\n"
     monkeypatch.setattr(sys, "path", [str(tmp_path / "venv")])
-    assert slurm.sbatch_parameters(slurm.OPTIONS, "cpu", 1)["setup"] == []
+    assert slurm._exports() == []
 
 
-def test_packs_hold_as_many_cells_each_and_keep_the_order(cell: Cell, tmp_path: Path) -> None:
-    units = [
-        Unit(tuple((replace(cell, seed=seed),) for seed in range(n)), tmp_path) for n in (8, 6, 4, 2, 1, 1)
-    ]
-    attempts = [Attempt(unit) for unit in units]
-    for most in (1, 2, 3, 6, 1000):
-        packs = slurm.pack(attempts, most)
-        assert len(packs) <= most
-        assert [one for ours in packs for one in ours] == attempts
-    assert [sum(len(one.job.cells) for one in ours) for ours in slurm.pack(attempts, 3)] == [8, 10, 4]
-    assert len(slurm.pack([Attempt("a job without cells")] * 5000, 1000)) == 1000
-
-
-def test_the_time_limit_of_a_task_comes_from_the_limits_of_its_cells(cell: Cell, tmp_path: Path) -> None:
-    limited = Unit(((cell,),), tmp_path, seconds=1800)
-    assert slurm.time_limit([Attempt(limited), Attempt(limited)]) == 70
-    assert slurm.time_limit([Attempt(limited), Attempt(replace(limited, seconds=0))]) == 240
-
-
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UserError, match="sbatch is missing"):
-        open_engine("slurm", Setup(limits=Limits(seconds=1)))
-
-
-@on_slurm
-@pytest.mark.slow
-def test_a_sweep_gives_the_numbers_of_local_and_status_names_its_logs(
-    ttabench: Callable[..., Output], tmp_path: Path
-) -> None:
-    sweep = (
-        "sweep",
-        "--methods",
-        "bn_stats",
-        "--archs",
-        "resnet18",
-        "--corruptions",
-        "fog,snow",
-        "--limit",
-        "50",
-    )
-    local, out = tmp_path / "local", tmp_path / "out"
-    assert ttabench(*sweep, "--workers", "1", "--out", local).code == 0
-    output = ttabench(*sweep, "--executor", "slurm", "--workers", "2", "--out", out)
-    assert output.code == 0, output.err
-    expected, actual = Store.at(local).latest(), Store.at(out).latest()
-    assert {cell: record.result.correct for cell, record in expected.items()} == {
-        cell: record.result.correct for cell, record in actual.items()
-    }
-    assert f"{out / 'slurm'}, " in ttabench("status", out).out.replace("\n", "")
+def test_each_task_of_an_array_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "echo")
+    script = "\n".join(slurm._cases([("train", "it's"), ("train", "two words")]))
+    said = [
+        subprocess.run(
+            ["bash", "-c", script], env={**os.environ, "SLURM_ARRAY_TASK_ID": task},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for task in "01"
+    ]  # fmt: skip
+    assert said == ["-m ttabench train it's\n", "-m ttabench train two words\n"]

@@ -299,11 +299,11 @@ def test_the_options_are_those_of_all_sweeps_of_the_folder(store: Store, ttabenc
     assert "batch_size" not in output.out
 
 
-def test_the_logs_of_slurm_are_named_with_their_number(store: Store, ttabench: Run) -> None:
-    """Each array has a folder of its own."""
-    for name in ("ttabench-1a2b3c4d/12_0_0_log.err", "ttabench-5e6f7a8b/13_0_0_log.err"):
-        log = store.root / "slurm" / name
+def test_the_logs_of_a_cluster_are_named_with_their_number(store: Store, ttabench: Run) -> None:
+    """Each sweep has a folder of its own."""
+    for name in ("ttabench-1a2b3c4d/0.log", "ttabench-5e6f7a8b/13.log"):
+        log = store.root / "tasks" / name
         log.parent.mkdir(parents=True)
         log.touch()
     out = ttabench("status", store.root).out.replace("\n", "")
-    assert f"{store.root / 'slurm'}, 2 of tasks of Slurm" in out
+    assert f"{store.root / 'tasks'}, of 2 tasks of Slurm or Ray" in out

@@ -73,26 +73,22 @@ def test_no_worker_waits_long_for_the_last_whatever_a_cell_takes(
     assert len(sizes) < len(todo) / 2
 
 
-def test_needs_and_absolute_paths_travel_with_a_unit(
+def test_an_absolute_path_and_the_command_travel_with_a_unit(
     cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Store.create(tmp_path / "results", {})
     monkeypatch.chdir(tmp_path)
-    (unit,) = units([cell, replace(cell, seed=1)], Store.at(Path("results")), 0, cell_seconds=5.0)[:1]
-    assert unit.results == tmp_path / "results"
-    assert unit.seconds == 5.0 * len(unit.cells)
-    large = units(cells(cell, 50), Store.at(Path("results")), 1, cell_seconds=5.0)
-    assert max(len(each.cells) for each in large) > 1
-    assert all(each.seconds == 5.0 * len(each.cells) for each in large)
+    (unit,) = units([cell, replace(cell, seed=1)], Store.at(Path("results")), 0, command=("sweep",))[:1]
+    assert (unit.results, unit.command) == (tmp_path / "results", ("sweep",))
 
 
 def test_a_unit_splits_at_the_cell_that_ran(cell: Cell, tmp_path: Path) -> None:
     a, b, c = (replace(cell, seed=seed) for seed in range(3))
-    unit = Unit(((a,), (b,), (c,)), tmp_path, seconds=30.0)
+    unit = Unit(((a,), (b,), (c,)), tmp_path)
     running, rest = unit.split({a.cell_id})
     assert running is not None
     assert rest is not None
-    assert (running.cells, rest.cells, rest.seconds) == ((b,), (c,), 10.0)
+    assert (running.cells, rest.cells) == ((b,), (c,))
     running, rest = unit.split({b.cell_id, a.cell_id})
     assert (running and running.cells, rest) == ((c,), None)
     assert unit.split({a.cell_id, b.cell_id, c.cell_id}) == (None, None)
@@ -155,9 +151,9 @@ def test_continual_runs_of_two_kinds_share_no_state(
 def test_no_method_of_a_unit_imports_what_knows_the_labels(
     cell: Cell, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = compile("__import__('ttab' + 'ench.scoring')", "setup", "exec")
+    setup = compile("__import__('ttab' + 'ench.measure.scoring')", "setup", "exec")
     monkeypatch.setattr(Worker, "run", lambda *_: exec(setup, {"__name__": "ttabench_methods.tent"}))
-    with pytest.raises(UnusableModel, match=r"tent imports ttabench\.scoring"):
+    with pytest.raises(UnusableModel, match=r"tent imports ttabench\.measure\.scoring"):
         Unit(((cell,),), store.root)(lambda event: None, WorkerState())
 
 

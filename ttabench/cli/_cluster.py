@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from importlib.util import find_spec
 
 from ttabench.errors import counted
@@ -20,15 +19,16 @@ def outlook(name: str, setup: Setup) -> str:
     asked = asked_workers(setup, name)
     if name == "ray":
         workers = counted(asked, "worker") if asked else _per_place(setup)
-        return f"ray: {workers}{_missing({'the package ray': find_spec('ray')})}."
-    slurm.sbatch_parameters(own, "cpu", 1)
+        missing = "" if find_spec("ray") else "; the package ray is not on this machine"
+        return f"ray: {workers}{missing}."
+    slurm.sbatch_options(own, setup, "cpu", 1)
     at_once = counted(asked, "worker") if asked else f"{slurm.AUTO} tasks"
     parts = [f"{_place(setup.device, own['gres'])} each", f"{at_once} at once"]
-    parts.append(_time(own["time"], setup.limits.seconds))
+    parts.append(f"{slurm.minutes(own, setup)} minutes")
     parts += [f"{own['mem']} GB of host memory"] if own["mem"] else []
     parts += [f"{key} {value}" for key, value in own.items() if value and key not in ("time", "mem", "gres")]
-    needed = {"the package submitit": find_spec("submitit"), "sbatch": shutil.which("sbatch")}
-    return f"slurm: tasks with {', '.join(parts)}{_missing(needed)}."
+    missing = "" if shutil.which("sbatch") else "; sbatch is not on this machine"
+    return f"slurm: tasks with {', '.join(parts)}{missing}."
 
 
 def _per_place(setup: Setup) -> str:
@@ -41,15 +41,3 @@ def _place(device: str, gres: str) -> str:
     if gres:
         return gres
     return {"cpu": "1 core", "cuda": "1 GPU"}.get(device, "1 GPU, or 1 core where sinfo shows no GPU,")
-
-
-def _time(minutes: str, cell_seconds: float) -> str:
-    if minutes or not cell_seconds:
-        return f"{minutes or f'{60 * slurm.HOURS:g}'} minutes"
-    return "a time limit from --cell-timeout"
-
-
-def _missing(needed: Mapping[str, object]) -> str:
-    missing = [name for name, found in needed.items() if not found]
-    verb = "is" if len(missing) == 1 else "are"
-    return f"; {' and '.join(missing)} {verb} not on this machine" if missing else ""

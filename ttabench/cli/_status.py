@@ -17,7 +17,7 @@ from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
 from ttabench.protocol import ALL_STREAMS
 from ttabench.provenance.staleness import stale_cells
-from ttabench.run.executors.slurm import LOGS
+from ttabench.run.executors.cluster import FOLDER
 from ttabench.store import Store
 from ttabench.store.attestations import Attestations
 from ttabench.store.record import PROTOCOL
@@ -83,9 +83,9 @@ def _options(progress: Progress) -> Iterator[Text]:
             yield _line(key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
     if rules := [name for name in RULES if options.get(name)]:
         yield _line("rules", f"{', '.join(rules)}; see sweep.toml there")
-    logs = progress.store.root / LOGS
-    if count := sum(1 for _ in logs.rglob("*_log.err")):
-        yield _line("logs", f"{logs}, {count} of tasks of Slurm")
+    logs = progress.store.root / FOLDER
+    if count := sum(1 for _ in logs.rglob("*.log")):
+        yield _line("logs", f"{logs}, of {counted(count, 'task')} of Slurm or Ray")
     corruptions: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for cell in progress.cells():
         if cell.corruption not in ALL_STREAMS:

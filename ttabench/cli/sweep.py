@@ -103,6 +103,10 @@ def sweep(
     fail_fast: Annotated[
         bool, Option("--fail-fast", rich_help_panel=RUN, help="Stop at the first failed cell.")
     ] = False,
+    begun: Annotated[
+        Path | None,
+        Option(hidden=True, help="Given by an executor: take part in the sweep that wrote this file."),
+    ] = None,
     schema: Annotated[
         bool,
         Option("--schema", rich_help_panel=RUN, help="Print the JSON schema of sweep files, for editors."),
@@ -123,9 +127,13 @@ def sweep(
     grid = make_grid(options)
     with paused():  # all that an import makes stays; torch has much of it
         from ttabench.cli import _sweep
+        from ttabench.sweep import conduct
 
     if dry_run:
         _sweep.show_plan(grid, options, extend=extend)
+        return
+    if begun:
+        conduct.take_part(grid, options, begun)
         return
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:

@@ -11,6 +11,8 @@ from ttabench.run.events import CellProgress, Emit
 from ttabench.store.tail import Tail
 from ttabench.system.claims import Claims
 
+LOSSES = 3  # how often a cell may lose its process
+
 
 class Share:
     """What a worker process takes. Kept in its :class:`WorkerState`.
@@ -33,6 +35,18 @@ class Share:
             self._claims.release(key)
             return False
         return True
+
+    def trouble(self, chain: Sequence[Cell]) -> str:
+        """Why a chain is given up: too many processes died with it; or ""."""
+        if self._claims.losses(chain[0].cell_id) < LOSSES:
+            return ""
+        return (
+            f"its process was lost {LOSSES} times (killed, out of memory or of time, or its machine was lost)"
+        )
+
+    def left(self, chain: Sequence[Cell]) -> list[Cell]:
+        """The cells of a chain that are not stored since the start."""
+        return [cell for cell in chain if not self._tail.has(cell.cell_id)]
 
     def release(self, chain: Sequence[Cell]) -> None:
         """End the claim."""

@@ -27,18 +27,18 @@ class Unit:
     results        the results folder, an absolute path.
     device         of the worker: cpu, cuda (the GPU that the worker is bound to) or cuda:1.
     device_memory  bytes of the GPU that the worker may use; 0 = all.
-    seconds        limit for all its cells, preparation of methods included; 0 = none.
     scores         the label-free scores of its cells, "cheap" or "all".
     start          sizes of the files of results when the cells were planned, see :mod:`ttabench.store.tail`.
+    command        see :mod:`ttabench.run.executors`.
     """
 
     chains: tuple[Chain, ...]
     results: Path
     device: str = "cpu"
     device_memory: int = 0
-    seconds: float = 0.0
     scores: str = "cheap"
     start: tuple[tuple[str, int], ...] = ()
+    command: tuple[str, ...] = ()
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -64,7 +64,10 @@ class Unit:
                     emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
                     continue
                 try:
-                    worker.run(chain, stored)
+                    if trouble := share.trouble(chain):
+                        worker.give_up(share.left(chain), trouble, stored)
+                    else:
+                        worker.run(chain, stored)
                 finally:
                     share.release(chain)
         return Done()
@@ -78,7 +81,4 @@ class Unit:
         return self._part(left[:1]), self._part(left[1:])
 
     def _part(self, chains: list[Chain]) -> Unit | None:
-        if not chains:
-            return None
-        share = sum(map(len, chains)) / len(self.cells)
-        return replace(self, chains=tuple(chains), seconds=self.seconds * share)
+        return replace(self, chains=tuple(chains)) if chains else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,6 +103,13 @@ class Worker:
                     # The frames of the exception hold tensors; its text is in the result.
                     problem.__traceback__ = None
                     self.free_memory()
+            self.writer().append(result)
+            stored(result)
+
+    def give_up(self, cells: Sequence[Cell], reason: str, stored: Callable[[Result], None]) -> None:
+        """Record cells as failed without running them, and hand each result to `stored`."""
+        for cell in cells:
+            result = Result(cell=cell, status="failed", reason=reason)
             self.writer().append(result)
             stored(result)
 

@@ -78,16 +78,16 @@ def make_units(
     workers: int = 1,
     *,
     device_memory: int = 0,
-    cell_seconds: float = 0.0,
     scores: str = "cheap",
     begun: Mapping[str, int] | None = None,
+    command: tuple[str, ...] = (),
 ) -> list[Unit]:
     """Units of cells of one classifier and dataset; the first ones are large, the last ones single cells.
 
     A unit takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
-    and Kuck, 1987), so that all workers have work until the end whatever a cell takes. Its needs are
-    `device_memory` in bytes and `cell_seconds` for each of its cells; 0 = no limit. `begun` is the results
-    folder before `todo` was made from it, see :func:`ttabench.store.tail.sizes`.
+    and Kuck, 1987), so that all workers have work until the end whatever a cell takes. `device_memory`
+    is in bytes; 0 = no limit. `begun` is the results folder before `todo` was made from it, see
+    :func:`ttabench.store.tail.sizes`; `command` see `Unit`.
     """
     groups: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
     for chain in make_chains(todo, planned):
@@ -104,7 +104,7 @@ def make_units(
                 count += len(chains[end])
                 end += 1
             part, start, left = tuple(chains[start:end]), end, left - count
-            units.append(Unit(part, results, device, device_memory, cell_seconds * count, scores, sizes))
+            units.append(Unit(part, results, device, device_memory, scores, sizes, command))
     return units
 
 

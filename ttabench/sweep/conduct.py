@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +17,7 @@ from ttabench.errors import UserError, counted, printable
 from ttabench.method.spelling import split_list
 from ttabench.models.model import Model
 from ttabench.run.executors import NO_LIMITS, Engine, open_engine
+from ttabench.run.executors.cluster import logs_of
 from ttabench.run.executors.workers import own_gpu
 from ttabench.store import Store
 from ttabench.store.folder_readme import write_readme
@@ -29,6 +32,7 @@ from ttabench.sweep.agenda import (
 )
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.hand_over import hand_over, read_begun
 from ttabench.sweep.loggers import check_loggers, open_loggers
 from ttabench.sweep.options import device_memory, executor_setup, out_folder
 from ttabench.sweep.plan import Source, find_sources, plan
@@ -41,7 +45,7 @@ from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
-from ttabench.system.claims import Claims
+from ttabench.system.claims import SILENT, Claims
 from ttabench.system.env import pick_device
 
 
@@ -71,10 +75,19 @@ class Finished:
     whole: int
 
 
-def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast: bool = False) -> Finished:
+def run_cells(
+    grid: Grid,
+    options: Mapping[str, Any],
+    *,
+    extend: bool,
+    fail_fast: bool = False,
+    begun: Mapping[str, int] | None = None,
+) -> Finished:
     """Train what is missing and run what remains, with progress on stderr.
 
     options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
+    begun     of a sweep of another process, which has planned it and in which this one takes part: what
+              :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
     """
     out = out_folder(options)
     console = console_of_errors()
@@ -84,7 +97,7 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     shard = pick_shard(str(options["shard"]))
     missing = to_train(sweep, shard)
     setup, memory = executor_setup(options), device_memory(options)
-    engine = open_engine(str(options["executor"]), setup)
+    engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
     elsewhere = measures_elsewhere(shard, str(options["executor"]))
     known = Ratios(grid, out, here, lambda text: None, elsewhere=elsewhere, dry_run=True)
@@ -95,31 +108,39 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
         claims = stack.enter_context(Claims(store.root, "sweep"))
-        with claims.alone("plan"):  # of two sweeps that start together, one joins the other
-            store.join(grid.to_json(), extend=extend)
-            keep(grid, out)
+        claims.sweep_up()  # what killed processes left
+        if begun is None:
+            with claims.alone("plan"):  # of two sweeps that start together, one joins the other
+                store.join(grid.to_json(), extend=extend)
+                keep(grid, out)
+            claims.forget_losses()
+            stack.callback(claims.forget_losses)
+            _greet(claims, console)
         loggers = stack.enter_context(open_loggers(log, store.root))
-        _greet(claims, console)
         trains = bool(missing) and not all(item.unmet for item in whole)
         if trains:
             with claims.alone("training", _waiting(console, "it trains source classifiers")):
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
-                _train(untrained(sweep), trainer, console)  # another sweep may just have done it
+                _train(sweep, trainer, console, logs)
             sources = sources_of(sweep, here)
         if trains or known.unknown:
             with claims.alone("pace", _waiting(console, "it measures compute ratios")):
                 ratios = Ratios(grid, out, here, console.print, elsewhere=elsewhere)
                 whole = plan(sweep, sources, ratios)
         planned = take_shard(whole, shard)
-        start, agenda = sizes(store.root), make_agenda(planned, store, overwrite, scores)
-        rows = plan_rows(whole)
+        start = sizes(store.root) if begun is None else begun
+        agenda = make_agenda(planned, store, overwrite, scores)
+        command: tuple[str, ...] = ()
+        if engine.by_command and agenda.todo:
+            command = hand_over(grid, options, shard, start, logs, setup.folder)
         units = make_units(
-            agenda.todo, planned, store, engine.device, engine.workers,
-            device_memory=memory, cell_seconds=setup.limits.seconds, scores=scores, begun=start,
+            agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory, scores=scores,
+            begun=start, command=command,
         )  # fmt: skip
-        with claims.alone("plan"):
-            store.write_plan(rows, extend=extend)
-            record_not_applicable(agenda.not_applicable, store, overwrite)
+        if begun is None:
+            with claims.alone("plan"):
+                store.write_plan(plan_rows(whole), extend=extend)
+                record_not_applicable(agenda.not_applicable, store, overwrite)
         if shard != WHOLE:
             console.print(
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
@@ -127,8 +148,9 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
         for line in outlook(sweep, agenda, store):
             console.print(line)
         running = run(
-            units, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast
-        )
+            units, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast,
+            patience=math.inf if begun is None else SILENT + 10,
+        )  # fmt: skip
         try:
             with closing(running) as events:
                 failed = agenda.failed + follow(events, units, engine.workers, loggers)
@@ -139,8 +161,14 @@ def run_cells(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             )
             raise
         finally:
-            write_readme(store)
+            if begun is None:
+                write_readme(store)
     return Finished(store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole))
+
+
+def take_part(grid: Grid, options: Mapping[str, Any], begun: Path) -> None:
+    """``--begun``: compute cells of a sweep that another process has handed over, until none is free."""
+    run_cells(grid, options, extend=True, begun=read_begun(begun))
 
 
 def measures_elsewhere(shard: tuple[int, int], executor: str) -> str:
@@ -149,8 +177,7 @@ def measures_elsewhere(shard: tuple[int, int], executor: str) -> str:
 
 
 def _greet(claims: Claims, console: Console) -> None:
-    """Clear away what killed processes left, and name other sweeps that run in the folder."""
-    claims.sweep_up()
+    """Name other sweeps that run in the folder."""
     if others := claims.others("sweep"):
         where = ", ".join(lease.where for lease in others)
         # Whether a process of another machine lives is known only after a while.
@@ -158,8 +185,10 @@ def _greet(claims: Claims, console: Console) -> None:
         console.print(f"Another sweep {verb} in this folder ({where}). This one takes cells that are free.")
 
 
-def _train(missing: Sequence[Model], trainer: Engine, console: Console) -> None:
-    if not missing:
+def _train(sweep: Sweep, trainer: Engine, console: Console, logs: Path) -> None:
+    """Train what is not trained. Raises UserError where that fails."""
+    missing = untrained(sweep)
+    if not missing:  # another sweep has just done it
         return
     console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
     jobs = [TrainJob(model.name, model.dataset.name, trainer.device) for model in missing]
@@ -171,6 +200,8 @@ def _train(missing: Sequence[Model], trainer: Engine, console: Console) -> None:
             "the same command trains the others and goes on."
         )
         raise
+    if still := untrained(sweep):  # an engine that runs commands does not see why
+        raise UserError(f"no classifier was trained for {', '.join(map(str, still))}; see {logs}.")
 
 
 def _waiting(console: Console, why: str) -> Callable[[list[str]], None]:

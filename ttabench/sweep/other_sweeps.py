@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,11 +22,19 @@ class Others:
 
     claims   of this sweep.
     start    the results folder when its cells were planned, see :func:`ttabench.store.tail.sizes`.
+    patience   seconds to wait for others.
     """
 
-    def __init__(self, units: Sequence[Unit], store: Store, claims: Claims, start: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        store: Store,
+        claims: Claims,
+        start: Mapping[str, int],
+        patience: float = math.inf,
+    ) -> None:
         self._of = {chain[0].cell_id: (unit, chain) for unit in units for chain in unit.chains}
-        self._claims, self._tail = claims, Tail(store.root, start)
+        self._claims, self._tail, self._patience = claims, Tail(store.root, start), patience
         self._chains: dict[str, Chain] = {}
 
     def note(self, event: Elsewhere) -> Iterator[Result]:
@@ -41,15 +50,17 @@ class Others:
     def wait(self) -> Generator[Result | Waiting, None, list[Unit]]:
         """Wait until nothing is left elsewhere, or something became free again, because its process died.
 
-        Yields results as they are stored, and who is waited for. Returns what became free.
+        Yields results as they are stored, and who is waited for. Returns what became free; nothing where
+        patience ends before.
         """
         announced: tuple[str, ...] = ()
-        while self._chains:
+        until = time.monotonic() + self._patience
+        while self._chains and time.monotonic() < until:
             # First the claims, then the store: what was stored before its claim ended is seen.
             free = [key for key in self._chains if self._claims.is_free(key)]
             yield from self._stored()
             if free := [key for key in free if key in self._chains]:
-                return [self._unit(self._chains.pop(key)) for key in free]
+                return [replace(self._of[key][0], chains=(self._chains.pop(key),)) for key in free]
             where = tuple(sorted({place for key in self._chains for place in self._claims.where(key)}))
             if self._chains and where and where != announced:
                 announced = where
@@ -64,7 +75,3 @@ class Others:
             if self._tail.has(*(cell.cell_id for cell in chain)):
                 del self._chains[key]
                 yield from (self._tail.result(cell.cell_id) for cell in chain)
-
-    def _unit(self, chain: Chain) -> Unit:
-        unit = self._of[chain[0].cell_id][0]
-        return replace(unit, chains=(chain,), seconds=unit.seconds * len(chain) / len(unit.cells))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 
@@ -23,14 +24,15 @@ def run(
     claims: Claims,
     start: Mapping[str, int],
     fail_fast: bool = False,
+    patience: float = math.inf,
 ) -> Generator[Result | CellProgress | Waiting]:
     """Run units, and yield progress and stored results, also those that other processes store meanwhile.
 
-    claims, start   see :class:`Others`.
-    fail_fast       stop at the first failure.
+    claims, start, patience   see :class:`Others`.
+    fail_fast   stop at the first failure.
     """
     stored: set[str] = set()  # a sequence that was begun twice reports some cells twice
-    others = Others(todo, store, claims, start)
+    others = Others(todo, store, claims, start, patience)
     for event in _events(todo, executor, workers, others):
         if isinstance(event, CellProgress | Waiting):
             yield event

@@ -49,6 +49,11 @@ class TrainJob:
     def name(self) -> str:
         return f"{self.arch} on {self.dataset}"
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """See :mod:`ttabench.run.executors`; without the device, which the engine adds."""
+        return ("train", "--archs", self.arch, "--datasets", self.dataset, "--threads", str(self.threads))
+
     def __call__(self, emit: Callable[[Any], None], state: WorkerState) -> Trained:
         import torch
 

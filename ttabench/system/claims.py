@@ -7,7 +7,8 @@ living process, it takes its own away. So of two processes at least one sees the
 
 A process that was killed leaves its files behind. On its own machine it is dead if its process id is gone; on
 another machine, if its lease has not changed for :data:`SILENT` seconds, which the observer measures with its
-own clock. Times of day are compared nowhere. Whoever finds a dead process removes its files.
+own clock. Times of day are compared nowhere. Whoever finds a dead process removes its files; in place of its
+claim on a cell, ``<key>!<name>`` is left and says that the cell lost a process.
 
 Assumed of a network folder: a file that was made is in every listing that starts later, and who opens a file
 sees what was synchronised before. This holds for NFS from version 3, Lustre, GPFS and CephFS. Where it does
@@ -205,7 +206,7 @@ class Claims(Watch):
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.sweep_up()  # after workers that were killed
+        self.sweep_up(lost=False)  # after workers that this process has killed
         self.close()
 
     def take(self, key: str) -> bool:
@@ -251,22 +252,32 @@ class Claims(Watch):
         """Give up a claim; there need not be one."""
         self._file(key).unlink(missing_ok=True)
 
+    def losses(self, key: str) -> int:
+        """How many processes died with a claim on a cell, since `forget_losses`."""
+        return sum(entry.startswith(f"{key}!") for entry in self._entries())
+
+    def forget_losses(self) -> None:
+        """A new sweep begins: what died before may have been killed on purpose."""
+        for entry in self._entries():
+            if "!" in entry:
+                (self.folder / entry).unlink(missing_ok=True)
+
     def report(self, **progress: Any) -> None:
         """What `status` shows of this process, from the next beat on. JSON values."""
         self._progress = {"role": self._progress["role"], **progress}
 
-    def sweep_up(self) -> None:
-        """Remove the files of dead processes."""
-        entries = [entry for entry in self._entries() if not entry.startswith(".")]
+    def sweep_up(self, *, lost: bool = True) -> None:
+        """Remove the files of dead processes; `lost` counts their deaths, see `losses`."""
+        entries = [entry for entry in self._entries() if not entry.startswith(".") and "!" not in entry]
         for name in {entry.rpartition("@")[2].removesuffix(".json") for entry in entries}:
             if not self.alive(name):
-                self._bury(name)
+                self._bury(name, lost=lost)
 
     def close(self) -> None:
         """End the lease and all claims."""
         self._closed.set()
         with self._writing:
-            self._bury(self.name)
+            self._bury(self.name, lost=False)
 
     def _others(self, key: str) -> list[str]:
         """The other living processes that claim `key`; what dead ones left behind is removed."""
@@ -277,14 +288,16 @@ class Claims(Watch):
             if self.alive(name):
                 living.append(name)
             else:
-                self._bury(name)
+                self._bury(name, lost=True)
         return living
 
-    def _bury(self, name: str) -> None:
-        """Remove the lease of a process, then its claims."""
+    def _bury(self, name: str, *, lost: bool) -> None:
+        """Remove the lease of a process, then its claims; `lost` leaves a mark for each cell."""
         with suppress(OSError):  # another process does the same
             for entry in (f"{name}.json", f".{name}", *self._entries()):
-                if entry.endswith((f"@{name}", f".{name}", f"{name}.json")):
+                if lost and entry.endswith(f"@{name}") and entry.index("@") == ID:
+                    (self.folder / entry).rename(self.folder / entry.replace("@", "!"))
+                elif entry.endswith((f"@{name}", f".{name}", f"{name}.json")):
                     (self.folder / entry).unlink(missing_ok=True)
 
     def _file(self, key: str) -> Path:

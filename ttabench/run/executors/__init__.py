@@ -7,8 +7,8 @@ also have
 
     split(finished)   (what it was at, what is left after that) when its worker died, see :func:`split`;
     cells             what it computes and stores, see :class:`ttabench.run.unit.Unit`;
-    seconds           the limits of its cells added up, 0 = none: for an engine that has to say how long a job
-                      takes. No engine ends a job after this time; :class:`Limits` end single cells.
+    command           arguments of ``ttabench`` that do the same on another machine, for an engine with
+                      `by_command`. For the jobs of a sweep it is one: processes with it share the cells.
 
 An event may have an attribute ``cell``, the name of the cell it is about; :class:`Limits` hold per cell. It
 may have an attribute ``finished``, the ids of cells whose results are stored.
@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from ttabench.errors import UserError
 from ttabench.registry import load
@@ -74,6 +75,7 @@ class Setup:
     per_gpu   workers on each GPU.
     folder    a folder that all machines share, an absolute path; the results folder of a sweep.
     options   of this engine alone, by name; see `take_options`.
+    name      of this run, unique: for what a cluster is asked for.
     """
 
     workers: str = "auto"
@@ -82,15 +84,20 @@ class Setup:
     limits: Limits = NO_LIMITS
     folder: Path = field(default_factory=Path.cwd)
     options: Mapping[str, str] = field(default_factory=dict)
+    name: str = field(default_factory=lambda: f"ttabench-{uuid4().hex[:8]}")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An executor, how many workers it has, and the device that its jobs are to use."""
+    """An executor, how many workers it has, and the device that its jobs are to use.
+
+    by_command   it runs the `command` of jobs, not the jobs themselves.
+    """
 
     run: Executor
     workers: int
     device: str
+    by_command: bool = False
 
 
 def open_engine(name: str, setup: Setup) -> Engine:

@@ -1,9 +1,54 @@
-"""What the engines of clusters have in common."""
+"""What the engines of clusters have in common: a command in many places, and a process that follows them.
+
+Each place runs the `command` of a job, which is ``ttabench sweep`` on the same results folder. Claims there
+divide the cells among the places. The process that the user started computes nothing: it reads the folder.
+What runs where, and again after a loss, is up to the cluster.
+"""
 
 from __future__ import annotations
 
-from ttabench.errors import UserError
+import math
+import time
+import warnings
+from collections.abc import Collection, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ttabench.errors import UserError, counted
+from ttabench.run.events import CellProgress, Done
 from ttabench.run.executors import Setup
+from ttabench.store.tail import Tail, result_in, sizes
+from ttabench.system.claims import Watch
+
+FOLDER = "tasks"  # of a results folder: what places read, and their logs
+POLL = 2.0  # seconds between two looks
+PATIENCE = 60.0  # seconds without any place at work after which the user is told
+
+Command = tuple[str, ...]
+"""Arguments of ``ttabench``."""
+
+
+class Places(Protocol):
+    """Where commands run.
+
+    rounds   how many tasks each place has, one after the other.
+    hint     where the user sees what they wait for.
+    """
+
+    rounds: int
+    hint: str
+
+    def start(self, commands: Sequence[Command], at_once: int) -> None:
+        """Begin to run each command, some at once. Raises UserError where the cluster takes none."""
+
+    def is_open(self) -> bool:
+        """Whether any of them runs, or is still to run."""
+
+    def trouble(self) -> str:
+        """Why one of them failed, as far as that is known; or ""."""
+
+    def cancel(self) -> None:
+        """End all of them."""
 
 
 def asked_workers(setup: Setup, executor: str) -> int:
@@ -18,3 +63,71 @@ def asked_workers(setup: Setup, executor: str) -> int:
     if not setup.workers.isdecimal() or not int(setup.workers):
         raise UserError(f"--workers {setup.workers}: with --executor {executor} expected auto or 1 or more.")
     return int(setup.workers)
+
+
+def logs_of(setup: Setup) -> Path:
+    """The folder for the logs of the places of one sweep."""
+    return setup.folder / FOLDER / setup.name
+
+
+def run(
+    jobs: Sequence[Any], workers: int, *, places: Places, each: int, arguments: Command, setup: Setup
+) -> Generator[Any]:
+    """Run the commands of `jobs` with further `arguments` in `places` of `each` workers.
+
+    Yields what is stored and how far running cells are, as it comes. Ends when all cells are stored, or no
+    place is left and no other process computes any. Raises UserError for cells that are missing then.
+    """
+    commands = [(*job.command, *arguments) for job in jobs]
+    cells = {cell.cell_id: str(cell) for job in jobs for cell in getattr(job, "cells", ())}
+    chains = sum(len(getattr(job, "chains", (job,))) for job in jobs)
+    at_once = min(math.ceil(workers / each), math.ceil(chains / each))
+    if cells:  # of one sweep: all commands are the same
+        commands = commands[:1] * (at_once * places.rounds)
+    start = getattr(jobs[0], "start", None)
+    tail = Tail(setup.folder, sizes(setup.folder) if start is None else dict(start))
+    left, names, silent = set(cells), set(cells.values()), bool(cells)
+    watch, began = Watch(setup.folder), time.monotonic()
+    try:
+        places.start(commands, at_once)
+        while True:
+            is_open = places.is_open()  # asked first: what an ended place has stored is then there
+            for key, line in tail.look():
+                if key in cells:
+                    left.discard(key)
+                    yield Done((result_in(line),))
+            claims = [one for one in watch.claims() if one.key in cells and watch.alive(one.lease.name)]
+            yield from _progress([one.lease.progress for one in claims], names)
+            if (cells and not left) or not (is_open or claims):
+                break
+            silent = silent and not claims and len(left) == len(cells)
+            if silent and time.monotonic() - began > PATIENCE:
+                warnings.warn(f"No cell runs yet; {places.hint}.", stacklevel=2)
+                silent = False
+            time.sleep(POLL)
+    finally:
+        places.cancel()
+    if left:
+        why = f" ({trouble.rstrip('.')})" if (trouble := places.trouble()) else ""
+        raise UserError(
+            f"{len(left)} of {counted(len(cells), 'cell')} are missing, and nothing runs any more{why}. What "
+            f"is stored is kept; run the same command again to go on. Logs: {logs_of(setup)}"
+        )
+
+
+def _progress(reports: Sequence[Any], names: Collection[str]) -> Iterator[CellProgress]:
+    """How far cells are, from what the leases of their processes say."""
+    for report in reports:
+        total, seen, scored, right = (report.get(name, 0) for name in ("total", "seen", "scored", "right"))
+        cell, doing = report.get("cell", ""), report.get("doing", "")
+        if cell in names and (total or doing):
+            yield CellProgress(cell, total, seen, scored, right, doing)
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log that is not empty; "" where there is none."""
+    try:
+        lines = log.read_text(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,48 @@
+"""A sweep that is handed over to other machines: the command that each of them runs on the same folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ttabench.errors import UserError
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.option_table import DEFAULTS, OPTIONS
+from ttabench.sweep.shard import WHOLE, Shard
+from ttabench.sweep.sweep_file import to_toml
+from ttabench.system.files import replace_file
+
+PASSED_ON = ("per_gpu", "cell_timeout", "cell_memory", "device_memory", "scores", "overwrite")
+
+
+def hand_over(
+    grid: Grid, options: Mapping[str, Any], shard: Shard, start: Mapping[str, int], folder: Path, out: Path
+) -> tuple[str, ...]:
+    """The arguments of ``ttabench`` with which a process takes part in a sweep; its device is to be added.
+
+    start    the results folder `out` when the cells were planned, see :func:`ttabench.store.tail.sizes`:
+             what was stored later is done, whatever `--overwrite` says.
+    folder   for the files that it needs. Raises UserError where it cannot be written.
+    """
+    sweep, begun = folder / "sweep.toml", folder / "begun.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(sweep, to_toml(grid).encode())
+        replace_file(begun, json.dumps(dict(start)).encode())
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
+    flags: dict[str, Any] = {"--config": sweep, "--begun": begun, "--out": out}
+    flags |= {OPTIONS[name].flag: options[name] for name in PASSED_ON if options[name] != DEFAULTS[name]}
+    if shard != WHOLE:
+        flags["--shard"] = f"{shard[0] + 1}/{shard[1]}"
+    return ("sweep", *(str(part) for flag in flags.items() for part in flag))
+
+
+def read_begun(path: Path) -> dict[str, int]:
+    """The start that was handed over. Raises UserError for what is no such file."""
+    try:
+        return {str(name): int(size) for name, size in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as problem:
+        raise UserError(f"--begun {path} is not what a sweep hands over ({problem}).") from None
