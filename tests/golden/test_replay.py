@@ -28,6 +28,8 @@ TRACES = {"golden": 69, "golden-more": 40}  # in each folder at least
 CASES = [
     (folder, file.stem) for folder in TRACES for file in sorted((SHARED / folder / "traces").glob("*.npz"))
 ]
+
+
 @pytest.fixture(scope="module")
 def folders() -> dict[str, Folder]:
     return {name: Folder(SHARED / name) for name in {folder for folder, _ in CASES}}
@@ -49,7 +51,7 @@ def test_parity(folders: dict[str, Folder], folder: str, name: str) -> None:
     assert not verdict.decisions
 
 
-@pytest.mark.parametrize(("folder", "name"), beginnings(CASES), ids="/".join)
+@pytest.mark.parametrize(("folder", "name"), beginnings(CASES))
 def test_the_beginning_is_the_traces(folders: dict[str, Folder], folder: str, name: str) -> None:
     trace = folders[folder].trace(name)
     trace.idx = trace.idx[: BEGINNINGS[name]]

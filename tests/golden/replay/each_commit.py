@@ -1,4 +1,4 @@
-"""Which traces are replayed at each commit: of each method the quick ones that reach most branches; all at night."""
+"""Which traces are replayed at each commit: of each method quick ones that reach most branches."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def beginnings(cases: Iterable[Any]) -> list[Any]:
 
 
 def methods(names: Iterable[str]) -> set[str]:
-    """The methods of these traces, but for the copies in another repository of methods that have their own."""
+    """The methods of these traces, without the copies of methods in another repository."""
     return {name.split("-")[0] for name in names if not name.startswith("sottarepo_")}
