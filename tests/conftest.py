@@ -37,11 +37,17 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="session")
+def cache_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for all processes of a run: what one has trained, generated or parsed, the others read."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+
+
 @pytest.fixture(autouse=True)
-def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test touches the user's cache; one cache per run, so that a model is trained once."""
-    base = tmp_path_factory.getbasetemp() / "cache"
-    monkeypatch.setenv("TTABENCH_CACHE", str(base))
+def _private_cache(cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the user's cache."""
+    monkeypatch.setenv("TTABENCH_CACHE", str(cache_of_the_run))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 from replay import Folder, judge
+from replay.each_commit import BEGINNINGS, WHOLE, beginnings, methods, whole
 from replay.nets import build
 from replay.registry import REPLAYS, Entry, Replayed
 from replay.replay_teacher import recorded_masks
 from replay.trace import Trace
+from replay.verdict import departs
 
 from ttabench.errors import UserError
 from ttabench_methods.lame import LAME
@@ -26,9 +28,6 @@ TRACES = {"golden": 69, "golden-more": 40}  # in each folder at least
 CASES = [
     (folder, file.stem) for folder in TRACES for file in sorted((SHARED / folder / "traces").glob("*.npz"))
 ]
-SLOW = ("cotta-bn_cnn-B", "cotta-bn_cnn-C", "cotta-bn_cnn-E", "cotta-gn_cnn-B", "cotta-gn_cnn-C")
-SLOW += ("cotta-ln_vit-B", "cotta-ln_vit-C", "sottarepo_cotta-bn_cnn-A")  # 32 views of every batch
-SLOW += ("cotta-bn_cnn-A", "sotta-ln_vit-C")  # what they go through, others do too
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +43,24 @@ def test_the_traces_are_there(folder: str) -> None:
     assert sum(case[0] == folder for case in CASES) >= TRACES[folder]
 
 
-@pytest.mark.parametrize(
-    ("folder", "name"),
-    [
-        pytest.param(*case, id="/".join(case), marks=pytest.mark.slow if case[1] in SLOW else ())
-        for case in CASES
-    ],
-)
+@pytest.mark.parametrize(("folder", "name"), whole(CASES))
 def test_parity(folders: dict[str, Folder], folder: str, name: str) -> None:
-    verdict = judge(folders[folder].trace(name), float32=name in SLOW)
+    verdict = judge(folders[folder].trace(name), float32=name not in WHOLE)
     assert verdict.status == "ok", str(verdict)
     assert not verdict.norms > 1e-6, str(verdict)  # NaN where a trace has no parameters
     assert not verdict.decisions
+
+
+@pytest.mark.parametrize(("folder", "name"), beginnings(CASES))
+def test_the_beginning_is_the_traces(folders: dict[str, Folder], folder: str, name: str) -> None:
+    trace = folders[folder].trace(name)
+    trace.idx = trace.idx[: BEGINNINGS[name]]
+    assert not departs(trace)
+
+
+@pytest.mark.skipif(not CASES, reason="the golden traces in ../shared are not there")
+def test_every_method_is_replayed_at_each_commit() -> None:
+    assert methods(name for _, name in CASES) <= methods([*WHOLE, *BEGINNINGS])
 
 
 # ---- the tool, on a folder made here: nets of other sizes, a stream of other length
@@ -268,7 +273,7 @@ def test_t3a_keeps_all_supports_where_filter_k_is_negative(folder: Path) -> None
 def test_the_optimiser_settings_of_sotta_repositorys_rotta_are_read() -> None:
     trace = Folder(SHARED / "golden").trace("sottarepo_rotta-bn_cnn-A")
     trace.meta["beta1"] = 0.5
-    assert judge(trace, float32=False).status == "FAIL"
+    assert departs(trace)
 
 
 def test_a_folder_without_traces_is_the_callers_mistake(

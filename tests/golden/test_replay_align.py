@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from replay import Folder, judge
+from replay.each_commit import BEGINNINGS, WHOLE, beginnings, methods, whole
 from replay.verdict import departs
 
 FIELD = Path(__file__).resolve().parents[3] / "shared" / "golden-field"
@@ -21,15 +22,23 @@ def field() -> Folder:
 
 @pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
 def test_every_method_has_a_trace() -> None:
-    assert {name.split("-")[0] for name in NAMES} == set(METHODS)
+    assert methods(NAMES) == set(METHODS)
+    assert methods(NAMES) <= methods([*WHOLE, *BEGINNINGS])  # and one that is replayed at each commit
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", whole(NAMES))
 def test_parity(field: Folder, name: str) -> None:
     verdict = judge(field.trace(name), float32=False)
     assert verdict.status == "ok", str(verdict)
     assert not verdict.norms > 1e-6, str(verdict)  # NaN where a trace has no parameters
     assert not verdict.decisions
+
+
+@pytest.mark.parametrize("name", beginnings(NAMES))
+def test_the_beginning_is_the_traces(field: Folder, name: str) -> None:
+    trace = field.trace(name)
+    trace.idx = trace.idx[: BEGINNINGS[name]]
+    assert not departs(trace)
 
 
 CHANGES: dict[str, dict[str, Any]] = {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from replay import Folder, judge
+from replay.each_commit import BEGINNINGS, WHOLE, beginnings, methods, whole
 from replay.registry import REPLAYS
 from replay.verdict import departs
 
@@ -19,14 +20,27 @@ NAMES = sorted(file.stem for file in (GOLDEN / "traces").glob("*.npz") if file.s
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden traces in ../shared/golden-field are not there")
 def test_the_traces_are_there() -> None:
     assert len(NAMES) >= 17
+    assert methods(NAMES) <= methods([*WHOLE, *BEGINNINGS])  # each is replayed at each commit
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_parity(name: str) -> None:
-    verdict = judge(Folder(GOLDEN).trace(name), float32=False)
+@pytest.fixture(scope="module")
+def field() -> Folder:
+    return Folder(GOLDEN)
+
+
+@pytest.mark.parametrize("name", whole(NAMES))
+def test_parity(field: Folder, name: str) -> None:
+    verdict = judge(field.trace(name), float32=False)
     assert verdict.status == "ok", str(verdict)
     assert verdict.norms < 1e-6, str(verdict)
     assert not verdict.decisions
+
+
+@pytest.mark.parametrize("name", beginnings(NAMES))
+def test_the_beginning_is_the_traces(field: Folder, name: str) -> None:
+    trace = field.trace(name)
+    trace.idx = trace.idx[: BEGINNINGS[name]]
+    assert not departs(trace)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +56,18 @@ def test_parity(name: str) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
-def test_every_setting_is_read(name: str, key: str, value: Any) -> None:
+def test_every_setting_is_read(field: Folder, name: str, key: str, value: Any) -> None:
     """A trace replayed with another setting fails: none is taken for granted."""
-    trace = Folder(GOLDEN).trace(name)
+    trace = field.trace(name)
     assert trace.meta[key] != value
     trace.meta[key] = value
     assert departs(trace)
 
 
 @pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
-def test_an_episodic_trace_starts_each_batch_at_the_source() -> None:
+def test_an_episodic_trace_starts_each_batch_at_the_source(field: Folder) -> None:
     """COME's host is restored with its optimiser: the last batch gives the logits it gives alone."""
-    trace = Folder(GOLDEN).trace("come_tent-bn_cnn-B")
+    trace = field.trace("come_tent-bn_cnn-B")
     trace.meta["episodic"] = True
     trace.meta["batch_size"] = 30
     replay = REPLAYS["come_tent"].replay

@@ -71,12 +71,12 @@ SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow"
 
 
 @pytest.fixture(scope="session")
-def _swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _swept(tmp_path_factory: pytest.TempPathFactory, cache_of_the_run: Path) -> Path:
     from ttabench.cli import app
 
     out = tmp_path_factory.mktemp("swept") / "results"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TTABENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.setenv("TTABENCH_CACHE", str(cache_of_the_run))
         done = CliRunner().invoke(app, ["sweep", *SMALL, "--workers", "0", "--out", str(out)])
     assert done.exit_code == 0, done.output
     return out

@@ -39,7 +39,8 @@ def records(out: Path) -> Counter[str]:
     return Counter(record.cell_id for record in Store.at(out).records())
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 300) -> None:
+    """The limit is far above what it takes on a busy machine: to start a process can take a minute."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "nothing happened"

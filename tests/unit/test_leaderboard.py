@@ -26,6 +26,15 @@ from ttabench_reports import leaderboard
 from ttabench_reports.cells import load
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.report import Report
+from ttabench_reports.page import figures
+
+
+@pytest.fixture(autouse=True)
+def _without_plots(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The tests of pages look at the plots, and one here; to draw them takes longer than all the rest."""
+    if "browser" not in request.fixturenames:
+        monkeypatch.setattr(figures, "figures", lambda report: ([], False))
+
 
 IMAGES = 403  # not a multiple of 8
 CORRUPTIONS = ("fog", "snow")

@@ -141,7 +141,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change",
+    [pytest.param(name, marks=() if name == "a small change" else pytest.mark.slow) for name in CHANGES],
+)
 def test_cells_are_new_after_a_value_outside_the_weights_changed(
     ttabench: Run, module: Callable[[str], None], change: str
 ) -> None:

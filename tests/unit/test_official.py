@@ -43,6 +43,14 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def _one_layer_of_seven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is downloaded, loaded and measured here is a network of one layer: that of seven takes long."""
+    member = MEMBERS["cct_7_3x1_32_sine"]
+    shallow = replace(member, options={**member.options, "layers": 1})
+    monkeypatch.setitem(MEMBERS, member.name, shallow)
+
+
 def sine() -> nn.Module:
     return construct("official/cct_7_sine", Images()).net
 

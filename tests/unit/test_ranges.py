@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import typing
@@ -36,16 +37,16 @@ ARCHITECTURES = [
 method = cache(find_method)  # each search reads what is installed, and here it would do so for every setting
 
 
-def numeric_settings() -> list[tuple[str, str, type]]:
-    """(method, setting, int or float) of all registered methods."""
-    result = []
-    for name in method_names():
-        config = method(name).Config
-        hints = typing.get_type_hints(config)
-        for key in (field.name for field in fields(config)):
-            kinds = {int, float} & {hints[key], *typing.get_args(hints[key])}
-            result += [(name, key, kind) for kind in kinds]
-    return result
+@cache
+def numeric_settings(name: str) -> list[tuple[str, type]]:
+    """(setting, int or float) of a registered method."""
+    config = method(name).Config
+    hints = typing.get_type_hints(config)
+    return [
+        (key, kind)
+        for key in (field.name for field in fields(config))
+        for kind in {int, float} & {hints[key], *typing.get_args(hints[key])}
+    ]
 
 
 def edges(allowed: Range, kind: type) -> Iterator[tuple[str, str]]:
@@ -65,7 +66,6 @@ def edges(allowed: Range, kind: type) -> Iterator[tuple[str, str]]:
             yield repr(kind(inside)), repr(kind(outside))
 
 
-SETTINGS = numeric_settings()
 WITH = {  # settings that exist only beside another one
     ("come", key): {"host": host}
     for host, keys in {
@@ -74,44 +74,44 @@ WITH = {  # settings that exist only beside another one
     }.items()
     for key in keys
 }
-each_setting = pytest.mark.parametrize(("name", "key", "kind"), SETTINGS)
+each_method = pytest.mark.parametrize("name", method_names())
 
 
-@each_setting
-def test_every_numeric_setting_states_its_range(name: str, key: str, kind: type) -> None:
-    allowed = ranges(method(name).Config).get(key)
-    assert allowed, f"{name}.{key} has no range"
-    assert list(edges(allowed, kind)), f"{name}.{key} has no bound"
+@each_method
+def test_every_numeric_setting_states_its_range(name: str) -> None:
+    for key, kind in numeric_settings(name):
+        allowed = ranges(method(name).Config).get(key)
+        assert allowed, f"{name}.{key} has no range"
+        assert list(edges(allowed, kind)), f"{name}.{key} has no bound"
 
 
-@each_setting
-def test_values_outside_are_refused_in_one_sentence_and_the_last_ones_inside_are_taken(
-    name: str, key: str, kind: type
-) -> None:
+@each_method
+def test_values_outside_are_refused_in_one_sentence_and_the_last_ones_inside_are_taken(name: str) -> None:
     cls = method(name)
-    beside = WITH.get((name, key), {})
-    number = "a whole number" if kind is int else "a number"
-    for inside, outside in edges(ranges(cls.Config)[key], kind):
-        assert repr(getattr(make_config(cls, {**beside, key: inside}, {}), key)) == inside
-        with pytest.raises(UserError) as refused:
-            make_config(cls, {**beside, key: outside}, {})
-        output = rf"{name}: {key} is {re.escape(outside)}; expected (0 or )?{number} [a-z0-9 .-]+[0-9]\."
-        assert re.fullmatch(output, str(refused.value)), str(refused.value)
+    for key, kind in numeric_settings(name):
+        beside = WITH.get((name, key), {})
+        number = "a whole number" if kind is int else "a number"
+        for inside, outside in edges(ranges(cls.Config)[key], kind):
+            assert repr(getattr(make_config(cls, {**beside, key: inside}, {}), key)) == inside
+            with pytest.raises(UserError) as refused:
+                make_config(cls, {**beside, key: outside}, {})
+            output = rf"{name}: {key} is {re.escape(outside)}; expected (0 or )?{number} [a-z0-9 .-]+[0-9]\."
+            assert re.fullmatch(output, str(refused.value)), str(refused.value)
 
 
-@each_setting
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999"])
-def test_what_is_no_finite_number_is_refused(name: str, key: str, kind: type, text: str) -> None:
-    expected = "a finite number" if kind is float else "a whole number"
-    with pytest.raises(UserError, match=rf"^{name}\.{key}={text}: expected {expected}\.$"):
-        make_config(method(name), {key: text}, {})
+@each_method
+def test_what_is_no_finite_number_is_refused(name: str) -> None:
+    for key, kind in numeric_settings(name):
+        expected = "a finite number" if kind is float else "a whole number"
+        for text in ("nan", "inf", "-inf", "1e999"):
+            with pytest.raises(UserError, match=rf"^{name}\.{key}={text}: expected {expected}\.$"):
+                make_config(method(name), {key: text}, {})
 
 
-@pytest.mark.parametrize("name", method_names())
-@pytest.mark.parametrize("num_classes", [2, 10, 100, 200, 1000])
-def test_defaults_for_every_dataset_and_architecture_are_inside(name: str, num_classes: int) -> None:
+@each_method
+def test_defaults_for_every_dataset_and_architecture_are_inside(name: str) -> None:
     cls = method(name)
-    for arch in ARCHITECTURES:
+    for num_classes, arch in itertools.product((2, 10, 100, 200, 1000), ARCHITECTURES):
         for dataset in ("digits-c", "cifar10-c", "any"):
             check_ranges(
                 cls.Config(**{**cls.for_dataset(dataset, num_classes), **cls.for_architecture(arch)})
@@ -130,13 +130,17 @@ LIGHT: dict[str, dict[str, Any]] = {  # so that memories fill, and little is don
     "shot": {"epochs": 1},
     "sotta": {"threshold": 0.0, "update_every": 8},
 }
-ENDS = [
-    (name, key, kind(value))
-    for name, key, kind in SETTINGS
-    for allowed in [ranges(method(name).Config)[key]]
-    for value in (allowed.least, allowed.most, allowed.also)
-    if value is not None and math.isfinite(value)
-]
+
+
+def ends(name: str) -> list[tuple[str, float]]:
+    """(setting, value) at the ends of the ranges of a method."""
+    return [
+        (key, kind(value))
+        for key, kind in numeric_settings(name)
+        for allowed in [ranges(method(name).Config)[key]]
+        for value in (allowed.least, allowed.most, allowed.also)
+        if value is not None and math.isfinite(value)
+    ]
 
 
 @cache
@@ -145,15 +149,16 @@ def net(name: str) -> Classifier:
 
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
-@pytest.mark.parametrize(("name", "key", "value"), ENDS)
-def test_at_the_ends_of_its_range_a_setting_gives_finite_logits(name: str, key: str, value: float) -> None:
+@each_method
+def test_at_the_ends_of_its_range_a_setting_gives_finite_logits(name: str) -> None:
     cls = method(name)
-    config = cls.Config(**{**LIGHT.get(name, {}), **WITH.get((name, key), {}), key: value})
-    torch.manual_seed(0)
-    made: Method[Any] = cls(net("LN ViT" if "transformer" in cls.needs.tags else "BN CNN"), config)
-    made.prepare(Source(cls.needs_of(config)))
-    for x in images(24, seed=2, shift=0.4).view(3, 8, 3, SIZE, SIZE):
-        assert torch.isfinite(made.adapt(x)).all()
+    for key, value in ends(name):
+        config = cls.Config(**{**LIGHT.get(name, {}), **WITH.get((name, key), {}), key: value})
+        torch.manual_seed(0)
+        made: Method[Any] = cls(net("LN ViT" if "transformer" in cls.needs.tags else "BN CNN"), config)
+        made.prepare(Source(cls.needs_of(config)))
+        for x in images(24, seed=2, shift=0.4).view(3, 8, 3, SIZE, SIZE):
+            assert torch.isfinite(made.adapt(x)).all(), f"{name}.{key}={value}"
 
 
 # ---- what more than one number decides

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, NET, environment, records, wait_for
 from ttabench.store import load_frame
 
@@ -22,6 +24,23 @@ CORRUPTIONS = ("--corruptions", "fog,snow,frost,contrast")
 @pytest.fixture
 def out(net_out: Path) -> Path:
     return net_out
+
+
+@pytest.fixture
+def finished(
+    ttabench: Callable[..., Output], out: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Path], str]:
+    """Runs the sweep to its end in this process, which is quicker than in one of its own; what it says."""
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+
+    def run(folder: Path) -> str:
+        output = ttabench("sweep", *GRID, *CORRUPTIONS, "--workers", "0", "--out", folder)
+        assert output.code == 0, output.err
+        return output.err
+
+    return run
 
 
 def start(
@@ -44,28 +63,28 @@ def start(
     )  # fmt: skip
 
 
-def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later(out: Path) -> None:
-    undisturbed = start(out.parent / "undisturbed", workers=0)
-    _, err = undisturbed.communicate(timeout=200)
-    assert undisturbed.returncode == 0, err  # what it generates and measures is now in the cache
+def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later(
+    out: Path, finished: Callable[[Path], str]
+) -> None:
+    finished(out.parent / "undisturbed")  # what it generates and measures is now in the cache
     (shard,) = (out.parent / "undisturbed" / "cells").glob("*.jsonl")
     full = start(out, largest_file=shard.stat().st_size * 2 // 3)
-    _, err = full.communicate(timeout=200)
+    _, err = full.communicate(timeout=500)
     assert full.returncode == 2, err
     assert "cannot take another result" in err
     assert "Traceback" not in err
     kept = len(records(out))
     assert 0 < kept < 8
-    again = start(out, workers=0)
-    _, err = again.communicate(timeout=200)
-    assert again.returncode == 0, err
+    err = finished(out)
     assert f"{8 - kept} to run, {kept} done" in err
     assert records(out) == Counter(dict.fromkeys(records(out.parent / "undisturbed"), 1))
     then = load_frame(out.parent / "undisturbed").set_index("cell_id")["accuracy"]
     assert load_frame(out).set_index("cell_id")["accuracy"].sort_index().equals(then.sort_index())
 
 
-def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path) -> None:
+def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(
+    out: Path, finished: Callable[[Path], str]
+) -> None:
     process = start(out, pause=0.05)
     assert process.stderr
     assert process.stdout
@@ -73,11 +92,9 @@ def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(out: Path) -> 
         assert process.poll() is None
     process.stderr.close()
     process.stdout.close()
-    assert process.wait(60) != 0
+    assert process.wait(300) != 0
     assert len(records(out)) >= 1
-    again = start(out, workers=0)
-    _, err = again.communicate(timeout=200)
-    assert again.returncode == 0, err
+    finished(out)
     assert set(records(out).values()) == {1}
     assert len(records(out)) == 8
 
@@ -93,15 +110,16 @@ def full_pipe() -> tuple[int, int]:
     return reader, writer
 
 
+@pytest.mark.slow
 def test_a_reader_that_never_reads_does_not_hold_a_sweep_up(out: Path) -> None:
     reader, writer = full_pipe()
     process = start(out, pipe=writer)
     os.close(writer)
-    wait_for(lambda: (out / "sweep.json").exists() and len(records(out)) == 8, 200)
+    wait_for(lambda: (out / "sweep.json").exists() and len(records(out)) == 8)
     text = b""  # the table waits for the reader; all is stored by then
     while part := os.read(reader, 1 << 16):
         text += part
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     assert b"bn_stats" in text
     assert b"Traceback" not in text
     os.close(reader)
@@ -112,25 +130,26 @@ def test_a_sweep_that_nobody_reads_ends_after_sigterm(out: Path) -> None:
     reader, writer = full_pipe()
     process = start(out, pipe=writer, pause=0.5)
     os.close(writer)
-    wait_for(lambda: (out / "sweep.json").exists() and len(records(out)) >= 1, 200)
+    wait_for(lambda: (out / "sweep.json").exists() and len(records(out)) >= 1)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143  # 5 s, and more on a busy machine
     os.close(reader)
     kept = len(records(out))
     assert kept < 8
     again = start(out)
-    _, err = again.communicate(timeout=200)
+    _, err = again.communicate(timeout=500)
     assert again.returncode == 0, err
     assert f"{8 - kept} to run, {kept} done" in err
     assert set(records(out).values()) == {1}
 
 
+@pytest.mark.slow
 def test_head_reads_one_line_of_the_table_and_nothing_is_lost(out: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *CORRUPTIONS]
     done = subprocess.run(
-        [*command, "--workers", "1", "--out", str(out)], cwd=out.parent, stdout=writer, timeout=200,
+        [*command, "--workers", "1", "--out", str(out)], cwd=out.parent, stdout=writer, timeout=500,
         env=environment(out.parent, pause=0), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     os.close(writer)
