@@ -25,13 +25,13 @@ from ttabench.models.trained_python import TrainedPython
 __all__ = ["resolve_model", "resolve_trainable"]
 
 ORIGINS: dict[str, type[ExternalModel]] = {
-    clip.PREFIX: clip.ClipModel,
     timm.PREFIX: timm.TimmModel,
     torchvision.PREFIX: torchvision.TorchvisionModel,
     huggingface.PREFIX: huggingface.HuggingFaceModel,
     robustbench.PREFIX: robustbench.RobustBenchModel,
     official.PREFIX: official.OfficialModel,
     efficientnet_lite.PREFIX: efficientnet_lite.EfficientNetLiteModel,
+    clip.PREFIX: clip.ClipModel,
 }
 
 
