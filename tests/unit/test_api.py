@@ -527,7 +527,7 @@ class Asserts(Positions):
 @pytest.mark.parametrize("kind", [Positions, Asserts])
 def test_a_network_for_another_size_of_images_names_it(kind: type[nn.Module]) -> None:
     with pytest.raises(
-        ttabench.UserError, match="cannot take images of 32 pixels .* takes 64: pass image_size=64"
+        ttabench.UserError, match=r"cannot take images of 32 pixels .* takes 64: pass image_size=64"
     ):
         ttabench.adapt(kind(), "tent")
     adapted = ttabench.adapt(kind(), "tent", image_size=64)
