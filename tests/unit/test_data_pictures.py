@@ -86,7 +86,7 @@ def test_verify_names_all_of_it(tmp_path: Path, clean: Images) -> None:
     np.save(tmp_path / "fog.npy", np.concatenate(levels))
     np.save(tmp_path / "fog-5.npy", levels[0])
     np.save(tmp_path / "snow-1.npy", clean)
-    with pytest.warns(UserWarning) as told:  # at the start of a sweep
+    with pytest.warns(UserWarning, match="is not read") as told:  # at the start of a sweep
         resolve(asked(datasets=str(tmp_path), corruptions="fog,snow", severities="1"))
     for texts in (
         " ".join(finding.text for finding in verify(str(tmp_path))),
@@ -105,7 +105,7 @@ def test_folders_of_images_are_looked_at_when_a_sweep_starts(tmp_path: Path, cle
     }.items():
         for row, image in enumerate(images[:40]):
             fakes.write_image(tmp_path / part / f"{row % 2}" / f"{row:02}.png", image)
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="nearest to their own") as told:
         resolve(asked(datasets=str(tmp_path), corruptions="fog,snow"))
     texts = " ".join(str(warning.message) for warning in told)
     assert "fog: only" in texts

@@ -209,6 +209,17 @@ def test_a_file_that_another_module_hides_is_named(
         make(f"{name}:build", Squares())
 
 
+def test_a_package_that_another_one_hides_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("json").mkdir()
+    for file in ("__init__.py", "nets.py"):
+        (tmp_path / "json" / file).write_text("def build(): ...")
+    with pytest.raises(
+        UserError, match=r"'json' is not json/__init__.py of this folder: Python finds .+ first"
+    ):
+        make("json.nets:build", Squares())
+
+
 def test_a_package_and_a_module_of_the_folder_are_taken(module: Callable[[str], None]) -> None:
     module("def build(num_classes):\n    return Net(num_classes)\n")
     assert bring("anynets:build", Squares()).classifier.num_classes == 4

@@ -39,6 +39,7 @@ from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.private_copy import check_copy
 from ttabench.models.soundness.torch_errors import explained
+from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
 
 __all__ = ["Adapted", "adapt", "evaluate"]
@@ -324,9 +325,12 @@ def evaluate(
     device, (_, height, width, _) = _device(method.model), data.images.shape
     method.reset()
     with OwnGenerator(device, seed).used(), of_size(height, width, adapted._image_size), explained():
-        scored_cell = score_cell(method, data, chosen, seed, device, scored_classes=scored)
+        course = Course()
+        scored_cell = score_cell(method, data, chosen, seed, device, course.note, scored_classes=scored)
     adapted._follow()
-    return Evaluation(**vars(scored_cell))
+    falls = course.alarm() if chosen.order == "iid" else ""
+    alarm = "; ".join(filter(None, (scored_cell.alarm, falls)))
+    return Evaluation(**{**vars(scored_cell), "alarm": alarm})
 
 
 def _classifier(

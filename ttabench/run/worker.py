@@ -44,6 +44,7 @@ from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import Meter, measured, source_forward
+from ttabench.observe.decline import Course
 from ttabench.observe.label_free_scores import DEAR, Collected, consistency, sample, source_accuracy
 from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
@@ -139,8 +140,11 @@ class Worker:
             images = cell_images.images
         self.check_data(dataset, cell)
 
+        course = Course()
+
         def report(seen: int, scored: int, right: int) -> None:
             nonlocal streamed
+            course.note(seen, scored, right)
             streamed = max(streamed, seen) if scored else streamed  # foreign images count, further epochs not
             self.emit(CellProgress(str(cell), total, seen, scored, right))
 
@@ -178,9 +182,10 @@ class Worker:
         import_alarm = (
             f"the method imports {label_imports[0]}, which knows the labels" if label_imports else ""
         )
-        alarm = "; ".join(
-            filter(None, (import_alarm, evaluation.alarm, settings_alarm, str(alarms.pop("alarm", ""))))
-        )
+        random_order = cell.protocol.order == "iid" and not cell.protocol.stream
+        falls = course.alarm() if random_order else ""
+        own = str(alarms.pop("alarm", ""))
+        alarm = "; ".join(filter(None, (import_alarm, evaluation.alarm, falls, settings_alarm, own)))
         return Result(
             cell=cell,
             status="ok",

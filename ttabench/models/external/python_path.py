@@ -121,6 +121,9 @@ def _find(arch: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as problem:
+        package, dot, _ = module_name.partition(".")
+        if dot and package in sys.modules:
+            _check_not_shadowed(package, sys.modules[package])
         raise UserError(
             f"{module_name} of '{arch}' cannot be imported ({problem}); run from the folder it is in, or "
             "install it."

@@ -1,0 +1,72 @@
+"""A method that gets worse along a stream in random order raises an alarm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttabench
+from ttabench.observe.decline import Course
+
+
+def course(*accuracies: float, batch: int = 50) -> Course:
+    made, right = Course(), 0
+    for number, accuracy in enumerate(accuracies, start=1):
+        right += round(accuracy * batch)
+        made.note(number * batch, number * batch, right)
+    return made
+
+
+def test_a_fall_is_told_with_both_accuracies() -> None:
+    assert course(0.6, 0.4, 0.2, 0.1, 0.06).alarm() == (
+        "accuracy falls along the stream: 50.0 % of the first 100 images are right, and 8.0 % of the last 100"
+    )
+
+
+@pytest.mark.parametrize(
+    "accuracies",
+    [
+        (0.06, 0.1, 0.2, 0.4, 0.6),
+        (0.6, 0.6, 0.5, 0.55, 0.5),
+        (0.72,) * 5,
+        (0.1, 0.02, 0.0),
+        (1.0,),
+        (),
+    ],
+)
+def test_others_raise_none(accuracies: tuple[float, ...]) -> None:
+    assert course(*accuracies).alarm() == ""
+
+
+def test_chance_raises_none() -> None:
+    for seed in range(200):
+        right = np.random.default_rng(seed).random(300) < 0.5
+        made = Course()
+        for end in range(10, 301, 10):
+            made.note(end, end, int(right[:end].sum()))
+        assert made.alarm() == ""
+
+
+def test_evaluate_marks_a_method_that_gets_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
+    with torch.no_grad():
+        net[2].weight.copy_(torch.eye(3))  # type: ignore[operator]
+    images = np.random.default_rng(0).integers(0, 256, (300, 1, 1, 3), np.uint8).repeat(4, 1).repeat(4, 2)
+    labels = (images[:, 0, 0] + net[2].bias.detach().numpy() * 255).argmax(1)  # type: ignore[operator]
+    adapted = ttabench.adapt(net, "source", image_size=4)
+    assert ttabench.evaluate(adapted, images, labels, batch_size=30).alarm == ""
+    calls: list[int] = []
+
+    def worse(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        logits = adapted.method.predict(x)
+        return logits.roll(1, 1) if len(calls) > 5 else logits
+
+    monkeypatch.setattr(type(adapted.method), "adapt", lambda _method, x: worse(x))
+    alarm = ttabench.evaluate(adapted, images, labels, batch_size=30).alarm
+    assert alarm.startswith("accuracy falls along the stream: ")
+    calls.clear()
+    by_class = ttabench.evaluate(adapted, images, labels, batch_size=30, order="dirichlet(0.1)")
+    assert "accuracy falls" not in by_class.alarm  # later images may be of harder classes
