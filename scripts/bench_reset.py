@@ -38,8 +38,8 @@ from ttabench.method import Method, NoConfig
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.protocol import Protocol
 from ttabench.run import worker as worker_module
+from ttabench.run.kept_objects import WorkerState
 from ttabench.run.worker import Worker
-from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 from ttabench.system.malloc import keep_freed_memory
 

@@ -31,7 +31,7 @@ from ttabench.errors import UserError, unknown
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
-from ttabench.system.env import machine, processor
+from ttabench.system.environment import machine, processor
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset

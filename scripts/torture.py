@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.store import Store
-from ttabench.store.tail import Tail
+from ttabench.store.new_records import Tail
 from ttabench.system.claims import Watch, process_start
 
 NET = """

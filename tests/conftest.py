@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
-from ttabench.system.collector import paused
 from ttabench.system.cores import available_cores
+from ttabench.system.garbage_collection import paused
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again
 sys.dont_write_bytecode = False  # nor does each run of the tests prepare its assertions again

@@ -19,7 +19,7 @@ from ttabench.registry import view
 from ttabench.store import Store, load_frame
 from ttabench.system.checked_lines import encode
 from ttabench_reports.compare import compare
-from ttabench_reports.compare.fall_tests import cells_fell, holm, mean_fell, one_of
+from ttabench_reports.compare.one_sided_tests import cells_fell, holm, mean_fell, one_of
 from ttabench_reports.evidence import stats as own_stats
 
 NAMES = ("fog", "snow", "frost", "contrast", "pixelate")

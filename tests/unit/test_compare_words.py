@@ -42,10 +42,10 @@ from ttabench_reports.compare import (
 )
 from ttabench_reports.compare.cards import ABSENT, Difference, differences
 from ttabench_reports.compare.diff import Diff
-from ttabench_reports.compare.fall_tests import cells_fell, mean_fell
-from ttabench_reports.compare.gate import KEY, Bounds, Comparison
+from ttabench_reports.compare.one_sided_tests import cells_fell, mean_fell
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.terminal import describe, describe_mean, difference_lines, nothing, p_text
+from ttabench_reports.compare.verdicts import KEY, Bounds, Comparison
 
 
 def text(content: RenderableType) -> list[str]:

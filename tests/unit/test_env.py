@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ttabench.system.env import ALSO_OPENCV, versions
+from ttabench.system.environment import ALSO_OPENCV, versions
 
 
 def test_every_distribution_of_opencv_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,10 @@ import pytest
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.run import shared_folder
-from ttabench.run.events import CellProgress, Done, Elsewhere
+from ttabench.run.cell_group import Unit
 from ttabench.run.executors import Setup, cluster
-from ttabench.run.unit import Unit
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
+from ttabench.run.progress_events import CellProgress, Done, Elsewhere
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
 from ttabench.sweep.train_sources import TrainJob

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ttabench.run.executors import inline
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 
 
 class Waits:

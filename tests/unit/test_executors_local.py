@@ -22,7 +22,7 @@ from ttabench.errors import UserError
 from ttabench.run.executors import Died, Limits, Setup, child, inline, local, open_engine, process, workers
 from ttabench.run.executors.process import WorkerProcess, describe, resident
 from ttabench.run.executors.workers import bindings, pick_executor, pick_workers
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 
 Emit = Callable[[Any], None]
 

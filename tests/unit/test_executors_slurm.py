@@ -18,7 +18,7 @@ from tests.unit.sweep_processes import GRID, records, wait_for
 from ttabench.errors import UserError
 from ttabench.run.executors import Limits, Setup, open_engine, slurm
 from ttabench.store import Store
-from ttabench.store.tail import sizes
+from ttabench.store.new_records import sizes
 from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.sweep_file import with_flags

@@ -18,11 +18,11 @@ from tests.unit.conftest import Output
 from ttabench.cell import Cell, Result
 from ttabench.cli import doctor
 from ttabench.errors import UserError
-from ttabench.run import unit
+from ttabench.run import cell_group as unit
+from ttabench.run.cell_group import Unit
 from ttabench.run.gpu import check_gpu, free_gpu_memory, use_gpu
-from ttabench.run.unit import Unit
+from ttabench.run.kept_objects import WorkerState
 from ttabench.run.worker import Worker
-from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 from ttabench.sweep import compute_ratio
 from ttabench.sweep.plan import find_sources

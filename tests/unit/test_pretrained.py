@@ -15,7 +15,7 @@ from ttabench.data.digits import Digits
 from ttabench.models.checkpoints import cache
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.models.training.train import train
-from ttabench.system.env import machine, processor, versions
+from ttabench.system.environment import machine, processor, versions
 
 ARCHS = ("resnet18", "cct")
 DATA = Digits()

@@ -14,7 +14,7 @@ import ttabench
 from ttabench.data.catalog import local_names
 from ttabench.errors import UnusableModel
 from ttabench.provenance.forbidden_imports import forbidden_imports, refused_imports, watched_imports
-from ttabench.run.events import CellProgress
+from ttabench.run.progress_events import CellProgress
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from ttabench.cli._table import make_table
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.store import Store
-from ttabench.store.tail import Tail, sizes
+from ttabench.store.new_records import Tail, sizes
 from ttabench.system.claims import Claims
 
 Run = Callable[..., Output]

@@ -28,7 +28,7 @@ from ttabench.store.manifest import checksum
 from ttabench.store.results_folder import PLAN, _is_free
 from ttabench.store.writer import environment
 from ttabench.system.checked_lines import Damaged, decode, encode, is_first_format
-from ttabench.system.env import machine, processor, versions
+from ttabench.system.environment import machine, processor, versions
 from ttabench_reports.formats.csv_files import write_cells
 
 

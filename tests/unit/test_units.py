@@ -16,11 +16,11 @@ import pytest
 from ttabench.cell import Cell, Result
 from ttabench.errors import UnusableModel
 from ttabench.protocol import Protocol
-from ttabench.run.events import Done
+from ttabench.run.cell_group import Unit
 from ttabench.run.executors import Died
-from ttabench.run.unit import Unit
+from ttabench.run.kept_objects import WorkerState
+from ttabench.run.progress_events import Done
 from ttabench.run.worker import Worker
-from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 from ttabench.sweep.agenda import LARGEST, make_units
 from ttabench.sweep.plan import Planned
@@ -113,7 +113,7 @@ def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) 
 def test_units_and_events_are_light_to_load(cell: Cell, tmp_path: Path) -> None:
     file = tmp_path / "unit"
     file.write_bytes(pickle.dumps(Unit(((cell,),), tmp_path)))
-    script = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb')); import ttabench.run.events; "
+    script = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb')); import ttabench.run.progress_events; "
     script += "import ttabench.run.executors.local; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -27,7 +27,7 @@ from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import StoredCode
 from ttabench.run.executors import Died, inline, workers
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 from ttabench.store import Record, Store
 from ttabench.store.shards import name_key
 from ttabench.sweep import verify

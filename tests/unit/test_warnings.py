@@ -13,7 +13,7 @@ import pytest
 from tests.unit.conftest import Output
 from ttabench.errors import Alarm, forward_warnings
 from ttabench.run.executors import local
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 from ttabench.store import load_frame
 
 

@@ -28,9 +28,9 @@ from ttabench.models.checkpoints.cache import Loaded
 from ttabench.observe.label_free_scores import sample
 from ttabench.protocol import Protocol
 from ttabench.run import worker
-from ttabench.run.events import CellProgress
+from ttabench.run.kept_objects import WorkerState
+from ttabench.run.progress_events import CellProgress
 from ttabench.run.worker import Worker
-from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 
 IMAGES = 12

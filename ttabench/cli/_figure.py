@@ -116,7 +116,7 @@ def _bench(
     from ttabench.run.executors import inline
     from ttabench.sweep.progress.training import train_all
     from ttabench.sweep.train_sources import TrainJob
-    from ttabench.system.env import pick_device
+    from ttabench.system.environment import pick_device
 
     data, place = open_dataset(dataset), pick_device(device)
     corruption = corruption or DEFAULT_CORRUPTIONS.get(data.name, "gaussian_noise")

@@ -30,7 +30,7 @@ from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.resolve import choose_methods
 from ttabench.sweep.train_sources import TrainJob
-from ttabench.system.env import pick_device
+from ttabench.system.environment import pick_device
 from ttabench.system.files import replace_file
 
 FACTS = "paper.json"

@@ -10,9 +10,9 @@ from typing import Any
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, Facts, facts
+from ttabench.store.new_records import Tail, sizes
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
-from ttabench.store.tail import Tail, sizes
 from ttabench.sweep.progress.failed_at import reason_and_place
 from ttabench.system.checked_lines import Damaged, decode
 from ttabench.system.claims import Running, Watch, running

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench import registry
-from ttabench.system.env import cache_dir, versions
+from ttabench.system.environment import cache_dir, versions
 from ttabench.system.files import replace_file
 
 

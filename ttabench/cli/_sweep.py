@@ -31,7 +31,7 @@ from ttabench.sweep.progress.outlook import counts
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several
-from ttabench.system.env import pick_device
+from ttabench.system.environment import pick_device
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -44,7 +44,7 @@ def compare_code(
     import torch
 
     from ttabench.measure.torch_defaults import default_modes
-    from ttabench.system.env import pick_device
+    from ttabench.system.environment import pick_device
 
     methods = _chosen(first, second)
     model, shifted = _opened(arch, dataset, corruption, severity)

@@ -22,7 +22,7 @@ def doctor() -> None:
     """Versions, devices, caches, plugins; exit code 1 if something needed is missing."""
     from ttabench.errors import counted
     from ttabench.system.cores import available_cores
-    from ttabench.system.env import cache_dir, machine, versions
+    from ttabench.system.environment import cache_dir, machine, versions
 
     problems = []
     print(f"{'machine':<14} {machine()}, {available_cores()} cores")

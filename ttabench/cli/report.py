@@ -95,7 +95,7 @@ def report(
     from ttabench.method.spelling import distinct_list, split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
-    from ttabench.system.collector import frozen
+    from ttabench.system.garbage_collection import frozen
 
     if audit_published:
         from rich.console import Console

@@ -21,7 +21,7 @@ def status(
     from ttabench.cli._progress_of import Progress
     from ttabench.cli._status import print_status, watch_status
     from ttabench.store import Store
-    from ttabench.system.collector import frozen, paused
+    from ttabench.system.garbage_collection import frozen, paused
 
     with paused():
         progress = Progress(Store.at(results))

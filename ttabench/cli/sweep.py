@@ -14,7 +14,7 @@ from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.schema import text as schema_text
 from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
-from ttabench.system.collector import paused
+from ttabench.system.garbage_collection import paused
 
 GRID, RUN = "What is measured", "How it runs"
 

@@ -71,7 +71,7 @@ def train(
     from ttabench.sweep.progress.training import train_all
     from ttabench.sweep.train_sources import TrainJob
     from ttabench.system.cores import available_cores
-    from ttabench.system.env import pick_device
+    from ttabench.system.environment import pick_device
 
     everywhere = recipe.endswith(PORTABLE)
     chosen = "cpu" if everywhere and device == "auto" else pick_device(device)

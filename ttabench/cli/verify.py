@@ -62,7 +62,7 @@ def verify(
     from ttabench.sweep import verify as verifying
     from ttabench.sweep.drawn_cells import draw
     from ttabench.sweep.progress.display import Display
-    from ttabench.system.env import pick_device
+    from ttabench.system.environment import pick_device
 
     store = Store.at(results)
     drawn = draw(store, sample, seed, every_method=at_most > 0)

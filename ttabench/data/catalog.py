@@ -16,7 +16,7 @@ from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.published.recognise import how_to_open
 from ttabench.errors import UnknownName, UserError, shortened, unknown
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, user_path
 
 if TYPE_CHECKING:

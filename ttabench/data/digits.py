@@ -12,7 +12,7 @@ from ttabench.corruptions import ALL_CORRUPTIONS, VERSION, corrupt
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.generated_cache import cached_array
 from ttabench.errors import UserError
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 
 SEED = 0
 TEST_PER_CLASS = 60

@@ -23,7 +23,7 @@ from ttabench.data.digits import SEED, Digits
 from ttabench.data.files.generated_cache import cached_array
 from ttabench.data.published import cifar_bar
 from ttabench.provenance import code_from, module_hash
-from ttabench.system.env import ALSO_OPENCV, cache_dir, versions
+from ttabench.system.environment import ALSO_OPENCV, cache_dir, versions
 
 LIBRARIES = ("numpy", "opencv-python-headless", "pillow", "scipy")
 

@@ -8,6 +8,7 @@ from ttabench.classifier.buffers import buffers_kept
 from ttabench.classifier.norm_layers import norm_kind, norm_modules
 from ttabench.classifier.transformer_blocks import transformer_blocks
 from ttabench.errors import warn_of_setting
+from ttabench.nn.adapted_norms import describe, norm_affine, norm_needs, set_norm_mode
 from ttabench.nn.batch_norm import (
     AdaptiveBatchNorm,
     adapt_batch_norm,
@@ -17,7 +18,6 @@ from ttabench.nn.batch_norm import (
     use_running_statistics,
 )
 from ttabench.nn.norm_adapter import NormAdapter, NormSettings
-from ttabench.nn.norm_layers import describe, norm_affine, norm_needs, set_norm_mode
 from ttabench.nn.objectives import entropy, masked_mean, soft_cross_entropy, stabilised_entropy, widen
 from ttabench.nn.outputs import by_channel, on_output
 from ttabench.nn.running_moments import RunningMoments

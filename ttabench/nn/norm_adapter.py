@@ -11,8 +11,8 @@ from torch import nn
 
 from ttabench.classifier import Architecture
 from ttabench.method import Method, Momentum, Needs, NonNegative, Paper
+from ttabench.nn.adapted_norms import describe, norm_affine, norm_needs
 from ttabench.nn.batch_norm import use_batch_statistics
-from ttabench.nn.norm_layers import describe, norm_affine, norm_needs
 from ttabench.nn.updates import make_optimizer
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ttabench.provenance import definitions, normal_form
 from ttabench.provenance.definitions import Definition, definitions_of, is_lazy, is_run
 from ttabench.system.checked_lines import Damaged, decode, encode
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 
 __all__ = ["Facts", "facts_of", "keep"]

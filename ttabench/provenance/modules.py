@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ttabench.provenance.module_facts import Facts, facts_of, keep
 from ttabench.registry import METHODS, entry_points
-from ttabench.system.env import RECORDED
+from ttabench.system.environment import RECORDED
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

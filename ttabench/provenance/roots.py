@@ -105,7 +105,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.data.files.decoded_cache": "keeps images; its files are named by what makes them",
     "ttabench.data.files.generated_cache": "keeps images; its files are named by what makes them",
     "ttabench.data.fetch": "downloads; data have a fingerprint",
-    "ttabench.system.env": "names machines, versions and folders, which are stored beside a result",
+    "ttabench.system.environment": "names machines, versions and folders, which are stored beside a result",
     "ttabench.errors": "is what users read",
     "ttabench.system.files": "writes files whole",
     "ttabench.system.malloc": "gives memory back",

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Cell
-from ttabench.run.events import CellProgress, Emit
-from ttabench.store.tail import Tail
+from ttabench.run.progress_events import CellProgress, Emit
+from ttabench.store.new_records import Tail
 from ttabench.system.claims import Claims
 
 LOSSES = 3  # how often a cell may lose its process
@@ -17,7 +17,7 @@ LOSSES = 3  # how often a cell may lose its process
 class Share:
     """What a worker process takes. Kept in its :class:`WorkerState`.
 
-    start   the results folder when the sweep looked at it, see :func:`ttabench.store.tail.sizes`.
+    start   the results folder when the sweep looked at it, see :func:`ttabench.store.new_records.sizes`.
     """
 
     def __init__(self, results: Path, start: Mapping[str, int]) -> None:

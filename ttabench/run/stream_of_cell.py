@@ -22,7 +22,7 @@ from ttabench.models.resolve import resolve_model
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import code_of
 from ttabench.system import checked_lines as records
-from ttabench.system.env import versions
+from ttabench.system.environment import versions
 from ttabench.system.files import replace_file
 
 FOLDER = "streams"

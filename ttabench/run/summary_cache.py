@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ttabench.errors import UserError
 from ttabench.measure.summary_tensors import pack, unpack
 from ttabench.provenance import module_hash
-from ttabench.system.env import processor, versions
+from ttabench.system.environment import processor, versions
 from ttabench.system.files import replacing
 
 FORMAT = 1

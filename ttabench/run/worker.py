@@ -50,13 +50,13 @@ from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
-from ttabench.run.events import CellProgress, Emit
+from ttabench.run.kept_objects import WorkerState
 from ttabench.run.more_streams import stream_of_any
+from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
-from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store, Writer
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
 

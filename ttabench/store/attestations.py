@@ -17,7 +17,7 @@ from typing import Any
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.system.checked_lines import Damaged, decode, encode
-from ttabench.system.env import device_kind
+from ttabench.system.environment import device_kind
 
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
 

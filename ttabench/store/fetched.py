@@ -27,7 +27,7 @@ from ttabench.errors import UserError, counted, shortened
 from ttabench.plain_text import one_line
 from ttabench.store.record import Record
 from ttabench.store.results_folder import Store
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, user_path
 from ttabench.system.progress import OnProgress, silent
 

@@ -19,8 +19,8 @@ from ttabench.store.writer import Writer, code_lines
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.claims import FOLDER as RUNNING
 from ttabench.system.claims import Claims
-from ttabench.system.collector import paused
 from ttabench.system.files import check_plain, replace_file
+from ttabench.system.garbage_collection import paused
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ from ttabench.provenance import libraries
 from ttabench.provenance.staleness import code_of
 from ttabench.store import shards
 from ttabench.system.checked_lines import encode
-from ttabench.system.env import device_kind, machine, processor, versions
+from ttabench.system.environment import device_kind, machine, processor, versions
 
 
 class Writer:

@@ -10,7 +10,7 @@ from typing import Any
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
 from ttabench.protocol import Protocol
-from ttabench.run.unit import Chain, Unit
+from ttabench.run.cell_group import Chain, Unit
 from ttabench.store import Record, Store
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.sweep.option_table import OVERWRITE, SCORES
@@ -87,7 +87,7 @@ def make_units(
     A unit takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
     and Kuck, 1987), so that all workers have work until the end whatever a cell takes. `device_memory`
     is in bytes; 0 = no limit. `begun` is the results folder before `todo` was made from it, see
-    :func:`ttabench.store.tail.sizes`; `command` see `Unit`.
+    :func:`ttabench.store.new_records.sizes`; `command` see `Unit`.
     """
     groups: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
     for chain in make_chains(todo, planned):

@@ -23,8 +23,8 @@ from ttabench.provenance.executed import Executed
 from ttabench.provenance.modules import OWN, module_file
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import code_of
-from ttabench.run.events import CellProgress
 from ttabench.run.executors.workers import pick_executor
+from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import Attestations, append, digest, machine_of, stratum_of
 from ttabench.sweep.verify import Check, find_places, here, run, sweeps_of

@@ -25,9 +25,9 @@ from ttabench.errors import UserError
 from ttabench.observe.cost import compute_ratio
 from ttabench.provenance.staleness import code_of
 from ttabench.run.gpu import free_gpu_memory
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 from ttabench.sweep.grid import Grid
-from ttabench.system.env import processor
+from ttabench.system.environment import processor
 from ttabench.system.files import replace_file
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ttabench.run.executors.cluster import logs_of
 from ttabench.run.executors.workers import own_gpu
 from ttabench.store import Store
 from ttabench.store.folder_readme import write_readme
-from ttabench.store.tail import sizes
+from ttabench.store.new_records import sizes
 from ttabench.sweep.agenda import (
     make_agenda,
     make_units,
@@ -46,7 +46,7 @@ from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.claims import SILENT, Claims
-from ttabench.system.env import pick_device
+from ttabench.system.environment import pick_device
 
 
 def to_train(sweep: Sweep, shard: Shard) -> list[Model]:

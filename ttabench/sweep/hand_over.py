@@ -22,7 +22,7 @@ def hand_over(
 ) -> tuple[str, ...]:
     """The arguments of ``ttabench`` with which a process takes part in a sweep; its device is to be added.
 
-    start    the results folder `out` when the cells were planned, see :func:`ttabench.store.tail.sizes`:
+    start    the results folder `out` when the cells were planned, see `store.new_records.sizes`:
              what was stored later is done, whatever `--overwrite` says.
     folder   for the files that it needs. Raises UserError where it cannot be written.
     """

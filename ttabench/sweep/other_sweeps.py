@@ -8,10 +8,10 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ttabench.cell import Result
-from ttabench.run.events import Elsewhere, Waiting
-from ttabench.run.unit import Chain, Unit
+from ttabench.run.cell_group import Chain, Unit
+from ttabench.run.progress_events import Elsewhere, Waiting
 from ttabench.store import Store
-from ttabench.store.tail import Tail
+from ttabench.store.new_records import Tail
 from ttabench.system.claims import Claims
 
 POLL = 0.5  # seconds between two looks
@@ -21,7 +21,7 @@ class Others:
     """Chains of cells that another process claimed, or has stored.
 
     claims   of this sweep.
-    start    the results folder when its cells were planned, see :func:`ttabench.store.tail.sizes`.
+    start    the results folder when its cells were planned, see :func:`ttabench.store.new_records.sizes`.
     patience   seconds to wait for others.
     """
 

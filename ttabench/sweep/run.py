@@ -7,9 +7,9 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 
 from ttabench.cell import Result
-from ttabench.run.events import CellProgress, Done, Elsewhere, Waiting
+from ttabench.run.cell_group import Unit
 from ttabench.run.executors import Died, Executor
-from ttabench.run.unit import Unit
+from ttabench.run.progress_events import CellProgress, Done, Elsewhere, Waiting
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
 from ttabench.system.claims import Claims

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttabench.errors import UserError
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 
 
 @dataclass(frozen=True)

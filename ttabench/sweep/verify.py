@@ -30,19 +30,19 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import libraries
 from ttabench.provenance.staleness import stale_reasons
-from ttabench.run.events import CellProgress, Emit
 from ttabench.run.executors import Died, Executor
 from ttabench.run.gpu import check_gpu, use_gpu
+from ttabench.run.kept_objects import WorkerState
+from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.stream_of_cell import FOLDER
 from ttabench.run.worker import Worker, failed
-from ttabench.run.worker_state import WorkerState
 from ttabench.store import Record, Store
 from ttabench.store.writer import environment
 from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.shifts import foreign_fingerprint
 from ttabench.sweep.sweep_file import kept
-from ttabench.system.env import device_kind, pick_device
+from ttabench.system.environment import device_kind, pick_device
 
 __all__ = [
     "BOUND",

@@ -14,7 +14,7 @@ from ttabench.errors import UserError, counted
 from ttabench.plain_text import one_line
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
-from ttabench.system.collector import paused
+from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells.frames import CORRECT, DETAILS, checked
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.words import unset_settings

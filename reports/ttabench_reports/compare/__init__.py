@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.diff import Diff, diff, diff_json, render_diff
-from ttabench_reports.compare.gate import Bounds, Comparison, compare
 from ttabench_reports.compare.machine import as_json, github, junit
 from ttabench_reports.compare.side_by_side import side_by_side
 from ttabench_reports.compare.sides import Side, load, side
 from ttabench_reports.compare.terminal import render
+from ttabench_reports.compare.verdicts import Bounds, Comparison, compare
 
 __all__ = [
     "Bounds",

@@ -13,9 +13,9 @@ import pandas as pd
 from ttabench.errors import counted
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.compare.cards import Difference, differences
-from ttabench_reports.compare.gate import KEY, card_pairs, match
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import difference_lines
+from ttabench_reports.compare.verdicts import KEY, card_pairs, match
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

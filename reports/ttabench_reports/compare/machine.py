@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from ttabench_reports.compare.gate import MEAN_OF, Comparison
 from ttabench_reports.compare.terminal import counts, describe, describe_mean, named, smallest_fall
+from ttabench_reports.compare.verdicts import MEAN_OF, Comparison
 from ttabench_reports.words import naming
 
 FORMAT = "ttabench-compare"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttabench.errors import counted
 from ttabench_reports.compare.cards import Difference
-from ttabench_reports.compare.gate import BAD, Bounds, Comparison
+from ttabench_reports.compare.verdicts import BAD, Bounds, Comparison
 from ttabench_reports.words import naming
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from ttabench.system.collector import paused
+from ttabench.system.garbage_collection import paused
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.tables.build import tables

@@ -17,7 +17,7 @@ from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells import installed, load
 from ttabench_reports.cells.frames import CORRECT, ROW, TABLE, checked
 from ttabench_reports.cells.missing import missing
-from ttabench_reports.compare.fall_tests import ONES
+from ttabench_reports.compare.one_sided_tests import ONES
 from ttabench_reports.page import cards
 from ttabench_reports.words import naming
 

@@ -26,7 +26,7 @@ PACKAGES = {
 
 BESIDE = {
     "ttabench.observe", "ttabench.provenance", "ttabench.run.executors", "ttabench.store", "ttabench.sweep",
-    "ttabench.system.collector", "ttabench.run.worker:Worker._clean_logits",
+    "ttabench.system.garbage_collection", "ttabench.run.worker:Worker._clean_logits",
     "ttabench.run.worker:Worker.source_seconds",
 }  # fmt: skip
 """What is measured or done beside the accuracy: what it calls changes no accuracy either."""
@@ -34,7 +34,7 @@ BESIDE = {
 HARMLESS: Mapping[str, str] = {
     "ttabench.data.on_disk:OnDisk.fingerprint": "is in the identity of a result",
     "ttabench.data.own.open_own": "opens data by name; data have a fingerprint",
-    "ttabench.run.events": "says how far a sweep is",
+    "ttabench.run.progress_events": "says how far a sweep is",
     "ttabench.run.gpu": "chooses a device",
     "ttabench.models.checkpoints": "finds weights; their hash is in the identity of a result",
     "ttabench.models.external": "opens networks by name; what makes classifiers of them is in the hash",
@@ -46,7 +46,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.run.shared_folder": "shares work between processes",
     "ttabench.run.summary_cache": "keeps what the source gives; files are named by the code that makes them",
     "ttabench.run.worker": "calls the roots of the hash, and stores what they give",
-    "ttabench.run.worker_state": "keeps objects for the next cell",
+    "ttabench.run.kept_objects": "keeps objects for the next cell",
 }
 """What runs, is not in the hash, and changes no number → why. Its callees are looked at."""
 HOOKS = frozenset({"alarms", "alarm", "check", "needs_of"})

@@ -17,9 +17,9 @@ from ttabench.cell import Cell, Result
 from ttabench.provenance import changes, current_code, libraries, network_code, roots, shared_code
 from ttabench.provenance import modules as modules_of
 from ttabench.provenance.modules import module_file
-from ttabench.run.unit import Unit
+from ttabench.run.cell_group import Unit
+from ttabench.run.kept_objects import WorkerState
 from ttabench.run.worker import Worker
-from ttabench.run.worker_state import WorkerState
 from ttabench.store import Store
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.files.read_image import Fit, decode
 from ttabench.errors import UserError
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, replacing
 
 BUDGET_GB = 32.0

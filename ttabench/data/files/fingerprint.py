@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 
 THREADS = 16

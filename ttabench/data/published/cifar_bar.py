@@ -7,7 +7,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.fingerprint import combine
 from ttabench.data.files.generated_cache import cached_array
 from ttabench.data.published.clean_cifar import CleanCifar
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 
 SEED = 0
 

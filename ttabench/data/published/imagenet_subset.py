@@ -22,7 +22,7 @@ from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet import Files, ImageNetC
 from ttabench.errors import UserError
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 
 ROBUSTBENCH = "robustbench-5k"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cards
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 
 if TYPE_CHECKING:

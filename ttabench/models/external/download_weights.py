@@ -9,7 +9,7 @@ from pathlib import Path
 from ttabench.data.fetch.download import alone, download
 from ttabench.data.published.facts import Archive
 from ttabench.errors import UserError
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 from ttabench.system.progress import OnProgress, silent
 

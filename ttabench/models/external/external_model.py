@@ -29,7 +29,7 @@ from ttabench.models.soundness.noise_logits import noise_logits, same_logits, wi
 from ttabench.models.training.plans import data_hash
 from ttabench.nn.pixels import to_tensor
 from ttabench.provenance import network_code
-from ttabench.system.env import versions
+from ttabench.system.environment import versions
 from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["ExternalModel"]

@@ -15,7 +15,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import Member
 from ttabench.models.training.recipes import Recipe, fitted, recipe_for
-from ttabench.system.env import cache_dir
+from ttabench.system.environment import cache_dir
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier

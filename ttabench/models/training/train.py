@@ -35,7 +35,7 @@ from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
-from ttabench.system.env import machine, pick_device, processor, versions
+from ttabench.system.environment import machine, pick_device, processor, versions
 
 __all__ = ["TrainingProgress", "train"]
 

@@ -6,7 +6,7 @@ down. A job is any picklable callable that takes ``emit`` and the :class:`Worker
 also have
 
     split(finished)   (what it was at, what is left after that) when its worker died, see :func:`split`;
-    cells             what it computes and stores, see :class:`ttabench.run.unit.Unit`;
+    cells             what it computes and stores, see :class:`ttabench.run.cell_group.Unit`;
     command           arguments of ``ttabench`` that do the same on another machine, for an engine with
                       `by_command`. For the jobs of a sweep it is one: processes with it share the cells.
 
@@ -27,7 +27,7 @@ from uuid import uuid4
 
 from ttabench.errors import UserError
 from ttabench.registry import load
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 
 EXECUTORS = "ttabench.executors"
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from ttabench.errors import forward_warnings
 from ttabench.measure.torch_defaults import default_kernels, default_modes
-from ttabench.run.worker_state import WorkerState
-from ttabench.system.collector import paused
+from ttabench.run.kept_objects import WorkerState
+from ttabench.system.garbage_collection import paused
 from ttabench.system.malloc import keep_freed_memory
 from ttabench.system.nonblocking import NonBlocking
 

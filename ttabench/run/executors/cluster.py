@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ttabench.errors import UserError, counted
-from ttabench.run.events import CellProgress, Done
 from ttabench.run.executors import Setup
-from ttabench.store.tail import Tail, result_in, sizes
+from ttabench.run.progress_events import CellProgress, Done
+from ttabench.store.new_records import Tail, result_in, sizes
 from ttabench.system.claims import Watch
 
 FOLDER = "tasks"  # of a results folder: what places read, and their logs

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ttabench.run.executors import Job
-from ttabench.run.worker_state import WorkerState
+from ttabench.run.kept_objects import WorkerState
 
 
 class Stopped(BaseException):

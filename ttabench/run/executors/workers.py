@@ -10,7 +10,7 @@ from ttabench.errors import UserError
 from ttabench.run.executors import NO_LIMITS, Engine, Executor, Limits, Setup, inline, local, take_options
 from ttabench.run.executors.process import resident
 from ttabench.system.cores import available_cores
-from ttabench.system.env import pick_device
+from ttabench.system.environment import pick_device
 
 NO_VARIABLES: Mapping[str, str] = {}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ttabench.cell import Cell, Result
 from ttabench.errors import counted
-from ttabench.run.events import CellProgress, Waiting
-from ttabench.run.unit import Unit
+from ttabench.run.cell_group import Unit
+from ttabench.run.progress_events import CellProgress, Waiting
 from ttabench.sweep.loggers import Loggers
 from ttabench.sweep.progress.display import Display
 from ttabench.sweep.progress.failed_at import reason_and_place

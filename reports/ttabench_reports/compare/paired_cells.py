@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttabench.errors import UserError
-from ttabench_reports.compare.fall_tests import ONES, Bits, cells_fell, mean_fell
+from ttabench_reports.compare.one_sided_tests import ONES, Bits, cells_fell, mean_fell
 from ttabench_reports.compare.sides import Side
 
 

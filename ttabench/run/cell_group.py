@@ -11,10 +11,10 @@ from ttabench.cell import Cell, Result
 from ttabench.provenance.forbidden_imports import refused_imports
 from ttabench.provenance.staleness import code_of
 from ttabench.registry import METHODS, entry_points
-from ttabench.run.events import Done, Elsewhere, Emit
 from ttabench.run.gpu import check_gpu, use_gpu
+from ttabench.run.kept_objects import WorkerState
+from ttabench.run.progress_events import Done, Elsewhere, Emit
 from ttabench.run.shared_folder import Share
-from ttabench.run.worker_state import WorkerState
 
 Chain = tuple[Cell, ...]
 """Cells that run one after the other in one method's state; a single cell unless the reset is continual."""
@@ -28,7 +28,7 @@ class Unit:
     device         of the worker: cpu, cuda (the GPU that the worker is bound to) or cuda:1.
     device_memory  bytes of the GPU that the worker may use; 0 = all.
     scores         the label-free scores of its cells, "cheap" or "all".
-    start          sizes of the files of results when the cells were planned, see :mod:`ttabench.store.tail`.
+    start          sizes of the files of results when the cells were planned, see `store.new_records`.
     command        see :mod:`ttabench.run.executors`.
     """
 
