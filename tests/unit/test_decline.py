@@ -1,4 +1,4 @@
-"""A method that gets worse along a stream in random order raises an alarm."""
+"""Methods that get worse along a stream in random order, or that do harm, raise an alarm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from ttabench.data.dataset import Labelled
 from ttabench.observe.decline import Course
+from ttabench.observe.harm import harm_alarm
 
 
 def course(*accuracies: float, batch: int = 50) -> Course:
@@ -70,3 +72,21 @@ def test_evaluate_marks_a_method_that_gets_worse(monkeypatch: pytest.MonkeyPatch
     calls.clear()
     by_class = ttabench.evaluate(adapted, images, labels, batch_size=30, order="dirichlet(0.1)")
     assert "accuracy falls" not in by_class.alarm  # later images may be of harder classes
+
+
+def test_a_method_that_loses_more_than_half_of_what_source_has_is_marked() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (300, 2, 2, 3), np.uint8)
+
+    def source(x: Tensor) -> Tensor:
+        return x.mean((2, 3))  # the class is the brightest channel
+
+    labels = images.mean((1, 2)).argmax(1)
+    data, draw = Labelled(images, labels), np.random.default_rng(1).random(300)
+    alarm = harm_alarm(source, data, draw < 0.2)
+    assert alarm.startswith("harm: of 100 images that were looked at, ")
+    assert "are right, and 100 without the method" in alarm
+    assert harm_alarm(source, data, draw < 0.6) == ""
+    assert harm_alarm(source, Labelled(images, (labels + 1) % 3), draw < 0.05) == ""  # Source is wrong too
+    assert harm_alarm(source, data, draw[:5] < 0.2) == ""  # too few
+    two = Labelled(images, np.where(labels == 2, 0, labels))
+    assert "harm" in harm_alarm(source, two, draw < 0.2, scored_classes=(0, 1))

@@ -45,6 +45,7 @@ from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import Meter, measured, source_forward
 from ttabench.observe.decline import Course
+from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import DEAR, Collected, consistency, sample, source_accuracy
 from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
@@ -184,8 +185,14 @@ class Worker:
         )
         random_order = cell.protocol.order == "iid" and not cell.protocol.stream
         falls = course.alarm() if random_order else ""
+        # Of methods without gradients, a pass over these images would be a large part of the cost.
+        harm, learns = "", type(method).needs_of(method.config).gradient
+        if learns and isinstance(cell_images, Labelled) and not cell.protocol.held_out:
+            harm = harm_alarm(
+                source.classifier, cell_images, evaluation.correct, self.device, dataset.scored_classes
+            )
         own = str(alarms.pop("alarm", ""))
-        alarm = "; ".join(filter(None, (import_alarm, evaluation.alarm, falls, settings_alarm, own)))
+        alarm = "; ".join(filter(None, (import_alarm, evaluation.alarm, falls, harm, settings_alarm, own)))
         return Result(
             cell=cell,
             status="ok",
