@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from tests.devices.emulated import Emulated
+from tests.unit.models.test_training import TINY, Bars
 from tests.unit.models_by_name import train
-from tests.unit.test_training import TINY, Bars
 from ttabench.api import adapting as api
 from ttabench.api.adapting import adapt
 from ttabench.classifier import Classifier

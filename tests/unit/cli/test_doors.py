@@ -1,0 +1,374 @@
+"""The command line at its door: help and its defaults, mistakes in options, and verbs that need no torch."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.test_views import results as results  # the fixture
+from tests.unit.conftest import Output
+from ttabench import registry
+from ttabench.cli import _facts, command
+from ttabench.cli._remembered import remembered
+from ttabench.sweep.option_table import OPTIONS
+
+Run = Callable[..., Output]
+
+
+def verbs() -> Iterator[tuple[str, Any]]:
+    """Every verb, those of `data` too: what is typed, and its command."""
+    for name, verb in command().commands.items():
+        inner = getattr(verb, "commands", {})
+        yield from ((f"{name} {each}", inner[each]) for each in inner) if inner else ((name, verb),)
+
+
+VERBS = dict(verbs())
+
+
+def helped(ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str) -> dict[str, str]:
+    """Option → the text of its row in the help."""
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("TERMINAL_WIDTH", "300")
+    output = ttabench(*verb.split(), "--help")
+    assert output.code == 0
+    rows = re.findall(r"^│ +(?:\* +)?(--[\w-]+)(.*)│$", output.out, re.MULTILINE)
+    assert rows
+    return dict(rows)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_default_that_the_help_shows_is_the_one_in_force(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    rows = helped(ttabench, monkeypatch, verb)
+    parameters = inspect.signature(inspect.unwrap(VERBS[verb].callback)).parameters
+    for option in VERBS[verb].params:
+        if option.param_type_name != "option" or option.name == "help":
+            continue
+        row = rows[option.opts[0]]
+        shown = re.search(r"\[default: (.*)\]", row)
+        default = parameters[option.name].default
+        if isinstance(option.show_default, str):
+            # Nothing, "" or "off" means: as another thing decides. A sentence says what.
+            assert default in (None, "", False)
+            assert shown is not None
+            assert shown[1] == f"({option.show_default})"
+        elif option.is_flag or default in (None, "", []):
+            assert shown is None, row  # off, or none
+        else:
+            assert shown is not None, row
+            assert shown[1] == str(default)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_names_what_an_option_takes(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    helped(ttabench, monkeypatch, verb)
+    out = ttabench(*verb.split(), "--help").out
+    assert not re.search(r"<(str|int|float|path|bool|list)\b|\\\[", out, re.IGNORECASE), out
+    for param in VERBS[verb].params:
+        takes_value = not getattr(param, "is_flag", False)
+        assert bool(param.metavar) == takes_value, param.name
+
+
+def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
+    for verb in ("sweep", "report", "figure", "leaderboard", "data generate", "data fetch"):
+        names = {name for param in VERBS[verb].params for name in param.opts}
+        assert "--out" in names
+        assert "--to" not in names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("sweep", "--archz", "x"), "no such option: --archz. Did you mean --archs?"),
+        (("report", "--formt", "csv"), "Did you mean --format?"),
+        (("sweep", "--results", "x"), "no such option: --results. Did you mean --out?"),
+        (("status", "--results", "x"), "no such option: --results."),
+        (("figure", "tsne", "--to", "x"), "no such option: --to. Did you mean --out?"),
+        (("report", "x", "--out", ""), "--out '' names no folder; name one, e.g. --out results"),
+        (("leaderboard", "x", "--out="), "--out '' names no folder; name one, e.g. --out results"),
+        (("data", "list", "--root", ""), "--root '' names no folder; name one, e.g. --root data"),
+        (("data", "verify", "x", "--root="), "--root '' names no folder; name one, e.g. --root data"),
+        (
+            ("sweep", "--checkpoint", ""),
+            "--checkpoint '' names no file; name one, or leave --checkpoint out.",
+        ),
+        (("sweep", "--batch-size", str(10**21)), "2,147,483,647"),
+        (
+            ("train", "--datasets", "digits-c", "--recipe", "paper"),
+            "Valid: fast, fast-portable. These are the recipes of resnet18",
+        ),
+        (("sweep", "--out", "--dry-run"), "--out has no value: --dry-run looks like an option."),
+        (("sweep", "--methods", "tent", "--out", "--extend"), "--out has no value: --extend looks like"),
+        (("sweep", "--config", "--dry-run", "--out", "x"), "--config has no value: --dry-run looks like"),
+        (("sweep", "--out", "--dryrun"), "--out has no value: --dryrun looks like an option."),
+        (("sweep", "--out", "-h"), "--out has no value: -h looks like an option."),
+        (("report", "x", "--out", "--format=csv"), "--out has no value: --format=csv looks like an option."),
+        (("data", "list", "--root", "--json"), "--root has no value: --json looks like an option."),
+        (("verify", "x", "--device", "--json"), "--device has no value: --json looks like an option."),
+        (("sweep", "--limit", "1.5"), "--limit 1.5: expected a whole number, 0 or larger."),
+        (("sweep", "--limit=-1"), "--limit -1: expected a whole number, 0 or larger."),
+        (("sweep", "--held-out", "half"), "--held-out half: expected a number."),
+        (("train", "--seed", "-1"), "--seed -1: expected a whole number, 0 or larger."),
+        (("train", "--seed", "9" * 23), f"seed {'9' * 23} does not exist; seeds are 0 to 2⁶³ − 1."),
+        (("train", "--threads", "9" * 23), f"--threads {'9' * 23}: expected one whole number from 0 to"),
+        (("train", "--archs", ""), "--archs '' names nothing; name at least one."),
+        (("train", "--archs", "cct,cct"), "--archs names 'cct' twice; name it once."),
+        (("sweep", "--methods", "tent", "--methods=sar"), "give it once, several values with commas."),
+        (("sweep", "--limit", "9", "--limit=8"), "--limit is given twice; give it once.\n"),
+        (
+            ("sweep", "--methods", "tent[lr=0.1,lr=0.2]"),
+            "'lr' is in 'tent[lr=0.1,lr=0.2]' twice; give it once.",
+        ),
+        (("train", "--archs", ":build"), "':build' is not of the form package.module:callable"),
+        (("sweep", "--archs", ""), "no archs were given; name at least one."),
+        (("sweep", "--archs", "cct,cct"), "archs names 'cct' twice; name each once."),
+        (("sweep", "--archs", ":build"), "':build' is not of the form package.module:callable"),
+        (("sweep", "--order", "sorted"), "ttabench: order is 'sorted'; expected iid or dirichlet(δ)"),
+        (("sweep", "--precision", "half"), "ttabench: precision is 'half'; expected one of float32"),
+        (("sweepp",), "no such command 'sweepp'. Did you mean 'sweep'?"),
+        (
+            ("compare",),
+            "missing argument 'BASELINE': a results folder or a cells.csv. "
+            "Expected: ttabench compare BASELINE CANDIDATE",
+        ),
+        (
+            ("list",),
+            "missing argument 'WHAT': methods, settings, archs, datasets, corruptions or protocols. "
+            "Expected: ttabench list WHAT [METHOD]",
+        ),
+        (("cite", "results", "tent"), "got unexpected extra argument (tent). Expected: ttabench cite [DIR]"),
+        (("diff", "a", "b", "c", "d"), "got unexpected extra arguments (c d). Expected: ttabench diff A B"),
+        (("report", "x", "--format", ""), "--format '' names nothing; name at least one."),
+        (("list", "settings"), "settings of which method? For example: ttabench list settings tent."),
+        (("list", "archs", "cct"), "list archs takes no name"),
+        (("list", "methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'"),
+        (("list", "methods", "tnet[lr=1]"), "unknown method 'tnet'; did you mean 'tent'"),
+        (("list", "methods", "tent[lrr=1]"), "unknown setting of tent 'lrr'; did you mean 'lr'?"),
+        (("list", "settings", "tent[lr=-1]"), "tent: lr is -1.0; expected a number of at least 0"),
+        (("sweep", "--methods", "te\x1b[31mnt"), "te\\x1b[31mnt"),
+        (("sweep", "--ar\x1b[31mchs", "x"), "--ar\\x1b[31mchs"),
+        (("conform", "te\x1b[31mnt"), "te\\x1b[31mnt"),
+        (("sw\x1b[31m",), "sw\\x1b[31m"),
+        (("figure", "six-blobs", "--out", "x" * 5000), "--out"),
+        (("figure", "six-blobs", "--out", "/proc/figures"), "choose another --out."),
+        (("report", "x" * 5000), "(5,000 characters) is too long for this system; choose a shorter one."),
+        (("compare", "x" * 5000, "y"), "is too long for this system"),
+        (("status", "x" * 5000), "is too long for this system; choose a shorter one."),
+        (("sweep", "--config", "x" * 5000), "cannot be read"),
+        (("sweep", "--checkpoint", "x" * 5000, "--archs", "resnet18"), "(File name too long)"),
+        (("sweep", "--corruptions", "frg"), "did you mean 'fog' or 'frost'? See `ttabench list corruptions`"),
+        (("sweep", "--datasets", "/data/CIFAR-10-C"), "published datasets are opened by name: cifar10-c"),
+        (("sweep", "--archs", "resnet18", "--log", "tensorbord"), "did you mean 'tensorboard'?"),
+        (("sweep", "--archs", "resnet18", "--log", "tensorbord", "--dry-run"), "did you mean 'tensorboard'?"),
+        (("train", "--precision", "half"), "precision is 'half'; expected auto, float32 or bfloat16."),
+        (("train", "--workers", "many"), "--workers many: expected auto or a whole number"),
+    ],
+    ids=repr,
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = ttabench(*arguments)
+    assert (output.code, output.out) == (2, ""), output
+    assert says in output.err
+    assert output.err.startswith("ttabench: ")
+    assert output.err.count("\n") == 1
+    assert "\x1b" not in output.err
+    assert len(output.err) < 400
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_terminal_wraps_the_paragraphs_of_the_help(verb: str) -> None:
+    paragraphs = VERBS[verb].help.split("\n\n")
+    assert not [paragraph for paragraph in paragraphs if "\n" in paragraph]
+
+
+def test_no_word_of_the_help_is_cut_on_a_terminal_of_80_columns() -> None:
+    words = [word for option in OPTIONS.values() for word in option.help.split()]
+    assert max(map(len, words)) <= 36
+
+
+def test_help_without_a_verb_and_the_short_option(ttabench: Run) -> None:
+    assert "Usage" in ttabench("-h").out
+    assert "-h" in ttabench("sweep", "-h").out
+    output = ttabench("data")
+    assert "generate" in output.out + output.err
+
+
+# ---- verbs that need no torch
+
+WATCH = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise AssertionError("torch was imported")
+sys.meta_path.insert(0, Refuse())
+sys.argv = ["ttabench", *{arguments!r}]
+from ttabench.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "list methods", "list methods tent", "list settings quantile", "list archs", "list datasets",
+        "list corruptions", "figure --list", "cite --methods sar", "cite RESULTS", "status RESULTS",
+        "compare RESULTS RESULTS", "diff RESULTS RESULTS", "data list",
+        "report RESULTS --format csv,markdown --out OUT", "doctor",
+    ],
+)  # fmt: skip
+def test_torch_is_not_imported(ttabench: Run, results: Path, tmp_path: Path, arguments: str) -> None:
+    if arguments == "doctor" and any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dri")):
+        pytest.skip("a GPU is here, and only torch can tell whether it can use it")
+    words = arguments.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()
+    assert ttabench(*words).code == 0  # facts about methods are kept by the first that asks
+    script = WATCH.format(arguments=words)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or "report" not in words
+
+
+def test_the_watch_would_notice_torch() -> None:
+    script = WATCH.format(arguments=["conform", "source"])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "torch was imported" in done.stderr
+
+
+def test_a_worker_imports_the_engine_of_corruptions_on_use_only() -> None:
+    """OpenCV and SciPy take as long as all of ttabench, in every process of a sweep."""
+    script = (
+        "import sys, ttabench.run.worker; print([name for name in ('cv2', 'scipy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_fact_is_asked_for_again_when_code_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plugin = tmp_path / "my_plugin.py"
+    plugin.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = type("Point", (), {"value": "my_plugin:x", "dist": None})()
+    monkeypatch.setattr(registry, "entry_points", lambda group: {"mine": point})
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    answers = iter(["one", "two"])
+    assert remembered("what?", lambda: next(answers)) == "one"
+    assert remembered("what?", lambda: next(answers)) == "one"
+    plugin.write_text("x = 2\n")
+    assert remembered("what?", lambda: next(answers)) == "two"
+
+
+def test_a_broken_package_is_told_each_time_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    asked = []
+
+    def answer() -> dict[str, list[str]]:
+        asked.append(1)
+        return {"listed": [], "broken": ["method 'x' cannot be imported"]}
+
+    monkeypatch.setattr(_facts, "_all_methods", answer)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="method 'x' cannot be imported"):
+            _facts.methods()
+    assert len(asked) == 2
+
+
+# ---- methods and settings in full
+
+
+def test_one_method_in_full(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    from ttabench_methods.sar import SAR
+
+    out = " ".join(ttabench("list", "methods", "sar").out.split())
+    for told in (SAR.deviations, SAR.paper.title, SAR.scores, SAR.restores, "gradients"):
+        assert " ".join(told.split()) in out
+
+
+def test_every_setting_has_a_row_and_the_default_in_force() -> None:
+    from ttabench.method.settings import spell
+
+    for name, cls in registry.methods().items():
+        fact = _facts.method(name)
+        config = cls.Config()
+        shown = {setting["name"]: setting["default"] for setting in fact["settings"]}
+        fields = getattr(config, "__dataclass_fields__", {})
+        assert list(shown) == list(fields), name
+        for field in fields:
+            value = getattr(config, field)
+            assert shown[field] == ("none" if value is None else spell(value)), f"{name}.{field}"
+        assert all(setting["range"] for setting in fact["settings"])
+
+
+def test_settings_tell_range_meaning_and_where_they_are_from(
+    ttabench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = ttabench("list", "settings", "tent").out
+    for told in (
+        "adam or adamw or sgd or nesterov",
+        "a whole number of at least 1",
+        "updates per batch",
+        "learning rate",
+        "the official CIFAR-10-C configuration (batch size 200)",
+        "--set tent.",
+    ):
+        assert told in out
+    assert "has no settings" in ttabench("list", "settings", "source").out
+    rows = {s["name"]: s["meaning"] for s in _facts.method("quantile")["settings"]}
+    assert rows["minibatch"] == "images per update; chosen (paper: 128 to 512, for 10,000 images)"
+    assert rows["start"].endswith("whichever has the lower quantile loss; the paper: identity")
+    rows |= {s["name"]: s["meaning"] for s in _facts.method("lame")["settings"]}
+    assert rows["affinity"].endswith('"linear": φ(x_i)·φ(x_j). d_ij = ‖φ(x_i) − φ(x_j)‖')  # over three lines
+    assert rows["bank"].startswith("When the mean of the bank is re-based. step: with every update.")
+
+
+def test_a_method_with_settings_is_listed_as_it_would_run(ttabench: Run) -> None:
+    plain, hosted = (
+        " ".join(ttabench("list", "methods", name).out.split()) for name in ("come", "come[host=eata]")
+    )
+    assert "method come what" in plain
+    assert "method come[host=eata] what" in hosted
+    assert ("Without Forgetting" in hosted.title(), "Without Forgetting" in plain.title()) == (True, False)
+    assert "source data nothing" in plain
+    assert "source data images" in hosted
+    assert "settings host=eata," in hosted
+    row = next(
+        line for line in ttabench("list", "settings", "tent[lr=0.25]").out.splitlines() if " lr " in line
+    )
+    assert "0.25" in row
+
+
+def test_every_setting_of_every_method_has_a_meaning() -> None:
+    facts = {fact["name"]: fact for fact in _facts.methods()}
+    assert {"come", "quantile", "tent", "ttac"} <= facts.keys()
+    silent = [
+        f"{name}.{s['name']}" for name, fact in facts.items() for s in fact["settings"] if not s["meaning"]
+    ]
+    assert not silent, "say in the Config what these settings are"
+    unnamed = [name for name, fact in facts.items() if fact["settings"] and not fact["about_settings"]]
+    assert not unnamed, "say in the Config's docstring where its values are from"
+
+
+def test_facts_are_plain_data() -> None:
+    assert json.loads(json.dumps(_facts.method("tent"))) == _facts.method("tent")

@@ -1,0 +1,42 @@
+"""Output on a full disk: a sweep goes on without its messages, and a table that is lost is said so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.sweep.test_loggers import SMALL
+from ttabench.store import Store
+
+FULL = Path("/dev/full")
+pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+
+
+def ttabench(*arguments: str | Path, out: Path, err: Path) -> int:
+    """The exit code of the command in a process of its own, as Python writes the rest of its output last."""
+    run = (sys.executable, "-c", "from ttabench.cli import main; main()", *map(str, arguments))
+    with out.open("w") as stdout, err.open("w") as stderr:
+        return subprocess.run(run, stdout=stdout, stderr=stderr, check=False, timeout=300).returncode
+
+
+def test_a_sweep_does_not_end_because_its_messages_cannot_be_written(tmp_path: Path) -> None:
+    results, table = tmp_path / "results", tmp_path / "table"
+    assert ttabench("sweep", *SMALL, "--out", results, out=table, err=FULL) == 0
+    assert len(Store(results).latest()) == 2
+    assert "fog" in table.read_text().lower()
+
+
+def test_a_table_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    assert ttabench("list", "datasets", out=FULL, err=said) == 2
+    assert said.read_text() == (
+        "ttabench: the output cannot be written (No space left on device); "
+        "free some space, and run the same command again.\n"
+    )
+
+
+def test_a_mistake_keeps_its_exit_code(tmp_path: Path) -> None:
+    assert ttabench("sweep", "--methods", "tenta", out=FULL, err=FULL) == 2

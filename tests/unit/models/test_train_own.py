@@ -1,0 +1,125 @@
+"""Training on small sets of one's own, and of networks that a function of the user makes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import Output
+from tests.unit.models.test_training import Bars
+from ttabench.cli.train import tell_checkpoint
+from ttabench.errors import UserError
+from ttabench.models.architectures.names import MEMBERS
+from ttabench.models.checkpoints.weights import content_hash
+from ttabench.models.resolve import resolve_model, resolve_trainable
+from ttabench.models.training.recipes import LEAST_STEPS, fitted, recipe_for
+
+Run = Callable[..., Output]
+
+
+@pytest.fixture
+def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "ownnets.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def build(num_classes):\n"
+        "    return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(),\n"
+        "                         nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, num_classes))\n"
+        "def broken(num_classes): return nn.Flatten()\n"
+        "class Wrapper(nn.Module):\n"
+        "    def __init__(self, num_classes):\n"
+        "        super().__init__()\n"
+        "        self.model = build(num_classes)\n"
+        "    def forward(self, x): return self.model(x)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ownnets", raising=False)
+    return file
+
+
+@pytest.mark.parametrize("name", ["resnet18_w8", "cct_2_3x2_32", "vit_6_4_32", "resnet20"])
+@pytest.mark.parametrize("images", [40, 300, 1000, 50_000])
+def test_a_small_training_set_gets_enough_updates(name: str, images: int) -> None:
+    for recipe in ("fast", "paper"):
+        plain = recipe_for(MEMBERS[name], "own-c-local", recipe)
+        made = fitted(plain, images)
+        batch = min(made.batch_size, images)
+        assert images // batch * made.epochs >= LEAST_STEPS
+        assert batch >= min(16, images)
+        if images == 50_000:
+            assert made == plain  # what it is made for stays as it is
+        elif made.batch_size < plain.batch_size:
+            part = made.batch_size / plain.batch_size
+            assert made.lr == pytest.approx(plain.lr * (part if plain.optimizer == "sgd" else part**0.5))
+
+
+def test_the_recipe_of_digits_is_as_it_was() -> None:
+    for name in ("resnet18_w8", "cct_2_3x2_32"):
+        recipe = recipe_for(MEMBERS[name], "digits-c")
+        assert fitted(recipe, 1197) == recipe
+        assert "least_steps" not in recipe_for(MEMBERS[name], "cifar10-c").identity()
+
+
+def test_epochs_that_the_user_names_are_kept() -> None:
+    assert resolve_trainable("resnet18_w8", Bars(), epochs=2).plan.recipe.epochs == 2
+    assert resolve_trainable("resnet18_w8", Bars()).plan.recipe.epochs >= LEAST_STEPS / 3
+
+
+@pytest.mark.parametrize("name", ["ownnets:build", "ownnets:Wrapper"])
+def test_a_network_by_python_path_is_trained_and_its_weights_are_used(nets: Path, name: str) -> None:
+    from ttabench.models.training.train import train
+
+    bars = Bars()
+    model = resolve_trainable(name, bars, epochs=20)
+    assert not model.ready
+    train(model.plan, bars)
+    assert model.ready
+    trained = model.load()
+    assert trained.clean_accuracy == 100.0
+    used = resolve_model(name, bars, checkpoint=trained.path).load()
+    assert content_hash(used.classifier) == trained.sha256  # the same weights, normalisation and all
+    assert used.clean_accuracy == trained.clean_accuracy
+    before = model.plan.digest
+    nets.write_text(nets.read_text().replace("nn.ReLU()", "nn.GELU()"))
+    assert resolve_trainable(name, bars, epochs=20).plan.digest != before
+
+
+def test_the_command_says_how_to_use_the_weights(ttabench: Run, nets: Path) -> None:
+    line = ("train", "--archs", "ownnets:build", "--epochs", "1", "--workers", "0")
+    output = ttabench(*line)
+    assert output.code == 0, output.err
+    assert "To use these weights: --archs ownnets:build --datasets digits-c --checkpoint " in output.out
+    file = output.out.partition("--checkpoint ")[2].strip()
+    assert Path(file).is_file()
+    again = ttabench(*line)
+    assert "trained already" in again.out
+    assert file in again.out
+    output = ttabench(
+        "sweep", "--archs", "ownnets:build", "--checkpoint", file, "--methods", "bn_stats", "--corruptions",
+        "fog", "--limit", "20", "--dry-run",
+    )  # fmt: skip
+    assert output.code == 0, output.err
+
+
+def test_a_printed_path_with_a_space_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = SimpleNamespace(path=Path("my cache/w.safetensors"))
+    model: Any = SimpleNamespace(name="ownnets:build", dataset=Bars(), load=lambda: loaded)
+    tell_checkpoint(model)
+    assert capsys.readouterr().out.endswith("--checkpoint 'my cache/w.safetensors'\n")
+
+
+def test_what_cannot_be_trained_is_one_sentence(nets: Path) -> None:
+    for name, says in (
+        ("timm/resnet18", "comes with weights and is not trained here"),
+        ("ownnets:broken", "does not end in a linear layer"),
+        ("ownnets:biuld", "did you mean 'build'"),
+    ):
+        with pytest.raises(UserError, match=says):
+            resolve_trainable(name, Bars())

@@ -1,0 +1,73 @@
+"""Bins of confidence: every image is in one bin, and the sums are those of the images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.unit.measure.test_scoring import CLASSES, Reads, data
+from ttabench.classifier import Classifier
+from ttabench.measure.scoring import evaluate
+from ttabench.observe.calibration import BINS, calibration_bins
+from ttabench.protocol import Protocol
+from ttabench_methods.source import Source
+from ttabench_reports.cells.calibration import reliabilities
+from ttabench_reports.cells.frames import DETAILS
+
+
+def test_every_image_is_counted_once_and_the_sums_are_kept() -> None:
+    draw = np.random.default_rng(0)
+    confidence = draw.random(1000).astype(np.float32)
+    correct = draw.random(1000) < confidence
+    bins = calibration_bins(confidence, correct)
+    assert sum(bins["count"]) == 1000
+    assert sum(bins["correct"]) == correct.sum()
+    assert np.isclose(sum(bins["confidence"]), confidence.sum(), atol=1e-3 * BINS)
+    mean = np.array(bins["confidence"]) / bins["count"]
+    edges = np.arange(BINS + 1) / BINS
+    assert (mean > edges[:-1]).all()
+    assert (mean <= edges[1:]).all()
+
+
+def test_the_edges_0_and_1_are_in_the_first_and_last_bin() -> None:
+    bins = calibration_bins(np.array([0.0, 1.0], np.float32), np.array([False, True]))
+    assert bins["count"] == [1, *[0] * (BINS - 2), 1]
+    assert bins["correct"] == [0, *[0] * (BINS - 2), 1]
+
+
+def test_a_cell_has_the_softmax_probability_of_its_predictions() -> None:
+    result = evaluate(Source(Classifier.wrap(Reads()), Source.Config()), data(8), Protocol(batch_size=4), 0)
+    expected = float(torch.eye(CLASSES)[0].softmax(0)[0])  # Reads has logit 1 for the class, else 0
+    k = int(np.ceil(expected * BINS)) - 1
+    assert result.calibration["count"][k] == result.calibration["correct"][k] == 8
+    assert np.isclose(result.calibration["confidence"][k], 8 * expected, atol=1e-3)
+
+
+def test_held_out_images_alone_are_counted() -> None:
+    method = Source(Classifier.wrap(Reads()), Source.Config())
+    result = evaluate(method, data(8), Protocol(batch_size=4, held_out=0.5), 0)
+    assert sum(result.calibration["count"]) == 4
+
+
+def test_with_scored_classes_the_probability_is_among_them() -> None:
+    method = Source(Classifier.wrap(Reads()), Source.Config())
+    result = evaluate(method, data(8), Protocol(batch_size=4), 0, scored_classes=[2])
+    assert result.calibration["count"][-1] == 8
+
+
+def test_the_calibration_error_is_by_bin_and_a_mean_over_cells() -> None:
+    """Too little confidence in one bin does not make up for too much in another."""
+
+    def cell(confidence: list[float], correct: list[int]) -> dict[str, object]:
+        return {"calibration": {"count": [10, 10], "confidence": confidence, "correct": correct}}
+
+    frame = pd.DataFrame({
+        "row": [0, 0], "corruption": ["fog", "fog"], "accuracy": [65.0, 65.0],
+        DETAILS: [cell([4.0, 9.0], [6, 7]), cell([6.0, 9.0], [6, 7])],
+    })  # fmt: skip
+    reliability = reliabilities(frame)[0]["fog"]
+    assert reliability.error == pytest.approx((20 + 10) / 2)
+    assert reliability.confidence.tolist() == [0.5, 0.9]
+    assert reliability.accuracy.tolist() == [0.6, 0.7]

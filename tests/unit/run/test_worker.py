@@ -1,0 +1,783 @@
+"""What a worker makes of a cell: its number, its details, its events, and what it keeps for the next cell."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.unit.measure.test_scoring import CLASSES, Reads
+from ttabench.cell import Cell, Result
+from ttabench.classifier import Classifier
+from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.mixed import MIXED
+from ttabench.errors import UnusableModel, UserError
+from ttabench.measure.stream import arrange
+from ttabench.measure.streams.images import Batch, LongStream
+from ttabench.method import Method, Needs
+from ttabench.models.checkpoints.cache import Loaded
+from ttabench.observe.label_free_scores import sample
+from ttabench.protocol import Protocol
+from ttabench.run import worker
+from ttabench.run.kept_objects import WorkerState
+from ttabench.run.progress_events import CellProgress
+from ttabench.run.worker import Worker
+from ttabench.store import Store
+
+IMAGES = 12
+
+
+def labelled(n: int = IMAGES) -> Labelled:
+    """The class of an image is in its pixels, so that a network can be exactly right."""
+    labels = np.arange(n) % CLASSES
+    images = np.zeros((n, 4, 4, 3), np.uint8)
+    images[:] = (labels * 10)[:, None, None, None]
+    return Labelled(images, labels)
+
+
+class Pixels(Dataset):
+    name = "pixels"
+    num_classes, image_size = CLASSES, 4
+    mean = std = (0.5, 0.5, 0.5)
+    corruptions = ("fog", "snow")
+
+    def __init__(self) -> None:
+        self.hash = "f" * 64
+        self.asked: list[tuple[str, int]] = []
+
+    def fingerprint(self) -> str:
+        return self.hash
+
+    def train(self) -> Labelled:
+        return labelled(1200)
+
+    def test(self) -> Labelled:
+        return labelled(300)
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        self.asked.append((corruption, severity))
+        return labelled(300) if corruption not in self.corruptions else labelled()
+
+
+class Sure(Reads):
+    """Reads, with a probability of nearly 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.no_grad():
+            self.fc.weight *= 9
+
+
+@dataclass(frozen=True)
+class Config:
+    shift: int = 0
+
+
+class Toy(Method[Config]):
+    """Right, but for a shift of the class; notes what is done with it."""
+
+    name = "toy"
+    Config = Config
+    needs = Needs(source_data="images")
+    scores, scores_frozen, restores = "this pass", "another pass", "the moon"
+    made: list[Toy] = []  # noqa: RUF012
+
+    def setup(self, source: Any) -> None:
+        Toy.made.append(self)
+        self.drawn = float(torch.rand(()))
+        self.resets = 0
+        self.train_images = sum(len(x) for x in source.batches(500))
+
+    def reset(self) -> None:
+        resets = self.resets
+        super().reset()
+        self.resets = resets + 1
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.counts["batches"] += 1
+        return self.predict(x)
+
+    def predict(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            out: Tensor = self.model(x)
+        return out.roll(self.config.shift, dims=1)
+
+    def adapted(self) -> str:
+        return "1 bias (4 parameters)"
+
+    def alarms(self) -> dict[str, Any]:
+        return {"batches": np.int64(self.counts["batches"])}
+
+
+CELL = Cell(
+    method="toy", config=(("shift", 0),), label="toy", arch="reads", checkpoint="c" * 64, dataset="pixels",
+    fingerprint="f" * 64, corruption="fog", severity=5, seed=0, protocol=Protocol(batch_size=5),
+)  # fmt: skip
+SNOW = replace(CELL, corruption="snow")
+
+
+@dataclass
+class Setting:
+    """A worker in this process, and what it asked for and reported."""
+
+    worker: Worker
+    data: Pixels
+    loaded: Loaded | None
+    events: list[CellProgress]
+    opened: list[str]
+    recalled: list[tuple[str, str]]
+    timed: list[tuple[Any, ...]]
+
+    def run(self, *cells: Cell) -> list[Result]:
+        stored: list[Result] = []
+        self.worker.run(cells, stored.append)
+        return stored
+
+    def one(self, cell: Cell = CELL) -> Result:
+        (result,) = self.run(cell)
+        assert result.status == "ok", result.reason
+        return result
+
+
+@pytest.fixture
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+    """Datasets, networks and methods by name are those of this file."""
+    Store.create(tmp_path / "r", {})
+    classifier = Classifier(Sure(), last="fc").train()
+    loaded = Loaded(
+        classifier=classifier, sha256="c" * 64, clean_accuracy=97.0, recipe={}, note={"warning": "low"},
+        path=Path("weights"),
+    )  # fmt: skip
+    events: list[CellProgress] = []
+    made = Setting(
+        Worker(WorkerState(), tmp_path / "r", "cpu", events.append), Pixels(), loaded, events, [], [], []
+    )
+
+    def open_dataset(name: str) -> Dataset:
+        made.opened.append(name)
+        return made.data
+
+    def resolve_model(arch: str, dataset: Dataset) -> Any:
+        assert dataset is made.data
+
+        def recall(sha256: str) -> Loaded | None:
+            made.recalled.append((arch, sha256))
+            return made.loaded
+
+        return SimpleNamespace(recall=recall)
+
+    def source_forward(*asked: Any) -> float:
+        made.timed.append(asked)
+        return 0.5
+
+    monkeypatch.setattr(Toy, "made", [])
+    monkeypatch.setattr(worker, "open_dataset", open_dataset)
+    monkeypatch.setattr(worker, "resolve_model", resolve_model)
+    monkeypatch.setattr(worker, "find_method", lambda name: {"toy": Toy}[name])
+    monkeypatch.setattr(worker, "forbidden_imports", lambda module: [])  # this file imports datasets
+    monkeypatch.setattr(worker, "shared_code", {"pixels": "code", "other": "other code"}.__getitem__)
+    monkeypatch.setattr(worker, "source_forward", source_forward)
+    return made
+
+
+# ---- the result of a cell
+
+
+def test_a_result_holds_the_number_and_how_it_was_measured(setting: Setting) -> None:
+    result = setting.one()
+    assert (result.cell, result.accuracy, result.clean_accuracy, result.n_images) == (CELL, 100.0, 97.0, 12)
+    assert result.correct == np.packbits(np.ones(12, bool)).tobytes()
+    assert result.seconds > 0
+    details = result.details
+    stated = ("adapted", "scored_classes", "scores", "source_warning", "restores", "source_data", "alarm")
+    assert {name: details[name] for name in stated} == {
+        "adapted": "1 bias (4 parameters)", "scored_classes": "", "scores": "this pass",
+        "source_warning": "low", "restores": "the moon", "source_data": "images", "alarm": "",
+    }  # fmt: skip
+    assert details["source_used"] == "images (1,200 images)"
+    assert details["batches"] == 3
+    assert type(details["batches"]) is int
+    assert "windows" not in details
+    assert set(details["unlabelled"]) == set(worker.Collected().scores())
+    assert details["calibration"]
+    assert set(details) == {*stated, "source_used", "batches", "calibration", "unlabelled", "cost"}
+
+
+def test_a_result_says_which_images_were_right(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = labelled().images, labelled().labels
+    labels[[2, 5]] = (labels[[2, 5]] + 1) % CLASSES
+    monkeypatch.setattr(Pixels, "corrupted", lambda self, *_: Labelled(images, labels))
+    right = np.unpackbits(np.frombuffer(setting.one().correct, np.uint8))
+    assert right.tolist() == [1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]  # filled up to whole bytes
+
+
+def test_a_network_without_a_warning_has_an_empty_one(setting: Setting) -> None:
+    assert setting.loaded is not None
+    setting.loaded = replace(setting.loaded, note={})
+    assert setting.one().details["source_warning"] == ""
+
+
+def test_the_needs_are_those_of_the_settings(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = {0: Needs(), 1: Needs(source_data="images")}
+    monkeypatch.setattr(Toy, "needs_of", classmethod(lambda cls, config: needs[config.shift]))
+
+    def setup(self: Toy, source: Any) -> None:
+        self.resets = 0
+        if self.config.shift:
+            self.train_images = sum(len(x) for x in source.batches(500))
+
+    monkeypatch.setattr(Toy, "setup", setup)
+    for shift, expected in ((0, ""), (1, "images")):
+        assert setting.one(replace(CELL, config=(("shift", shift),))).details["source_data"] == expected
+
+
+def test_all_that_a_method_was_given_is_listed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        self.served = {"images": 1200, "features": 30}
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    assert setting.one().details["source_used"] == "images (1,200 images); features (30 images)"
+
+
+def test_the_number_is_that_of_the_method_and_of_its_settings(setting: Setting) -> None:
+    assert setting.one(replace(CELL, config=(("shift", 1),))).accuracy == 0.0
+    limited = setting.one(replace(CELL, protocol=Protocol(batch_size=5, limit=7)))
+    assert limited.n_images == 7
+
+
+def test_the_result_is_in_the_store_when_it_is_told(setting: Setting) -> None:
+    there: list[bool] = []
+    store = Store.at(setting.worker.results)
+    setting.worker.run((CELL, SNOW), lambda result: there.append(result.cell.cell_id in store.latest()))
+    assert there == [True, True]
+    assert len(list(store.cells.glob("*.jsonl"))) == 1
+    assert {record.environment["device"] for record in store.records()} == {"cpu"}
+
+
+def test_a_frozen_method_is_scored_by_another_pass(setting: Setting) -> None:
+    offline = Protocol(mode="offline", batch_size=5, epochs=2)
+    result = setting.one(replace(CELL, protocol=offline))
+    assert result.details["scores"] == "another pass"
+    assert result.details["batches"] == 6
+
+
+def test_of_some_classes_only_these_are_predicted(setting: Setting) -> None:
+    setting.data.scored_classes = (0, 2)
+    result = setting.one()
+    assert result.accuracy == 50.0
+    assert result.details["scored_classes"] == "2 of 4 classes"
+
+
+def test_a_mixed_cell_has_every_corruption(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pixels, "corruptions", ())
+    result = setting.one(replace(CELL, corruption=MIXED, severity=3))
+    assert result.n_images == 300
+    assert len({name for name, _ in setting.data.asked}) == 15
+    assert {severity for _, severity in setting.data.asked} == {3}
+
+
+def test_a_mixed_cell_is_dealt_by_its_seed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    dealt: list[tuple[Any, ...]] = []
+
+    def mixed(*asked: Any) -> Labelled:
+        dealt.append(asked)
+        return labelled()
+
+    monkeypatch.setattr(sys.modules["ttabench.measure.test_set"], "mixed", mixed)
+    setting.one(replace(CELL, corruption=MIXED, severity=3, seed=7))
+    assert dealt == [(setting.data, 3, 7)]
+
+
+def test_order_and_draws_of_a_cell_are_those_of_its_seed(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    seeds: set[int] = set()
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        seeds.add(torch.initial_seed())
+        seen.extend((x[:, 0, 0, 0] * 25.5).round().int().tolist())
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    setting.one(replace(CELL, seed=7))
+    labels = labelled().labels
+    assert (seen, seeds) == (labels[arrange("iid", labels, 7)].tolist(), {7})
+
+
+def test_a_cell_gets_the_images_of_its_corruption_and_severity(setting: Setting) -> None:
+    setting.one(replace(SNOW, severity=2))
+    assert setting.data.asked == [("snow", 2)]
+
+
+def test_costs_count_the_stream_and_compare_with_source(setting: Setting) -> None:
+    cost = setting.one().details["cost"]
+    assert (cost["images"], cost["forward"], cost["backward"], cost["adapted_parameters"]) == (12, 12, 0, 4)
+    assert setting.timed[0][2:] == (5, "cpu", "float32")
+    assert isinstance(setting.timed[0][0], Classifier)
+    assert len(setting.timed[0][1]) == 12
+    foreign = replace(CELL, protocol=Protocol(batch_size=5, contamination="noise(0.25)"))
+    assert setting.one(foreign).details["cost"]["images"] == 16
+    offline = replace(CELL, protocol=Protocol(mode="offline", batch_size=5, epochs=3))
+    assert setting.one(offline).details["cost"]["images"] == 12  # epochs are no images of the stream
+
+
+def test_source_is_timed_once_per_batch_size_and_precision(setting: Setting) -> None:
+    half = Protocol(batch_size=5, precision="bfloat16")
+    for cell in (CELL, SNOW, replace(CELL, protocol=half), replace(CELL, protocol=Protocol(batch_size=4))):
+        setting.one(cell)
+    assert [asked[2:] for asked in setting.timed] == [
+        (5, "cpu", "float32"), (5, "cpu", "bfloat16"), (4, "cpu", "float32")
+    ]  # fmt: skip
+
+
+def test_memory_is_measured_once_for_a_method_and_protocol(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, float]] = []
+    original = worker.measured
+
+    def measured(device: str, host: dict[str, float]) -> Any:
+        given.append(host)
+        assert device == "cpu"
+        return original(device, host)
+
+    monkeypatch.setattr(worker, "measured", measured)
+    setting.run(CELL, SNOW, replace(CELL, protocol=Protocol(batch_size=4)))
+    assert given[0] is given[1]
+    assert given[2] is not given[0]
+
+
+# ---- alarms and label-free scores
+
+
+def test_alarms_of_the_method_of_the_number_and_of_the_settings_are_joined(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Tensor] = []
+
+    def check(self: Toy, clean: Tensor) -> str:
+        seen.append(clean)
+        return "a bad setting"
+
+    monkeypatch.setattr(Toy, "check", check)
+    monkeypatch.setattr(Toy, "alarms", lambda self: {"alarm": "a reset", "resets": float("nan")})
+    monkeypatch.setattr(Toy, "adapt", lambda self, x: torch.eye(CLASSES)[:1].expand(len(x), -1))
+    with pytest.warns(UserWarning, match="toy: a bad setting"):
+        details = setting.one().details
+    collapse, settings, ours = details["alarm"].split("; ")
+    assert "predictions have 1.0 effective classes" in collapse
+    assert (settings, ours) == ("a bad setting", "a reset")
+    assert details["resets"] == "nan"
+    (clean,) = seen  # of the unadapted classifier, on 256 clean images
+    assert clean.shape == (256, CLASSES)
+    assert set(clean.argmax(dim=1).tolist()) == set(range(CLASSES))
+    assert set(clean.max(dim=1).values.tolist()) == {9.0}
+    assert not clean.requires_grad
+
+
+def test_a_method_without_a_check_needs_no_clean_images(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pixels, "test", lambda self: pytest.fail("clean images were read"))
+    setting.one()
+
+
+def test_a_method_that_imports_labels_is_refused_and_one_that_does_it_later_is_reported(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules: list[str] = []
+
+    def forbidden(module: str) -> list[str]:
+        modules.append(module)
+        return ["toy imports ttabench.data"] if len(modules) > 1 else []
+
+    monkeypatch.setattr(worker, "forbidden_imports", forbidden)
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        import ttabench.store  # noqa: F401
+
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    alarm = setting.one().details["alarm"]
+    assert alarm == "the method imports ttabench.store, which knows the labels"
+    (refused,) = setting.run(replace(CELL, seed=1))
+    assert (refused.status, refused.reason) == (
+        "failed", "toy imports ttabench.data; a method may not read datasets or scores",
+    )  # fmt: skip
+    assert modules == [__name__] * 2
+
+
+def test_all_scores_need_labelled_source_images_and_are_none_without_them(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setting, "worker", replace(setting.worker, scores="all"))
+    scores = setting.one().details["unlabelled"]
+    assert (scores["consistency"], scores["source_accuracy"]) == (100.0, 100.0)
+    assert scores["entropy"] is not None
+    assert setting.events[-1] == CellProgress(str(CELL), 0, 0, 0, 0, "computing label-free scores")
+    assert set(setting.opened) == {"pixels"}
+    assert list(setting.worker.state._kinds["labelled source"]) == ["pixels"]
+
+    def gone(self: Pixels) -> Labelled:
+        raise UserError("no training images here")
+
+    monkeypatch.setattr(Toy, "needs", Needs())
+    monkeypatch.setattr(Toy, "setup", lambda self, source: setattr(self, "resets", 0))
+    monkeypatch.setattr(Pixels, "train", gone)
+    setting.worker.free_memory()
+    setting.worker.state.drop("labelled source")
+    scores = setting.one().details["unlabelled"]
+    assert (scores["consistency"], scores["source_accuracy"]) == (100.0, None)
+
+
+def test_the_dear_scores_look_at_what_the_protocol_lets_the_method_see(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setting, "worker", replace(setting.worker, scores="all"))
+    looked: dict[str, tuple[int, tuple[Any, ...]]] = {}
+
+    def consistency(method: Toy, images: Any, *rest: Any) -> float:
+        looked["consistency"] = len(images), rest
+        return 1.0
+
+    def source_accuracy(method: Toy, data: Labelled, *rest: Any) -> float:
+        looked["source_accuracy"] = len(data), rest
+        assert ((data.images[:, 0, 0, 0] // 10) == data.labels).all()
+        return 2.0
+
+    monkeypatch.setattr(worker, "consistency", consistency)
+    monkeypatch.setattr(worker, "source_accuracy", source_accuracy)
+    scores = setting.one(
+        replace(CELL, seed=3, protocol=Protocol(batch_size=5, limit=7, precision="bfloat16"))
+    ).details["unlabelled"]
+    assert (scores["consistency"], scores["source_accuracy"]) == (1.0, 2.0)
+    assert looked == {
+        "consistency": (7, (5, "cpu", "bfloat16", 3)), "source_accuracy": (1000, (5, "cpu", "bfloat16"))
+    }  # fmt: skip
+
+
+def test_the_dear_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setting, "worker", replace(setting.worker, scores="all"))
+    many = Labelled(np.random.default_rng(0).integers(0, 256, (1500, 4, 4, 3), np.uint8), np.zeros(1500, int))
+    looked: list[Any] = []
+    monkeypatch.setattr(Pixels, "corrupted", lambda self, *_: many)
+    monkeypatch.setattr(Pixels, "train", lambda self: many)
+    monkeypatch.setattr(worker, "consistency", lambda method, images, *_: looked.append(images) or 1.0)
+    monkeypatch.setattr(worker, "source_accuracy", lambda method, data, *_: looked.append(data.images) or 1.0)
+    setting.one(replace(CELL, seed=3))
+    of_target, of_source = looked
+    np.testing.assert_array_equal(of_target, many.images[sample(1500, 3)])
+    np.testing.assert_array_equal(of_source, many.images[sample(1500, 0)])
+    assert not np.array_equal(of_target, of_source)
+
+
+# ---- progress
+
+
+def test_progress_says_what_is_done_and_how_many_are_right(setting: Setting) -> None:
+    setting.one(replace(CELL, protocol=Protocol(batch_size=5, limit=7)))
+    name = str(CELL)
+    assert setting.events == [
+        CellProgress(name, 0, 0, 0, 0, "preparing the method"),
+        CellProgress(name, 0, 0, 0, 0, "making or reading images"),
+        CellProgress(name, 7, 5, 5, 5),
+        CellProgress(name, 7, 7, 7, 7),
+    ]
+
+
+# ---- what is kept
+
+
+def test_a_method_is_prepared_once_and_reset_before_each_run(setting: Setting) -> None:
+    setting.run(CELL, SNOW)
+    setting.run(CELL)
+    (method,) = Toy.made
+    assert method.resets == 2  # a continual run is reset before its first cell alone
+    assert method.train_images == 1200
+    setting.run(replace(CELL, seed=1))
+    setting.run(replace(CELL, config=(("shift", 1),)))
+    assert len(Toy.made) == 3
+    assert (setting.opened, setting.recalled) == (["pixels"], [("reads", "c" * 64)])
+
+
+def test_preparing_draws_from_the_seed_of_the_cell(setting: Setting) -> None:
+    for seed in (0, 7):
+        torch.rand(3)
+        setting.run(replace(CELL, seed=seed))
+    torch.manual_seed(0)
+    expected = float(torch.rand(()))
+    torch.manual_seed(7)
+    assert [method.drawn for method in Toy.made] == [expected, float(torch.rand(()))]
+
+
+def test_source_data_are_kept_for_the_next_method_and_on_disk(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches: list[tuple[Any, ...]] = []
+    given: list[tuple[Any, ...]] = []
+    original = worker.SourceImages
+
+    def source_images(*asked: Any) -> Any:
+        given.append(asked)
+        return original(*asked)
+
+    def source_cache(*asked: Any) -> str:
+        caches.append(asked)
+        return "cache"
+
+    monkeypatch.setattr(worker, "SourceImages", source_images)
+    monkeypatch.setattr(worker, "SourceCache", source_cache)
+    setting.run(CELL)
+    setting.run(replace(CELL, seed=1))
+    assert caches == [(worker.cache_dir() / "source", ("f" * 64, "c" * 64, "code"))] * 2
+    (_, needs, device, memo, cache), (*_, second_memo, _) = given
+    assert (needs, device, cache) == (Toy.needs, "cpu", "cache")
+    assert memo is second_memo
+
+
+def test_nothing_is_kept_from_one_network_or_dataset_to_another(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memos: list[dict[Any, Any]] = []
+    original = worker.SourceImages
+
+    def source_images(*asked: Any) -> Any:
+        memos.append(asked[3])
+        return original(*asked)
+
+    monkeypatch.setattr(worker, "SourceImages", source_images)
+    for changed in ({}, {"arch": "cct"}, {"checkpoint": "d" * 64}, {"dataset": "other"}):
+        setting.one(replace(CELL, **changed))  # type: ignore[arg-type]
+    assert setting.opened == ["pixels", "other"]
+    assert setting.recalled == [
+        ("reads", "c" * 64), ("cct", "c" * 64), ("reads", "d" * 64), ("reads", "c" * 64)
+    ]  # fmt: skip
+    assert len(Toy.made) == len(setting.timed) == len({id(memo) for memo in memos}) == 4
+    assert len(setting.worker.state._kinds["memory"]) == 4
+
+
+def test_a_worker_of_another_sweep_writes_to_its_own_folder(setting: Setting, tmp_path: Path) -> None:
+    Store.create(tmp_path / "second", {})
+    setting.run(CELL)
+    setting.worker = replace(setting.worker, results=tmp_path / "second")  # with the state of the first one
+    setting.run(CELL, SNOW)
+    counts = [len(Store.at(tmp_path / name).latest()) for name in ("r", "second")]
+    assert counts == [1, 2]
+
+
+def test_the_classifier_is_in_eval_mode(setting: Setting) -> None:
+    assert not setting.worker.classifier(CELL).classifier.training
+
+
+def test_freeing_memory_lets_go_of_all_that_can_be_made_again(setting: Setting) -> None:
+    setting.run(CELL)
+    writer = setting.worker.writer()
+    kinds = setting.worker.state._kinds
+    let_go = {"prepared method", "source data", "classifier", "dataset"}
+    assert let_go < set(kinds)
+    setting.worker.free_memory()
+    assert not let_go & set(kinds)
+    setting.run(CELL)
+    assert len(Toy.made) == len(setting.opened) == len(setting.recalled) == 2
+    assert setting.worker.writer() is writer
+
+
+# ---- cells that fail
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, problem: Exception) -> None:
+    """Adaptation fails once."""
+    problems = [problem]
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        if problems:
+            raise problems.pop()
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+
+
+def test_after_a_failure_the_rest_of_a_continual_run_fails_and_the_next_run_does_not(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, ValueError("no such thing\nat all"))
+    frost = replace(CELL, corruption="frost")
+    first, second, third = setting.run(CELL, SNOW, frost)
+    assert (first.status, first.reason) == ("failed", "ValueError: no such thing")
+    assert first.details["traceback"].endswith("ValueError: no such thing\nat all\n")
+    reason = "fog-5, earlier in this continual run, failed"
+    assert [(r.status, r.reason) for r in (second, third)] == [("failed", reason)] * 2
+    assert [event.cell for event in setting.events] == [str(CELL)] * 2
+    stored = Store.at(setting.worker.results).latest()
+    assert [stored[c.cell_id].result.status for c in (CELL, SNOW, frost)] == ["failed"] * 3
+    setting.one()
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (UnusableModel("it is NaN"), "it is NaN"),
+        (UserError("two\nlines"), "two\nlines"),
+        (KeyError(), "KeyError: KeyError"),
+        (MemoryError(), "out of memory: MemoryError: MemoryError"),
+        (RuntimeError("CUDA out of memory. 2 GB"), "out of memory: RuntimeError: CUDA out of memory. 2 GB"),
+        (
+            RuntimeError("DefaultCPUAllocator: not enough"),
+            "out of memory: RuntimeError: DefaultCPUAllocator: not enough",
+        ),
+        (torch.OutOfMemoryError("gone"), "out of memory: OutOfMemoryError: gone"),
+    ],
+)
+def test_the_reason_of_a_failure(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, problem: Exception, reason: str
+) -> None:
+    failing(monkeypatch, problem)
+    (result,) = setting.run(CELL)
+    assert (result.status, result.reason, result.accuracy) == ("failed", reason, None)
+    assert type(problem).__name__ in result.details["traceback"]
+    is_memory = reason.startswith("out of memory")
+    assert (problem.__traceback__ is None) == is_memory  # its frames hold tensors
+    setting.one()
+    assert len(Toy.made) == 1 + is_memory  # made anew where all was dropped
+
+
+def test_the_traceback_is_the_one_that_python_prints() -> None:
+    try:
+        raise ValueError("no such thing")
+    except ValueError as problem:
+        result = worker.failed(CELL, problem)
+        assert result.details["traceback"] == traceback.format_exc()
+
+
+def test_a_long_traceback_keeps_its_end(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, ValueError("x" * 9000 + "the end"))
+    (result,) = setting.run(CELL)
+    assert len(result.details["traceback"]) == 4000
+    assert result.details["traceback"].endswith("the end\n")
+
+
+def test_data_that_change_during_a_sweep_fail_the_cell(setting: Setting) -> None:
+    setting.data.hash = "abcdef" * 10
+    (result,) = setting.run(CELL)
+    assert (
+        result.reason == "the data of pixels changed during the sweep (now abcdefabcdef); run the sweep again"
+    )
+
+
+def test_weights_that_are_gone_fail_the_cell(setting: Setting) -> None:
+    setting.loaded = None
+    (result,) = setting.run(CELL)
+    assert (
+        result.reason
+        == "the cache no longer has the weights cccccccccccc of reads on pixels; run the sweep again"
+    )
+
+
+# ---- long streams
+
+
+class Ten(LongStream):
+    total = scored = 10
+
+    def read(self, start: int, stop: int) -> Batch:
+        assert 0 <= start < stop
+        all_of = labelled(10)
+        return Batch(all_of.images[start:stop], all_of.labels[start:stop])
+
+
+@pytest.fixture
+def streamed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Cell:
+    def stream_of(
+        cell: Cell, dataset: Dataset, classifier: Classifier, results: Path, device: str
+    ) -> LongStream:
+        assert (dataset, results, device) == (setting.data, setting.worker.results, "cpu")
+        assert cell.protocol.stream == "gradual"
+        assert isinstance(classifier, Classifier)
+        return Ten()
+
+    monkeypatch.setattr(worker, "stream_of_any", stream_of)
+    protocol = Protocol(batch_size=4, stream="gradual", reset="continual")
+    return replace(CELL, corruption="gradual", severity=0, protocol=protocol)
+
+
+def test_a_long_stream_is_one_cell_with_windows(setting: Setting, streamed: Cell) -> None:
+    setting.worker = replace(setting.worker, scores="all")
+    result = setting.one(streamed)
+    assert (result.accuracy, result.n_images) == (100.0, 10)
+    assert result.details["windows"]
+    assert result.details["cost"]["images"] == result.details["cost"]["forward"] == 10
+    scores = result.details["unlabelled"]
+    assert (scores["consistency"], scores["source_accuracy"]) == (None, None)  # its images come once
+    assert scores["entropy"] is not None
+    assert (setting.events[-1].total, setting.events[-1].right) == (10, 10)
+    assert len(setting.timed[0][1]) == 4
+
+
+def test_the_saved_state_of_a_stream_is_removed_at_its_end(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class State:
+        beside: Any = None
+        removed = 0
+
+        def load(self, *_: Any) -> bool:
+            return False
+
+        def due(self) -> bool:
+            return False
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_: None
+
+        def remove(self) -> None:
+            State.removed += 1
+
+    asked: list[tuple[Any, ...]] = []
+
+    def checkpoint_of(*given: Any) -> State:
+        asked.append(given)
+        return State()
+
+    scored: list[tuple[Any, ...]] = []
+    original = worker.evaluate_stream
+
+    def evaluate_stream(*given: Any) -> Any:
+        scored.append(given)
+        return original(*given)
+
+    monkeypatch.setattr(worker, "checkpoint_of", checkpoint_of)
+    monkeypatch.setattr(worker, "evaluate_stream", evaluate_stream)
+    setting.one(streamed)
+    assert State.removed == 1
+    ((_, _, protocol, seed, device, _, classes, collected, meter, state),) = scored
+    assert (protocol, seed, device, classes) == (streamed.protocol, 0, "cpu", ())
+    assert isinstance(collected, worker.Collected)
+    assert isinstance(meter, worker.Meter)
+    assert isinstance(state, State)
+    assert asked == [(streamed, setting.worker.results, "cpu")]
+
+
+def test_data_that_change_while_a_stream_runs_fail_the_cell(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        setting.data.hash = "0" * 64
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    (result,) = setting.run(streamed)
+    assert (
+        result.reason == "the data of pixels changed during the sweep (now 000000000000); run the sweep again"
+    )

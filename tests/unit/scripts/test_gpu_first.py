@@ -1,0 +1,70 @@
+"""The script for the first half hour of a GPU, rehearsed on a CPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
+
+import gpu_first as script
+import gpu_probe
+
+from ttabench.store import Store
+
+
+def test_the_rows_of_the_first_two_networks_come_first() -> None:
+    order = list(script.worth(["resnet18", "cct", "cvt"]))
+    assert [arch for arch, _ in order] == ["resnet18", "cct", "resnet18", "cct", "cvt"]
+    assert script.PAPER in order[0][1].split(",")
+    assert "quantile" not in order[0][1].split(",")
+    assert "quantile" in order[2][1].split(",")
+
+
+def test_it_is_rehearsed_without_a_gpu_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state, out = tmp_path / "state", tmp_path / "out"
+    monkeypatch.setattr(script.Runner, "_epochs", lambda self: 0)  # these weights come with ttabench
+    monkeypatch.setattr(script, "worth", lambda archs: [(archs[0], "source,tent")])
+    given = ["--datasets", "digits-c", "--archs", "resnet18", "--recipe", "", "--scale", "0.002"]
+    where = ["--state", str(state), "--out", str(out), "--device", "cpu", "--per-gpu", "1"]
+    monkeypatch.setattr(sys, "argv", ["script", *given, *where, "--steps", "sweep"])
+    monkeypatch.setenv("TTABENCH_CACHE", str(state / "cache"))
+    assert script.main() == 0
+    cells = Store.at(state / "results").latest()
+    assert {record.result.status for record in cells.values()} == {"ok"}
+    assert len(cells) == 2 * 2
+    with tarfile.open(out / "results.tgz") as archive:
+        assert "results/sweep.json" in archive.getnames()
+    capfd.readouterr()
+    assert script.main() == 0
+    assert "0 to run, 4 done" in capfd.readouterr().err
+
+
+def test_nothing_starts_after_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
+    monkeypatch.setattr(sys, "argv", ["script", *where, "--seconds", "1", "--steps", "probe,train"])
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
+    assert script.main() == 0
+
+
+def test_the_probe_measures_every_method_or_says_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "probe.json"
+    small = ["--repeats", "1", "--images", "8", "--side", "32", "--device", "cpu"]
+    wanted = ["--archs", "resnet18_w8", "--methods", "source,tent,quantile_paper,foa"]
+    monkeypatch.setattr(sys, "argv", ["probe", "--out", str(out), *small, *wanted])
+    assert gpu_probe.main() == 0
+    found = json.loads(out.read_text())
+    assert found["ceilings"].keys() == {"copy", "bf16", "tf32", "fp32"}
+    rows = {row["method"]: row for row in found["methods"]}
+    assert all(rows[name]["ms"] > 0 for name in ("source", "tent", "quantile_paper"))
+    assert "ms" not in rows["foa"]
+    assert rows["foa"]["n/a"]

@@ -1,0 +1,80 @@
+"""The usual protocols by name: each file is sound, names its source, and is replaced by flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Output
+from ttabench.errors import UserError
+from ttabench.protocol import parse_stream
+from ttabench.registry import method_names
+from ttabench.sweep.options import make_grid
+from ttabench.sweep.presets import preset, preset_file, presets
+from ttabench.sweep.sweep_file import with_flags
+
+Run = Callable[..., Output]
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "protocols.md"
+
+
+@pytest.mark.parametrize("name", presets())
+def test_each_is_a_grid_of_known_methods_with_its_source(name: str) -> None:
+    grid = make_grid(with_flags(preset(name), {}))
+    assert {text.partition("[")[0] for text in grid.methods} <= set(method_names())
+    text = preset_file(name).read_text()
+    assert re.search(r"^# Source: .*\(.* et al\., \w+", text, flags=re.MULTILINE)
+    assert "# Differs:" in text
+    assert f"`{name}`" in DOCS.read_text()
+
+
+def test_the_wild_settings() -> None:
+    mixed = make_grid(with_flags(preset("wild:mixed"), {}))
+    assert (mixed.corruptions, mixed.batch_size) == (("mixed",), 64)
+    one = make_grid(with_flags(preset("wild:batch1"), {}))
+    assert (len(one.corruptions), one.batch_size, one.batch_rate) == (15, 1, "official")
+    assert mixed.archs == one.archs
+    shift = make_grid(with_flags(preset("wild:labelshift"), {}))
+    assert (shift.order, shift.batch_size, shift.archs) == ("dirichlet(0)", 64, one.archs)
+    assert [arch.partition(".")[0] for arch in one.archs] == ["timm/resnet50_gn", "timm/vit_base_patch16_224"]
+
+
+def test_ccc_has_every_speed_at_each_baseline() -> None:
+    grid = make_grid(with_flags(preset("ccc"), {}))
+    streams = [grid.stream, *(rule["stream"] for rule in grid.include)]
+    specs = [parse_stream(text) for text in streams]
+    speeds = {(spec.accuracy, spec.speed) for spec in specs}
+    assert speeds == {(a, s) for a in (0, 20, 40) for s in (1000, 2000, 5000)}
+    assert {spec.length for spec in specs} == {7_500_000}
+    assert grid.seeds == (43, 44, 45)
+
+
+def test_flags_replace_what_a_protocol_says(ttabench: Run, tmp_path: Path) -> None:
+    what = ("--methods", "sar", "--archs", "cct", "--datasets", "digits-c", "--corruptions", "fog")
+    done = ttabench("sweep", "--protocol", "wild:batch1", *what, "--dry-run", "--out", tmp_path)
+    assert done.code == 0, done.err
+    assert "sar[lr=3.125e-05] · cct · digits-c · fog-5" in done.out
+    assert "--archs cct replaces archs = timm/resnet50_gn" in done.err
+
+
+def test_an_unknown_one_names_the_nearest(ttabench: Run) -> None:
+    with pytest.raises(UserError, match="unknown protocol 'wild:mixd'; did you mean 'wild:mixed'"):
+        preset("wild:mixd")
+    done = ttabench("sweep", "--protocol", "tab")
+    assert done.code == 2
+    assert "did you mean 'ttab'" in done.err
+
+
+def test_a_protocol_and_a_file_are_one_too_many(ttabench: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("limit = 9\n")
+    done = ttabench("sweep", "--protocol", "ttab", "--config", tmp_path / "mine.toml")
+    assert done.code == 2
+    assert "are both sweep files; keep one, or copy" in done.err
+
+
+def test_they_are_listed(ttabench: Run) -> None:
+    done = ttabench("list", "protocols")
+    assert done.code == 0
+    assert all(name in done.out for name in presets())
