@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from ttabench.conformance import conform
+from ttabench.classifier import Classifier
+from ttabench.conformance import case, conform, run
+from ttabench.conformance.case import Case
 from ttabench.conformance.nets import nets
 from ttabench.errors import UserError
 from ttabench.method import Method
@@ -15,32 +17,50 @@ from ttabench.registry import METHODS, entry_points, method, method_names
 # The same method with less work, where the default would take the table too long, and for tiny nets.
 LIGHTER: dict[str, dict[str, str]] = {
     "cotta": {"views": "2"},
-    "rmt": {"warmup_images": "400"},
+    "rmt": {"warmup_images": "200"},
     "memo": {"views": "2"},
+    "foa": {"population": "6"},
     "quantile": {"size": "small", "quantiles_per_class": "20"},
     "quantile_paper": {"size": "small", "quantiles_per_class": "20"},
-    "quantile_aqr": {"quantiles_per_class": "20"},
+    "quantile_aqr": {"size": "small", "quantiles_per_class": "20"},
     "stack": {"second": "tent"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
 
 
-# Both kinds of networks; a convolutional one with the other norm layers at night. Some take long on each.
-NETS = ("BN CNN", "LN ViT")
-FEWER = {
-    "memo": ("BN CNN",), "quantile": ("LN ViT",), "quantile_paper": ("LN ViT",),
-    "quantile_aqr": ("BN CNN",),  # a kind of quantile
-    "stack": ("BN CNN",),
-}  # fmt: skip
+# At each commit the net with batch norm, or, for these methods, the transformer; at night all.
+TRANSFORMER = (
+    "actmad_vit",
+    "deyo",
+    "foa",
+    "lame",
+    "neo",
+    "quantile",
+    "quantile_paper",
+    "sar",
+    "source",
+    "t3a",
+)
+# A short stream for their memory; and batches of few images for what learns from each by itself.
+LONG = ("actmad", "cotta", "foa", "memo", "quantile", "quantile_aqr", "quantile_paper", "rmt", "stack")
+FEW_IMAGES = {"memo": [6, 6, 6, 2]}
 
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
 @pytest.mark.parametrize("name", method_names())
 def test_conforms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if imported(name).__module__.startswith("ttabench_methods"):  # one of another package runs on all nets
-        some = {net: classifier for net, classifier in nets().items() if net in FEWER.get(name, NETS)}
-        monkeypatch.setattr("ttabench.conformance.run.nets", lambda: some)
+        monkeypatch.setattr(run, "nets", lambda: net_of(name))
+    if name in LONG:
+        monkeypatch.setattr(run, "Case", lambda *args, first: Case(*args, first=False))
+    monkeypatch.setattr(case, "SIZES", FEW_IMAGES.get(name, case.SIZES))
     assert failures(name) == []
+
+
+def net_of(name: str) -> dict[str, Classifier]:
+    """The net on which a method is tried at each commit."""
+    net = "LN ViT" if name in TRANSFORMER else "BN CNN"
+    return {net: nets()[net]}
 
 
 @pytest.mark.slow
@@ -66,4 +86,4 @@ def imported(name: str) -> type[Method[Any]]:
 
 
 def test_the_tables_are_of_methods_that_exist() -> None:
-    assert {*LIGHTER, *FEWER} <= set(method_names())
+    assert {*LIGHTER, *TRANSFORMER, *LONG, *FEW_IMAGES} <= set(method_names())

@@ -8,7 +8,8 @@ import json
 import pytest
 import torch
 
-from tests.conformance.test_all_methods import LIGHTER, imported
+from tests.conformance.test_all_methods import LIGHTER, imported, net_of
+from ttabench.classifier import Classifier
 from ttabench.conformance.case import Case, Run
 from ttabench.conformance.nets import CLASSES, nets
 from ttabench.conformance.state import difference, snapshot
@@ -20,8 +21,19 @@ from ttabench.registry import method_names
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
 @pytest.mark.parametrize("name", method_names())
 def test_a_method_with_a_stored_state_goes_on_as_the_one_it_was_stored_from(name: str) -> None:
+    goes_on_as_stored(name, net_of(name))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
+@pytest.mark.parametrize("name", method_names())
+def test_it_does_on_all_nets(name: str) -> None:
+    goes_on_as_stored(name, nets())
+
+
+def goes_on_as_stored(name: str, some: dict[str, Classifier]) -> None:
     cls = imported(name)
-    for net, classifier in nets().items():
+    for net, classifier in some.items():
         arch = classifier.architecture()
         usual = {**cls.for_dataset("conformance", CLASSES), **cls.for_architecture(arch)}
         config = make_config(cls, LIGHTER.get(name, {}), usual)

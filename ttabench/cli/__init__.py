@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from contextlib import redirect_stderr
+from functools import cache
 from io import TextIOWrapper
 from types import FrameType
 from typing import Any
@@ -80,8 +81,9 @@ def _register() -> None:
 _register()
 
 
+@cache
 def command() -> Any:
-    """All verbs, as the parser runs them."""
+    """All verbs, as the parser runs them; made once in a process."""
     made = typer.main.get_command(app)
     tidy_help(made)
     return made

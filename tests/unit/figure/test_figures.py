@@ -111,7 +111,7 @@ def test_every_figure_of_the_paper_is_registered() -> None:
     assert set(registry.figure_names()) >= {*TOYS, "tsne", "loss-vs-mse"}
 
 
-AT_NIGHT = ("quantile-field", "two-moons", "informative-quantiles")  # others train too, or do not
+AT_NIGHT = ("quantile-field", "six-blobs", "informative-quantiles")  # others train too, or do not
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ LOOK = {
     "quantile-index": lambda bench: quantile_index.figure(),
     "quantile-field": lambda bench: quantile_field.figure(epochs=20),
     "six-blobs": lambda bench: six_blobs.figure(epochs=200),
-    "two-moons": lambda bench: two_moons.figure(),
-    "informative-quantiles": lambda bench: informative_quantiles.figure(),
+    "two-moons": lambda bench: two_moons.figure(epochs=40),
+    "informative-quantiles": lambda bench: informative_quantiles.figure(epochs=20),
     "tsne": lambda bench: tsne.figure(bench, images=40, epochs=1),
     "tsne of one severity": lambda bench: tsne.figure(bench, severities="5", images=40, epochs=1),
     "loss-vs-mse": lambda bench: loss_vs_mse.figure(bench, epochs=2),
@@ -336,8 +336,8 @@ def test_a_far_quantile_tells_less_than_a_near_one() -> None:
     near, far = informative_quantiles.compute().error
     assert far < 0.1 * near
     assert informative_quantiles.PAPER[1] < 0.1 * informative_quantiles.PAPER[0]
-    nearer, _ = informative_quantiles.compute(epochs=1000).error  # better corrected: the near one sees it
-    assert nearer < near
+    before, _ = informative_quantiles.compute(epochs=400).error  # less corrected: the near one sees it
+    assert near < before
 
 
 def test_a_far_index_errs_by_the_displacement_of_the_mean_over_the_distance() -> None:
@@ -433,7 +433,8 @@ def test_the_papers_form_can_be_shown(bench: Workbench, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(QuantilePaper, "fit", seen)
     options = {"severities": "5", "images": 40} if name == "tsne" else {"severity": 5}
-    registry.figure(name)(bench, epochs=1, method="quantile_paper", **options)
+    small = replace(bench, settings={"quantile_paper": {"size": "small"}})
+    registry.figure(name)(small, epochs=1, method="quantile_paper", **options)
     assert [type(one) for one in shown] == [QuantilePaper]
     with pytest.raises(UserError, match="quantil_paper"):
         registry.figure(name)(bench, method="quantil_paper")

@@ -593,7 +593,7 @@ def test_memo_lowers_the_entropy_of_every_image(
     still, moved = (MEMO(tiny[name], MEMOConfig(views=2, lr=lr, prior=1e9)) for lr in (0.0, 1e-5))
     still.prepare()
     moved.prepare()
-    x = images(16, seed=8, shift=0.4)
+    x = images(6, seed=8, shift=0.4)
     assert (entropy(moved.predict(x)) <= entropy(still.predict(x)) + 1e-6).all()
     assert entropy(moved.predict(x)).mean() < entropy(still.predict(x)).mean()
 

@@ -106,7 +106,8 @@ def test_a_copy_in_the_cache_is_the_same_classifier(empty_cache: Path) -> None:
     assert trained("cct", DATA).load().sha256 == packaged.sha256
 
 
-@pytest.mark.parametrize("arch", ["resnet18", pytest.param("cct", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["resnet18", "cct"])
 def test_the_recipe_makes_it_on_the_kind_of_machine_where_it_was_made(arch: str) -> None:
     model = trained(arch, DATA)
     packaged = model.load()

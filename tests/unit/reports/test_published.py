@@ -289,7 +289,9 @@ def test_all_180_numbers_of_the_papers_tables_stand_beside_512_images_an_update_
         ours = pd.DataFrame([
             paper(minibatch, **{name: row[name] for name in ("dataset", "arch", "corruption")}, accuracy=0.0)
             for row in table
-            if minibatch == 512 or (row["dataset"], row["arch"]) != ("cifar100-c", "cct")
+            # Beside 128 none stands, whatever the corruption: one of each table is enough.
+            if minibatch == 512
+            or (row["corruption"] == "fog" and (row["dataset"], row["arch"]) != ("cifar100-c", "cct"))
         ])  # fmt: skip
         assert published.beside(ours)["published"].notna().sum() == beside_ours
     here = one(**paper(128, arch="resnet18"))

@@ -469,12 +469,10 @@ def test_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.Monke
     assert [event[0] for event in local.run([Says("a")], 1)] == ["a"]
 
 
-def test_a_closed_generator_ends_its_workers_at_once() -> None:
-    events = local.run([Hangs(), Hangs()], 2)
+def test_a_closed_generator_ends_its_workers_at_once(tmp_path: Path) -> None:
+    events = local.run([Hangs(tmp_path), Hangs(tmp_path)], 2)
     first = next(events)
-    started = time.monotonic()
-    events.close()
-    assert time.monotonic() - started < 5
+    events.close()  # the cells would never end
     with pytest.raises(ProcessLookupError):
         os.kill(first.pid, 0)
 

@@ -43,11 +43,11 @@ def claimed(out: Path) -> int:
 
 
 def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> None:
-    one = start(out, "--workers", "2", pause=0.15)  # so slow that the second one finds cells to compute
+    one = start(out, "--workers", "1", pause=0.15)  # so slow that the second one finds cells to compute
     wait_for(lambda: claimed(out) >= 1)
     two = start(out, "--workers", "1")
     for process in (one, two):
-        _, err = process.communicate(timeout=200)
+        _, err = process.communicate(timeout=500)
         assert process.returncode == 0, err
         assert "30 cells, 0 failed" in err
     assert "Another sweep runs in this folder" in err
@@ -69,7 +69,7 @@ def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(out: Path)
     assert len(records(out)) == 1
     slow.send_signal(signal.SIGKILL)
     slow.communicate()
-    _, err = quick.communicate(timeout=200)
+    _, err = quick.communicate(timeout=500)
     assert quick.returncode == 0, err
     assert set(records(out).values()) == {1}
     assert set(load_frame(out)["status"]) == {"ok"}
@@ -211,7 +211,7 @@ def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
         "    sys.addaudithook(hook)\n"
     )
     process = start(out, "--workers", "1", "--corruptions", "fog,snow", "--reset", reset)
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
     assert (tmp_path / "once").exists()
     assert set(records(out).values()) == {1}
