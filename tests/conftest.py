@@ -61,18 +61,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 # Their tests take longest, most of it in other processes.
 FIRST = (
-    "test_cli_sweep.py",
-    "test_two_sweeps.py",
-    "test_violence.py",
-    "test_executors_local.py",
-    "test_tutorial.py",
+    "cli/test_sweep.py",
+    "cli/test_tutorial.py",
+    "cli/test_violence.py",
+    "run/test_executors_local.py",
+    "sweep/test_two_sweeps.py",
 )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With several processes, the files with the longest tests first: none of these runs alone at the end."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.path.name not in FIRST)
+        items.sort(key=lambda item: not item.path.as_posix().endswith(FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)

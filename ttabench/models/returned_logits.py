@@ -90,7 +90,8 @@ def _wrong(net: nn.Module, image_size: int) -> str:
         )
     if (out >= 0).all() and ((out.float().sum(dim=1) - 1).abs() <= ROUNDING).all():
         return "returns probabilities; expected logits: leave out the softmax at its end"
-    if not reads.places.keys() & places(net).keys():
+    own = places(net).keys()  # without any, it does not end in a linear layer, which is said elsewhere
+    if own and not reads.places.keys() & own:
         return (
             "does not compute with its own parameters: its forward belongs to another network, or is a "
             "function that keeps one. Write it as a module around the network, class Wrapped(nn.Module) with "

@@ -260,7 +260,7 @@ def test_cite_prints_what_was_used_once(ttabench: Run, results: Path) -> None:
     cited = ttabench("cite", results).out
     assert cited.count("@") == 2
     assert cited.startswith("@software{ttabench,")
-    citation = (Path(__file__).parents[2] / "CITATION.cff").read_text()
+    citation = (Path(__file__).parents[3] / "CITATION.cff").read_text()
     title, author = (re.search(rf"  {name} += {{+(.*?)}}+,", cited) for name in ("title", "author"))
     assert title is not None
     assert author is not None

@@ -88,7 +88,7 @@ def test_the_names_are_those_of_the_authors() -> None:
 
 
 def test_the_guide_lists_them_all() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "bring-your-own.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "bring-your-own.md").read_text()
     rows = re.findall(r"^\| `(cct_\w+)` \| ([\w-]+).* \| ([\d.]+) % \|$", page, re.MULTILINE)
     assert sorted(rows) == sorted((c.name, c.trained_on, f"{c.claimed:.2f}") for c in PUBLISHED)
 
