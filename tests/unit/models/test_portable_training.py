@@ -80,7 +80,7 @@ def test_train_gives_its_workers_the_kernels(
     options = ("--archs", "resnet18_w8", "--recipe", "fast-portable", "--epochs", "1", "--workers", "1")
     out = ttabench("train", *options)
     assert out.code == 0
-    assert "To use these weights: --archs resnet18_w8 --datasets digits-c --checkpoint " in out.out
+    assert "To use these weights: --archs resnet18 --datasets digits-c --checkpoint " in out.out
     (file,) = (tmp_path / "models/digits-c").glob("resnet18_w8-fast-portable-*.json")
     note = json.loads(file.read_text())
     assert note["recipe"]["portable"] == 2
