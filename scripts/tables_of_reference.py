@@ -41,13 +41,13 @@ from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.cells.frames import ROW, checked, differences_in, one_per_cell
 from ttabench_reports.cells.load import read
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.evidence.which_method import overview, which_method
 from ttabench_reports.formats.markdown import render
 from ttabench_reports.plots.bars import all_bars
 from ttabench_reports.plots.plot import render as render_plot
 from ttabench_reports.plots.style import plot_style
 from ttabench_reports.sheets import per_corruption, words
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
+from ttabench_reports.sheets.which_method import overview, which_method
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import escape, table_row

@@ -14,9 +14,9 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.evidence.which_method import rankings, summary
 from ttabench_reports.formats import csv_files
 from ttabench_reports.sheets import means
+from ttabench_reports.sheets.which_method import rankings, summary
 from ttabench_reports.tables.table import Row, Table
 
 IMAGES = 400
