@@ -173,7 +173,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
             made.recalled.append((arch, sha256))
             return made.loaded
 
-        return SimpleNamespace(recall=recall)
+        return SimpleNamespace(recall=recall, trainable=True)
 
     def source_forward(*asked: Any) -> float:
         made.timed.append(asked)
