@@ -36,6 +36,11 @@ class Model(ABC):
         return f"{self.name} on {self.dataset.name}"
 
     @property
+    def asked(self) -> str:
+        """The name that it was asked for by."""
+        return self.name
+
+    @property
     def aliases(self) -> tuple[str, ...]:
         """The names under which the cache may hold its weights."""
         return (self.name,)

@@ -48,8 +48,12 @@ class TrainedModel(Model):
         )
 
     @property
+    def asked(self) -> str:
+        return self._asked
+
+    @property
     def aliases(self) -> tuple[str, ...]:
-        return (self.name, self._asked, self.member.name)
+        return (self.name, self.asked, self.member.name)
 
     def build(self) -> Classifier:
         return build(

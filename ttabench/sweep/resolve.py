@@ -141,7 +141,7 @@ def _check_distinct(models: Sequence[Model]) -> None:
     first: dict[str, Model] = {}
     for model in models:
         if (other := first.setdefault(model.aliases[-1], model)) is not model:
-            both = f"{other.name} and {model.name}"
+            both = f"{other.asked} and {model.asked}"
             raise UserError(f"{both} are the same network on {model.dataset.name}; name one of them.")
 
 

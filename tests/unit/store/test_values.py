@@ -20,6 +20,7 @@ import torch
 from tests.unit import other_code
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError, shortened
+from ttabench.observe.unknown import CERTAINTIES, FIGURES
 from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.store import Store, Writer, load_frame
@@ -54,11 +55,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, result: Result) -> None:
     cost, scores = dict.fromkeys(COST, 2.5), dict.fromkeys(SCORES, 0.5)
+    figures = dict(zip(FIGURES, (1.5, 2.5, 3.5), strict=True))
     details = {
         "adapted": "2 layers", "scored_classes": "2 of 4 classes", "scores": "this pass",
         "restores": "nothing", "source_data": "images", "source_used": "images (9 images)",
         "alarm": "it collapsed",
         "source_warning": "it is low", "cost": cost, "unlabelled": scores,
+        "unknown": {"images": 7.0, **{name: figures for name in CERTAINTIES}},
     }  # fmt: skip
     cell = replace(
         result.cell, history=("snow-5", "frost-5"), label="tent[lr=1]", baseline="cct@c0ffee",
@@ -77,6 +80,8 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
         "status": "ok", "reason": "why",
         **{name: details[name] for name in ("adapted", "scored_classes", "scores", "restores")},
         **{name: details[name] for name in ("source_data", "source_used", "alarm")}, **cost, **scores,
+        "foreign_images": 7.0,
+        **{f"{figure}_{name}": value for name in CERTAINTIES for figure, value in figures.items()},
         "warning": "it is low", "stale": False, "stale_because": "", "attested": False,
         "code": current_code("tent", "digits-c", "fog").source, "device": "cpu",
         "processor": processor("cpu"), "threads": torch.get_num_threads(),

@@ -31,6 +31,10 @@ class CheckpointModel(ExternalModel):
         self.file = file
 
     @property
+    def asked(self) -> str:
+        return self.model.asked
+
+    @property
     def aliases(self) -> tuple[str, ...]:
         return self.model.aliases
 
