@@ -61,7 +61,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
         "restores": "nothing", "source_data": "images", "source_used": "images (9 images)",
         "alarm": "it collapsed",
         "source_warning": "it is low", "cost": cost, "unlabelled": scores,
-        "unknown": {"images": 7.0, **{name: figures for name in CERTAINTIES}},
+        "unknown": {"images": 7.0, **dict.fromkeys(CERTAINTIES, figures)},
     }  # fmt: skip
     cell = replace(
         result.cell, history=("snow-5", "frost-5"), label="tent[lr=1]", baseline="cct@c0ffee",
