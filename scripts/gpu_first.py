@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpu_probe import MINIBATCH
+from gpu_probe import MINIBATCH, ONLINE
 
 from ttabench.data.catalog import dataset
 from ttabench.models.resolve import resolve_trainable
@@ -34,7 +34,6 @@ TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 PROBE = Path(__file__).with_name("gpu_probe.py")
 STEPS = ("probe", "data", "train", "sweep")
 PAPER = f"quantile_paper[minibatch={MINIBATCH}]"
-ONLINE = "source,bn_stats,tent,eata,sar,medbn,sotta,rotta,cotta"
 NAME = "cifar10-own"
 PART = 15_000_000  # bytes: the parts of a packed folder
 GRACE = 20.0  # seconds in which a command that gets SIGTERM stores what it has

@@ -11,19 +11,20 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from bench_methods import Case, classifier, images, pixels, prepared
+from bench_methods import Case, Timer, classifier, images, pixels, prepared
 
 from ttabench.measure.stream import Stream
 from ttabench.registry import method as find_method
 
-METHODS = "source,bn_stats,tent,eata,sar,medbn,sotta,rotta,cotta,quantile_paper,quantile"
+ONLINE = "source,bn_stats,tent,eata,sar,medbn,sotta,rotta,cotta"
+METHODS = f"{ONLINE},quantile_paper,quantile"
+WALL = 2  # more than one thread: time by the wall clock
 MINIBATCH = 512  # of `quantile_paper`, as in its paper's tables
 PRODUCTS = {
     "bf16": (torch.bfloat16, "highest"),
@@ -33,20 +34,9 @@ PRODUCTS = {
 
 
 def seconds(work: Callable[[], object], device: str, repeats: int) -> float:
-    """The median of some repeats, after one that does not count; on a GPU until it is done."""
-    times = []
-    for _ in range(repeats + 1):
-        wait(device)
-        start = time.perf_counter()
-        work()
-        wait(device)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
-
-
-def wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
+    """The median of some repeats, after one that does not count."""
+    timer = Timer(device, WALL)
+    return statistics.median([timer(work) for _ in range(repeats + 1)][1:])
 
 
 def ceilings(device: str, side: int, repeats: int) -> dict[str, float]:
@@ -101,10 +91,7 @@ def on_gpu(step: Callable[[], object], steps: int) -> dict[str, Any]:
     torch.cuda.set_sync_debug_mode("default")
     waits = sum("synchroniz" in str(each.message) for each in said)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        start = time.perf_counter()
-        step()
-        wait("cuda")
-        elapsed = time.perf_counter() - start
+        elapsed = Timer("cuda", WALL)(step)
     kernels = [event for event in profiled.events() if str(event.device_type).endswith("CUDA")]
     busy = sum(event.time_range.elapsed_us() for event in kernels) / 1e6 / elapsed
     peak = torch.cuda.max_memory_allocated() / 1e6

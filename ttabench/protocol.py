@@ -197,10 +197,10 @@ class Protocol:
 class StreamSpec:
     """A long stream of many corruptions, which is one cell.
 
-    kind         recurring: the corruptions one after the other, `rounds` times;
-                 gradual: each corruption at severities 1, 2, 3, 4, 5, 4, 3, 2, 1;
-                 ccc: two corruptions at once at severities that change in steps of 0.25, so that the source
-                 classifier keeps its accuracy (after Press et al., NeurIPS 2023).
+    kind         recurring: the corruptions one after the other, `rounds` times.
+                 gradual: each corruption at severities 1, 2, 3, 4, 5, 4, 3, 2, 1.
+                 ccc: two corruptions at once (after Press et al., NeurIPS 2023). Their severities change in
+                 steps of 0.25, so that the source classifier keeps its accuracy.
     accuracy     ccc: the accuracy of the source classifier, in percent.
     length       ccc: images.
     speed        ccc: images per step of the path.

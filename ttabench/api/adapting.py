@@ -23,7 +23,7 @@ from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.pixel_check import PixelCheck
 from ttabench.api.scored_images import check_scored
-from ttabench.api.source_batches import SourceBatchesOfAnyNetwork
+from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown, warn_of_network
@@ -238,7 +238,7 @@ def adapt(
     with adapted._generator.used(), explained():
         images: Any = None
         if source is not None:
-            given = SourceBatchesOfAnyNetwork(source, needs, _device(classifier), _dtype(classifier))
+            given = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
             images = DeclaredSource(given, needs)
         adapted.method.prepare(images)
     adapted._follow()

@@ -16,8 +16,8 @@ from ttabench.measure.source_access import SEED, SourceTensors
 from ttabench.method import Needs
 
 
-class SourceBatches(SourceTensors):
-    """The images of an iterable of batches. A method gets the same numbers as in a sweep on these images.
+class _Batches(SourceTensors):
+    """The images of an iterable of batches.
 
     A limited request gets a fixed random subset, as from `ttabench.measure.source_access.SourceImages`:
     loaders often yield one class after the other. Reading the batches leaves torch's generator as it was: a
@@ -60,5 +60,5 @@ class SourceBatches(SourceTensors):
             yield images.contiguous(memory_format=torch.channels_last)
 
 
-class SourceBatchesOfAnyNetwork(AnyNetwork, SourceBatches):
-    """See :class:`ttabench.measure.any_network.AnyNetwork`."""
+class SourceBatches(AnyNetwork, _Batches):
+    """The images of an iterable of batches. A method gets the same numbers as in a sweep on these images."""

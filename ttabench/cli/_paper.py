@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import RECIPE, Weights, trained, weights_of
 from ttabench.registry import view
 from ttabench.run.executors.workers import pick_executor
-from ttabench.sweep.conduct import run_cells
+from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import DEFAULTS
 from ttabench.sweep.progress.display import Meter
@@ -110,7 +109,7 @@ class Facts:
 def run(asked: Asked) -> int:
     """Measure, draw, and write the page; the number of cells that failed."""
     check_folder(asked.out, "--out")
-    console, facts = _console(), Facts.of(asked.out)
+    console, facts = console_of_errors(), Facts.of(asked.out)
     every = _every(asked)
     lacking = _lacking(asked, every)
     found = [task for task in every if task.dataset not in lacking]
@@ -149,7 +148,7 @@ def _one(task: Task, asked: Asked, facts: Facts, measured: list[tuple[bool, Grid
         if alone:
             raise
         facts.left_out[name] = f"{name}: {problem}"
-        _console().print(f"Left out: {problem}")
+        console_of_errors().print(f"Left out: {problem}")
         return 1
     facts.left_out.pop(name, None)
     return failed
@@ -281,7 +280,7 @@ def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
     weights = _weights(task, asked, fetch=True)
     if weights.note and weights.note not in facts.notes:
         facts.notes.append(weights.note)
-        _console().print(f"Note: {weights.note}.")
+        console_of_errors().print(f"Note: {weights.note}.")
     if weights.model is not None and not weights.model.ready:
         _train(weights, asked)
     name = dataset(task.dataset).name
@@ -319,7 +318,7 @@ def _measure(task: Task, asked: Asked) -> int:
         "per_gpu": 1 if task.experiment == ALONE else asked.per_gpu,
     }  # fmt: skip
     finished = run_cells(task.grid, options, extend=True)
-    _console().print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed.")
+    console_of_errors().print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed.")
     return len(finished.failed)
 
 
@@ -346,7 +345,3 @@ def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -
             facts.figures[name] = str(problem)
             console.print(f"Left out: {problem}")
         facts.keep(asked.out)
-
-
-def _console() -> Console:
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,8 +57,7 @@ def train(
     stopped goes on where it was.
     """
     from ttabench.data.catalog import check_names, dataset
-    from ttabench.data.own.doubts import doubts
-    from ttabench.data.own.own_dataset import OwnDataset
+    from ttabench.data.own.doubts import warn_of_doubts
     from ttabench.method.spelling import distinct_list
     from ttabench.models.resolve import resolve_trainable
     from ttabench.models.training import portable
@@ -86,8 +84,7 @@ def train(
     opened = [dataset(name) for name in distinct_list(datasets, "--datasets")]
     check_names(opened)
     for data in opened:
-        for text in doubts(data, ()) if isinstance(data, OwnDataset) else ():
-            warnings.warn(f"{data.name}: {text}", stacklevel=2)
+        warn_of_doubts(data, ())
     for data in opened:
         for arch in distinct_list(archs, "--archs"):
             model = resolve_trainable(arch, data, recipe=recipe, epochs=epochs, seed=seed)

@@ -20,11 +20,11 @@ class Source(SourceTensors):
     def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
         super().__init__((), needs)
         self._images = images(128, seed=3).to(dtype)  # SourceTensors would make them float32
-        self._needs, self._statistics = needs, needs.source_statistics
+        self._needs = needs
         self.offences: list[str] = []
 
     def __getattribute__(self, name: str) -> Any:
-        if name in STATISTICS and name not in self._statistics:
+        if name in STATISTICS and name not in self._needs.source_statistics:
             self.offences.append(undeclared(self._needs, name))
         return super().__getattribute__(name)
 

@@ -67,14 +67,8 @@ def _wrapped(
 def _wrong(net: nn.Module, image_size: int) -> str:
     """What is wrong with the output of `net` in eval mode; "" if it may be logits. `net` does not change."""
     noise = torch.rand(IMAGES, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
-    modes = [(module, module.training) for module in net.modules()]
-    try:
-        net.eval()
-        with Reads() as reads:
-            out: object = net(noise.to(next(net.parameters(), noise)))
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluated(net), Reads() as reads:
+        out: object = net(noise.to(next(net.parameters(), noise)))
     if not isinstance(out, Tensor):
         return (
             f"returns a value of type {type(out).__name__}; expected logits, a tensor (B, C): "

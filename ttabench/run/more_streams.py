@@ -20,7 +20,7 @@ from ttabench.measure.streams.images import LongStream, PathStream, Point
 from ttabench.measure.streams.score import SourceAccuracy
 from ttabench.protocol import DynamicSpec, StreamSpec, parse_stream
 from ttabench.provenance import current_code
-from ttabench.run.stream_of_cell import FOLDER, _network, _StoredPath, baseline_of, stream_of
+from ttabench.run.stream_of_cell import FOLDER, StoredPath, baseline_of, network_of, stream_of
 from ttabench.system import checked_lines as records
 
 __all__ = ["MAKERS", "dynamic_stream", "hard_stream", "stream_of_any"]
@@ -47,7 +47,7 @@ def hard_stream(
     """``ccc(0)``: where the baseline has its lowest accuracy."""
     spec, clean = parse_stream(cell.protocol.stream), dataset.test()
     if cell.baseline:
-        classifier = _network(cell.baseline, dataset).to(device).eval()
+        classifier = network_of(cell.baseline, dataset).to(device).eval()
     measure = SourceAccuracy(classifier, clean, device, dataset.scored_classes)
     path = _hard_path(cell, spec.corruptions or CORRUPTIONS, measure, results)
     named = StreamSpec(kind="ccc", accuracy=1.0, length=spec.length, speed=spec.speed)
@@ -63,7 +63,7 @@ def _hard_path(
         file = results / FOLDER / f"ccc-{_key(cell)}.json"
         with suppress(OSError, records.Damaged):  # one that was changed is computed again
             known = records.decode(file.read_bytes().removesuffix(b"\n"))
-    return _StoredPath(HardPath(measure, 0.0, corruptions, cell.seed, known), file)
+    return StoredPath(HardPath(measure, 0.0, corruptions, cell.seed, known), file)
 
 
 def _key(cell: Cell) -> str:

@@ -39,7 +39,7 @@ def stream_of(
         return corrupted_parts(dataset, corruptions, cell.severity, cell.protocol, cell.seed)
     clean = dataset.test()
     if cell.baseline:
-        classifier = _network(cell.baseline, dataset).to(device).eval()
+        classifier = network_of(cell.baseline, dataset).to(device).eval()
     measure = SourceAccuracy(classifier, clean, device, dataset.scored_classes)
     path = _path(cell, corruptions, measure, results)
     return PathStream(clean, cell.protocol, cell.seed, path)
@@ -50,7 +50,7 @@ def baseline_of(name: str, checkpoint: str) -> str:
     return f"{name}@{checkpoint}"
 
 
-def _network(baseline: str, dataset: Dataset) -> torch.nn.Module:
+def network_of(baseline: str, dataset: Dataset) -> torch.nn.Module:
     name, _, checkpoint = baseline.rpartition("@")
     loaded = resolve_model(name, dataset).recall(checkpoint)
     if loaded is None:
@@ -72,7 +72,7 @@ def checkpoint_of(cell: Cell, results: Path, device: str) -> Checkpoint | None:
     return Checkpoint(results / FOLDER / f"{cell.cell_id}.npz", identity, checkpoint.SECONDS)
 
 
-class _StoredPath:
+class StoredPath:
     """A path whose accuracies are kept in a file: they are the same for all methods and seeds."""
 
     def __init__(self, path: StreamPath, file: Path | None) -> None:
@@ -89,7 +89,7 @@ class _StoredPath:
         return point
 
 
-def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, results: Path) -> _StoredPath:
+def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, results: Path) -> StoredPath:
     spec = cell.protocol.spec
     file, known = None, {}
     if (results / "sweep.json").is_file():
@@ -97,7 +97,7 @@ def _path(cell: Cell, corruptions: Sequence[str], measure: SourceAccuracy, resul
         with suppress(OSError, records.Damaged):  # one that was changed is computed again
             known = records.decode(file.read_bytes().removesuffix(b"\n"))
     path = StreamPath(measure, spec.accuracy, corruptions, cell.seed, known)
-    return _StoredPath(path, file)
+    return StoredPath(path, file)
 
 
 def path_key(cell: Cell) -> str:

@@ -230,7 +230,6 @@ class Worker:
     def files_of(self, cell: Cell) -> dict[str, State]:
         """The state of the files that the images of a cell come from."""
         files = file_states(self.dataset(cell.dataset), cell.corruption, cell.severity)
-        foreign = self.foreign(cell)
         if (foreign := self.foreign(cell)) is not None:
             natural = foreign.corruptions == (NATURAL,)
             files |= file_states(foreign.data, NATURAL if natural else CLEAN_IMAGES, 0)

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from ttabench.cell import Cell
@@ -111,7 +111,7 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     seen: set[str] = set()
     source_of = dict(zip(map(id, sweep.models), sources, strict=True))
     for model, source in zip(sweep.models, sources, strict=True):
-        count = cache(partial(_count, model))
+        count = cache(lambda model=model: model.dataset.shifted_count())
         for part in sweep.parts:
             if not any(model is one for one in part.models):
                 continue
@@ -125,10 +125,6 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     if len(sweep.parts) > 1:
         _check_sequences(planned)
     return planned
-
-
-def _count(model: Model) -> int:
-    return model.dataset.shifted_count()
 
 
 def _limited(choice: MethodChoice, count: Callable[[], int]) -> MethodChoice:

@@ -12,8 +12,7 @@ from ttabench.cell import Scalar
 from ttabench.data.catalog import SUBSETS, check_names, split_subset
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
-from ttabench.data.own.doubts import doubts
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.doubts import warn_of_doubts
 from ttabench.errors import UserError, counted, unknown
 from ttabench.method import Method
 from ttabench.method.settings import configured, parse_values
@@ -89,7 +88,7 @@ def _part(
     data = open_dataset(name)
     _say_if_not_whole(data)
     shifts = find_shifts(data, grid)
-    _say_what_is_doubted(data, shifts)
+    warn_of_doubts(data, shifts.corruptions)
     for choice in methods:
         _check_held_out(data, choice.grid)
     wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}
@@ -127,13 +126,6 @@ def _say_if_not_whole(data: Dataset) -> None:
             f"{plain}: the folder of corrupted images is not whole; measured on the {data.shifted_count():,} "
             f"images of each corruption that are in it, as {data.name}.", stacklevel=2,
         )  # fmt: skip
-
-
-def _say_what_is_doubted(data: Dataset, shifts: Shifts) -> None:
-    if isinstance(data, OwnDataset):
-        corruptions = [name for name in shifts.corruptions if name in data.corruptions]
-        for text in doubts(data, corruptions):
-            warnings.warn(f"{data.name}: {text}", stacklevel=2)
 
 
 def _check_distinct(models: Sequence[Model]) -> None:

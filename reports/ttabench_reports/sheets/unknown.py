@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ttabench.store.columns import UNKNOWN
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
@@ -14,7 +15,6 @@ from ttabench_reports.words.naming import MEAN
 
 CERTAINTIES = {"softmax": "Maximum softmax", "energy": "Energy", "own": "Own certainty"}
 FIGURES = {"auroc": "AUROC", "fpr95": "FPR95", "h": "H"}
-COLUMNS = tuple(f"{figure}_{certainty}" for certainty in CERTAINTIES for figure in FIGURES)
 FOOTER = (
     "Test images have known classes, foreign images unknown ones. AUROC: chance that a test image has a "
     "higher certainty than a foreign one. FPR95: foreign images accepted at the threshold that accepts "
@@ -40,7 +40,7 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
         seeds,
     )
     heads = [Head("", "l"), Head("Given", "l"), Head("Accuracy"), *(Head(FIGURES[one.partition("_")[0]])
-                                                                   for one in COLUMNS)]  # fmt: skip
+                                                                   for one in UNKNOWN)]  # fmt: skip
     whole = Sheet(
         f"unknown_{naming.slug(table.title)}",
         caption,
@@ -56,6 +56,6 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
 
 
 def _line(row: Row) -> list[Cell]:
-    numbers = [words.number(row.unknown[name]) or "–" for name in COLUMNS]
+    numbers = [words.number(row.unknown[name]) or "–" for name in UNKNOWN]
     accuracy = words.number(row.value(MEAN)) or "–"
     return [words.label(row), words.short(row), Cell(accuracy), *map(Cell, numbers)]

@@ -22,9 +22,8 @@ from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import escape, table_row
 from ttabench_reports.words.naming import MEAN
 
-BACKWARD = (
-    2  # forward passes that a backward pass counts as, as in `ttabench.observe.cost`, which needs torch
-)
+# Forward passes that a backward pass counts as, as in `ttabench.observe.cost`, which needs torch.
+BACKWARD = 2
 CLOSE = 1.0  # points below the best, within which the cheapest method is named
 FAMILIES = {  # by the first letters of a network's name
     "resnet": "convolutional, batch norm", "cct": "transformer with convolutions", "cvt": "transformer",

@@ -24,20 +24,6 @@ from ttabench_methods.tent import Tent
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "python.md"
 
 
-@pytest.fixture
-def net() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10),
-    )  # fmt: skip
-
-
-@pytest.fixture
-def x() -> Tensor:
-    return torch.rand(16, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-
-
 def test_every_public_name_is_there_and_nothing_else_is_promised() -> None:
     for name in ttabench.__all__:
         assert getattr(ttabench, name).__doc__, name

@@ -5,11 +5,13 @@ Of large sets, some images are looked at. `ttabench data verify` looks at more.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import labelled_files
 from ttabench.data.files.read_image import read_image
 from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
@@ -20,9 +22,16 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
 
-__all__ = ["doubts", "labels_in_8_bits", "numbered_folders", "shadowed"]
+__all__ = ["labels_in_8_bits", "numbered_folders", "shadowed", "warn_of_doubts"]
 
 LOOKED_AT = 500  # test images whose files are sought among those of the training set
+
+
+def warn_of_doubts(data: Dataset, corruptions: Collection[str]) -> None:
+    """Warn of what :func:`doubts` says of a user's folder; nothing is said of other datasets."""
+    if isinstance(data, OwnDataset):
+        for text in doubts(data, [name for name in corruptions if name in data.corruptions]):
+            warnings.warn(f"{data.name}: {text}", stacklevel=3)
 
 
 def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
