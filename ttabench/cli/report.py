@@ -76,6 +76,14 @@ def report(
     cost: Annotated[
         bool, Option("--cost", help="Print what each method costs: time, passes, memory.")
     ] = False,
+    costs: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR",
+            help="Times and memory from these results: a short sweep of the same with --workers 1, with "
+            "nothing beside.",
+        ),
+    ] = None,
     audit_published: Annotated[
         bool, Option("--audit-published", help="List the misprints of the published numbers; needs no DIR.")
     ] = False,
@@ -112,6 +120,8 @@ def report(
     folder = out or (results[0] / "report" if alone else Path("report"))
     check_folder(folder, "--out")
     cells = _only(methods, view("load")(results))
+    if costs is not None:
+        cells = view("costs-apart")(cells, view("load")([costs]))
     if "warning" in cells:
         warned = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
         for arch, dataset, text in warned.itertuples(index=False):

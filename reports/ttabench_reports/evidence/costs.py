@@ -62,5 +62,5 @@ def lacks(row: Row) -> str:
     if known == measured:
         return ""
     if not known:
-        return "its cells were stored without their cost"
-    return "some of its cells were stored without their cost; the medians are over the others"
+        return "its cost was not measured"
+    return "the cost of some of its cells was not measured; the medians are over the others"

@@ -7,6 +7,7 @@ import math
 from rich.console import RenderableType
 
 from ttabench.errors import NothingToReport
+from ttabench_reports.cells import costs_apart
 from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
@@ -23,6 +24,7 @@ FOOTER = (
     "Host: how far resident memory rose while the method ran, in MB. {device}"
     "Times hold for {where}; passes hold everywhere."
 )
+APART = "Times and memory were measured apart, with nothing beside, on {}."
 
 
 def printed(report: Report) -> RenderableType:
@@ -63,6 +65,8 @@ def cost(report: Report) -> Sheet | None:
         device="Device: peak of the memory that was allocated on the GPU, in MB. " if on_device else "",
         where=f"the device used ({', '.join(devices)})",
     )
+    if costs_apart.APART in report.cells.attrs:
+        footer = words.join(footer, APART.format(report.cells.attrs[costs_apart.APART]))
     footer = words.join(footer, words.remarks(report.tables), words.GIVEN)
     caption = words.join(
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",

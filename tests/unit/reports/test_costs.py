@@ -14,6 +14,8 @@ from rich.console import Console
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled
+from ttabench.errors import UserError
+from ttabench_reports.cells.costs_apart import with_costs
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex, markdown
@@ -50,12 +52,12 @@ def test_missing_costs_show(frame: pd.DataFrame) -> None:
     frame.loc[frame["base"] == "cotta", [*SPENT]] = None
     frame.loc[where(frame, method="tent", corruption="snow"), "device"] = "cuda"
     result = costs(Report(frame)).set_index(["arch", "method"])
-    assert result.loc[("resnet18", "tent"), "notes"].startswith("some of its cells")
+    assert result.loc[("resnet18", "tent"), "notes"].startswith("the cost of some of its cells")
     assert result.loc[("resnet18", "tent"), "device"] == "cpu, cuda"
     assert result.loc[("cct", "cotta"), "cells_with_cost"] == 0
     text = markdown.render(cost(Report(frame)))  # type: ignore[arg-type]
-    assert "its cells were stored without their cost" in text
-    assert "some of its cells were stored without their cost" in text
+    assert "its cost was not measured" in text
+    assert "the cost of some of its cells was not measured" in text
     assert "| CoTTA<sup>" in text
     assert "| Model | Method | Given |" in text
     assert "Given: what a method sees of the source data" in text
@@ -145,3 +147,35 @@ def test_where_source_is_not_timed_as_its_own_forward_pass_the_table_warns(
     assert not notes.drop(("resnet18", "source")).str.contains("Source itself").any()
     text = markdown.render(cost(Report(frame)))  # type: ignore[arg-type]
     assert (says in text) == doubted
+
+
+def test_times_measured_apart_stand_in_place_of_those_of_a_busy_machine(frame: pd.DataFrame) -> None:
+    apart = frame[frame["corruption"].isin(["fog", "snow", "frost"]) & (frame["base"] != "cotta")]
+    apart = apart.assign(compute_ratio=4.0, ms_per_image=7.0, forward=1, processor="A quiet one", limit=10)
+    report = Report(with_costs(frame, apart))
+    result = costs(report).set_index(["arch", "method"])
+    assert set(result.loc["resnet18"].loc[["source", "tent", "bn_stats"], "compute_ratio"]) == {4.0}
+    assert result.loc[("resnet18", "tent"), "forward_passes"] == 1  # of the 15 cells, not of those apart
+    assert np.isnan(result.loc[("resnet18", "cotta"), "compute_ratio"])  # never two measurements in a column
+    text = markdown.render(cost(report))  # type: ignore[arg-type]
+    assert "measured apart, with nothing beside, on A quiet one" in text
+    assert "its cost was not measured" in text
+    before, after = (costs(Report(cells)) for cells in (frame, with_costs(frame, apart)))
+    pd.testing.assert_series_equal(before["accuracy"], after["accuracy"])
+
+
+@pytest.mark.parametrize("other", [{"device": "cuda"}, {"batch_size": 16}, {"config": "{}"}, {"arch": "cvt"}])
+def test_times_of_other_cells_do_not_stand_for_these(frame: pd.DataFrame, other: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="--costs has no cell of the same"):
+        with_costs(frame, frame.assign(**other))
+
+
+def test_the_command_takes_costs_from_another_folder(
+    ttabench: Callable[..., Output], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame.to_csv(tmp_path / "cells.csv", index=False)
+    frame.assign(compute_ratio=8.0).to_csv(tmp_path / "quiet.csv", index=False)
+    options = ("--costs", tmp_path / "quiet.csv", "--format", "csv", "--out", tmp_path / "r")
+    output = ttabench("report", tmp_path / "cells.csv", *options)
+    assert output.code == 0, output.err
+    assert set(pd.read_csv(tmp_path / "r/cost.csv")["compute_ratio"].dropna()) == {8.0}

@@ -1,0 +1,37 @@
+"""Times and memory that were measured apart from the accuracies, when nothing else ran on the machine.
+
+A sweep with several workers, or beside other work, has the right accuracies and passes; its times are
+those of a busy machine. A short sweep with one worker on quiet cores has the right times.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ttabench.errors import UserError
+
+TIMES = ("compute_ratio", "ms_per_image", "host_mb", "device_mb")
+SAME = ("dataset", "arch", "base", "config", "mode", "epochs", "batch_size", "precision", "device")
+"""What cells share whose times can stand for each other: all that a time depends on but the corruption."""
+APART = "costs_apart"
+"""In the `attrs` of a table of cells: on which processors its times were measured apart."""
+
+
+def with_costs(cells: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+    """`cells` with times and memory of `costs`: the medians over the cells there of the same method,
+    settings, network, data, mode, batch size and device. Both are as :func:`load.read` gives them.
+
+    A cell that has no such cells in `costs` has no times: two measurements never stand in one column.
+    Raises UserError where `costs` has none for any cell.
+    """
+    measured = costs[costs["accuracy"].notna()]
+    medians = measured.groupby(list(SAME))[list(TIMES)].median()
+    found = cells[list(SAME)].merge(medians, how="left", left_on=list(SAME), right_index=True)
+    if found["compute_ratio"].isna().all():
+        raise UserError(
+            "--costs has no cell of the same method, settings, network, data, mode, batch size and device as "
+            "a cell of the results; measure the costs with the options of their sweep and --workers 1."
+        )
+    changed = cells.assign(**{name: found[name].to_numpy() for name in TIMES})
+    changed.attrs = {**cells.attrs, APART: ", ".join(sorted({*measured["processor"]} - {""}))}
+    return changed
