@@ -52,6 +52,7 @@ def test_it_conforms_on_every_net_and_is_swept(ttabench: Run, tmp_path: Path) ->
     assert rows.loc["my_new_method", "status"] == "ok"
 
 
+@pytest.mark.slow
 def test_its_own_test_passes(package: Path, installed: Path) -> None:
     done = run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package / "tests"))
     assert done.returncode == 0, done.stdout

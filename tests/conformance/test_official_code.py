@@ -54,6 +54,7 @@ def test_the_class_of_the_page_is_short_and_the_one_that_the_tests_run() -> None
         assert line in run
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("seen")
 def test_two_conform_and_the_third_has_dropout_on(ttabench: Run) -> None:  # noqa: F811
     done = ttabench("conform", *NAMES)

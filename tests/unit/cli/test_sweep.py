@@ -196,6 +196,7 @@ class FastWhile:
         return time.monotonic() + self.offset
 
 
+@pytest.mark.slow
 def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
     ttabench: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -580,6 +581,7 @@ def test_ctrl_c_loses_nothing(net_out: Path, ttabench: Run) -> None:
     assert json.loads((net_out / "sweep.json").read_text())
 
 
+@pytest.mark.slow
 def test_sigterm_keeps_what_is_stored_and_ends_in_time(net_out: Path) -> None:
     process = background(net_out, LONG, seeds="0,1")
     wait_for(lambda: stored(net_out) >= 3)
@@ -671,6 +673,7 @@ def test_kill_9_of_the_sweep_keeps_what_is_stored_and_leaves_no_workers(net_out:
     assert stored(net_out) >= 2
 
 
+@pytest.mark.slow
 def test_a_killed_worker_does_not_take_the_sweep_with_it(net_out: Path) -> None:
     process = background(net_out)
     wait_for(lambda: stored(net_out) >= 1)

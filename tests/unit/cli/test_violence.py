@@ -58,6 +58,7 @@ def start(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later(
     out: Path, finished: Callable[[Path], str]
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_disk_that_is_full_ends_the_sweep_with_a_sentence_and_it_goes_on_later
     assert load_frame(out).set_index("cell_id")["accuracy"].sort_index().equals(then.sort_index())
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_sweep_and_loses_nothing(
     out: Path, finished: Callable[[Path], str]
 ) -> None:

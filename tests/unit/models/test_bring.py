@@ -582,8 +582,10 @@ def test_a_normalisation_is_named_where_it_does_better_than_by_chance(
 @pytest.mark.parametrize(
     ("prepare", "named"),
     [
-        (lambda x: x[..., ::-1], "the channels in the order blue, green, red"),
-        (lambda x: x[:, ::-1], "the images upside down"),
+        pytest.param(
+            lambda x: x[..., ::-1], "the channels in the order blue, green, red", marks=pytest.mark.slow
+        ),
+        pytest.param(lambda x: x[:, ::-1], "the images upside down", marks=pytest.mark.slow),
         (lambda x: np.rot90(x, 1, (1, 2)), "the images turned by"),
     ],
 )
@@ -661,6 +663,7 @@ class RealImages(Squares):
         return Labelled(tiles.copy(), labels[: 100 * self.rows].astype(np.int64))
 
 
+@pytest.mark.slow
 def test_real_weights_with_the_wrong_normalisation_are_told_the_right_one(shared: Path) -> None:
     images, file = RealImages(shared / "data"), shared / "data" / "weights" / "cifar10-resnet20.npz"
     right = bring("resnet20", images, checkpoint=file, normalize="imagenet", claimed=91.73)

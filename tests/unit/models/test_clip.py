@@ -211,7 +211,12 @@ class Five(Named):
 
 
 # Each kind of work: norm layers, sharpness, a teacher that learns everything, features, prototypes, prompts.
-METHODS = ("tent", "cotta", "actmad_vit", "t3a", "foa")
+METHODS = (
+    "tent",
+    "actmad_vit",
+    "t3a",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("cotta", "foa")),
+)
 
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")

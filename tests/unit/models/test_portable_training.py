@@ -64,6 +64,7 @@ def test_the_weights_are_the_same_on_all_processors(arch: str, tmp_path: Path) -
     assert weights(arch, tmp_path, OMP_NUM_THREADS="2") == WEIGHTS[arch]
 
 
+@pytest.mark.slow
 @needs_avx2
 def test_the_number_of_threads_changes_no_weight(tmp_path: Path) -> None:
     one, three = (
@@ -72,6 +73,7 @@ def test_the_number_of_threads_changes_no_weight(tmp_path: Path) -> None:
     assert one == three
 
 
+@pytest.mark.slow
 @needs_avx2
 def test_train_gives_its_workers_the_kernels(
     ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

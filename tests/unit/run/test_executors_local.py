@@ -347,6 +347,7 @@ def test_a_cell_that_hangs_is_stopped_and_the_rest_goes_on(
         os.kill(seen[0].pid, 0)
 
 
+@pytest.mark.slow
 def test_a_cell_that_grows_is_stopped_and_the_rest_goes_on() -> None:
     jobs = [Says("a"), Grows(1_500_000_000), Grows(1000), Says("b")]
     events = list(local.run(jobs, 1, limits=Limits(memory=1_000_000_000)))

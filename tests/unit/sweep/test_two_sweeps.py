@@ -42,6 +42,7 @@ def claimed(out: Path) -> int:
     return len(list((out / "running").glob("*@*")))
 
 
+@pytest.mark.slow
 def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> None:
     one = start(out, "--workers", "1", pause=0.15)  # so slow that the second one finds cells to compute
     wait_for(lambda: claimed(out) >= 1)
