@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 
-from rich.console import RenderableType
-
-from ttabench.errors import NothingToReport
 from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
 from ttabench_reports.tables.table import Row
-from ttabench_reports.terminal import sheets as terminal
 from ttabench_reports.words.naming import MEAN
 
 FOOTER = (
@@ -23,14 +19,6 @@ FOOTER = (
     "Host: how far resident memory rose while the method ran, in MB. {device}"
     "Times hold for {where}; passes hold everywhere."
 )
-
-
-def printed(report: Report) -> RenderableType:
-    """The table for the terminal. Raises NothingToReport where no cell has a cost."""
-    sheet = cost(report)
-    if sheet is None:
-        raise NothingToReport("no cell has its cost; these results are of an earlier version, sweep again.")
-    return terminal.render(sheet)
 
 
 def cost(report: Report) -> Sheet | None:

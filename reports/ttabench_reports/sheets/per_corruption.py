@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
 from ttabench_reports.tables.table import Row, Table
@@ -55,7 +56,7 @@ def _lines(row: Row, table: Table, columns: Sequence[str]) -> Iterator[Line]:
         if any(cell.text for cell in numbers):
             yield [words.label(row), Cell(), *numbers]
         return
-    cells = [words.accuracy(row, c, table.places, spread=False) for c in columns]
+    cells = [words.accuracy(row, c, places_of_table(table), spread=False) for c in columns]
     if all(row.words.get(c) == "n/a" for c in columns):  # the reason is a footnote of the row
         cells = [Cell("n/a", span=len(columns), left=True, small=True)]
     yield [words.label(row), words.short(row), *cells]

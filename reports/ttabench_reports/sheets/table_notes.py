@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Cell, Head
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
@@ -46,7 +47,7 @@ class TableNotes:
         return [arch, self.label(*rows), replace(given[0], text=texts)]
 
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Cell:
-        cell = words.accuracy(row, MEAN, table.places if ranked else {}, spread=True)
+        cell = words.accuracy(row, MEAN, places_of_table(table) if ranked else {}, spread=True)
         return replace(cell, marks=self._raised(row, MEAN))
 
     def _raised(self, row: Row, column: str) -> str:

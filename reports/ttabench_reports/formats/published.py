@@ -13,6 +13,7 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.cells.frames import PROTOCOL, ROW, TABLE, one_per_cell
 from ttabench_reports.cells.frames import checked as checked_cells
 from ttabench_reports.formats.files import write_text
+from ttabench_reports.formats.latex import write_sheets
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
@@ -34,8 +35,6 @@ def write(cells: pd.DataFrame, to: Path) -> list[Path]:
 
     No LaTeX where nothing is published of the same setting.
     """
-    from ttabench_reports.formats.latex import write_sheets  # it imports this package's catalog
-
     numbers = beside(averages(cells), every=True)
     columns = [*SHOWN, "publication", "published", "difference", "why_not", "remark"]
     columns += ["checkpoint", "fingerprint", "baseline", *PROTOCOL]
