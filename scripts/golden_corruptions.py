@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from official_draws import official_draws
+from official_draws_224 import official_draw
 from PIL import Image
 
 from ttabench.corruptions import FrostTextures, check_request, elastic, noise
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.imagenet import by_name as imagenet
 from ttabench.corruptions.imagenet import noise as imagenet_noise
-from ttabench.corruptions.imagenet.official_draws import official_draw
-from ttabench.corruptions.official_draws import official_draws
 from ttabench.corruptions.sizes import IMAGENET_SIZE
 from ttabench.errors import UserError
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,8 +19,11 @@ from ttabench_reports.evidence.findings import best_places, paired_with, places_
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.sheets import means
-from ttabench_reports.sheets.which_method import rankings, summary
 from ttabench_reports.tables.table import Row, Table
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
+
+from which_method import rankings, summary
 
 IMAGES = 400
 METHODS = ("source", "tent", "eata", "sar", "quantile")
