@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 
-from bench_suite import Used, arguments, last_line, medians, python, ttabench
+from bench_suite import Used, arguments, last_line, medians, run_command, run_python
 
 VERBS = (
     "--help",
@@ -36,9 +36,9 @@ def main() -> None:
     runs = arguments(__doc__, runs=7).parse_args().runs
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TTABENCH_CACHE"] = cache
-        bare = measured(lambda: python(""), runs)
-        torch = measured(lambda: python("import torch"), runs)
-        verbs = {verb: measured(partial(ttabench, *verb.split()), runs) for verb in VERBS}
+        bare = measured(lambda: run_python(""), runs)
+        torch = measured(lambda: run_python("import torch"), runs)
+        verbs = {verb: measured(partial(run_command, *verb.split()), runs) for verb in VERBS}
     print(f"{'':<22} {'wall s':>7} {'CPU s':>7} {'MB':>6} {'of Python alone':>16} {'of import torch':>16}")
     for name, row in {"python -c ''": bare, "import torch": torch, **verbs}.items():
         wall, cpu, size = row

@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from bench_suite import arguments, load, parsed, ttabench
+from bench_suite import arguments, load, parsed, run_command
 
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
@@ -93,7 +93,7 @@ def main() -> None:
         for formats in options.formats or ["csv", "csv,latex", "csv,latex,plots", ""]:
             with tempfile.TemporaryDirectory() as to:
                 asked = ["--format", formats] if formats else []
-                seconds, processor, peak = ttabench("report", folder, "--out", to, *asked)
+                seconds, processor, peak = run_command("report", folder, "--out", to, *asked)
             name = f"report --format {formats}" if formats else "report, every format"
             ratio = f"ratio {processor / bare:6.1f}   peak {peak:6.0f} MB   {seconds:6.1f} s by the clock"
             print(f"{name:34}{processor:8.2f} s   {ratio}")

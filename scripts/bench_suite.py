@@ -121,7 +121,7 @@ _REPORT_PEAK = (
 )
 
 
-def python(code: str) -> Used:
+def run_python(code: str) -> Used:
     """Run Python code in a process of its own (Linux). Ends this one where it fails."""
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -138,9 +138,9 @@ def python(code: str) -> Used:
     return Used(seconds, usage.ru_utime + usage.ru_stime, int(peak.split()[1]) / 1024)
 
 
-def ttabench(*words: str | Path) -> Used:
+def run_command(*words: str | Path) -> Used:
     """Run a command of ttabench in a process of its own."""
-    return python(f"sys.argv[1:] = {list(map(str, words))!r}; from ttabench.cli import main; main()")
+    return run_python(f"sys.argv[1:] = {list(map(str, words))!r}; from ttabench.cli import main; main()")
 
 
 def fresh_process(*words: object, env: Mapping[str, str] | None = None) -> list[str]:

@@ -33,7 +33,7 @@ from pathlib import Path
 
 import bench_report
 import torch
-from bench_suite import arguments, as_in_a_worker, last_line, load, parsed, ttabench
+from bench_suite import arguments, as_in_a_worker, last_line, load, parsed, run_command
 
 from ttabench.cell import Result
 from ttabench.data.catalog import dataset
@@ -200,7 +200,7 @@ def results(root: Path, count: int) -> tuple[float, float]:
     times = []
     with tempfile.TemporaryDirectory() as to:
         for words in (["status", folder], ["report", folder, "--format", "csv,latex", "--out", to]):
-            seconds, used, peak = ttabench(*words)
+            seconds, used, peak = run_command(*words)
             print(f"  {words[0]:7}{seconds:6.2f} s by the clock, {used:6.2f} CPU s (ratio "
                   f"{used / reference:.1f}), {peak:.0f} MB; {load()}")  # fmt: skip
             times.append(seconds)

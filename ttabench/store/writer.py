@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ttabench import registry
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.provenance import libraries
@@ -49,7 +50,9 @@ class Writer:
                 lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
                 further = needed
             if source and source not in known:
-                lines += code_lines(source, code.definitions, names)
+                lines += code_lines(
+                    source, code.definitions, names, method_facts(cell.method, dict(cell.config).values())
+                )
                 known.add(source)
             record = {"kind": "result", "written": time.time(), "source": source, **result.to_json()}
             lines.append(encode(record))
@@ -95,16 +98,35 @@ class Writer:
             self._file = None
 
 
-def code_lines(source: str, definitions: Mapping[str, str], written: set[str]) -> list[bytes]:
+def code_lines(
+    source: str, definitions: Mapping[str, str], written: set[str], method: Mapping[str, Any]
+) -> list[bytes]:
     """The lines that say which code `source` is. Definitions stand in it by hash, their names once per file.
 
     written   what has its name in the file already; what gets one now is added.
+    method    what :func:`ttabench.method.facts.facts_of` says of the method; {} if unknown.
     """
     keys = {shards.name_key(digest, name): [digest, name] for name, digest in definitions.items()}
     new = sorted(keys.keys() - written)
     written.update(keys)
     names = [encode({"kind": "definitions", "names": [keys[key] for key in new]})] if new else []
-    return [*names, encode({"kind": "code", "source": source, "definitions": sorted(keys)})]
+    facts = {"method": dict(method)} if method else {}
+    return [*names, encode({"kind": "code", "source": source, "definitions": sorted(keys), **facts})]
+
+
+def method_facts(method: str, settings: Iterable[object]) -> dict[str, Any]:
+    """The facts of a method, and as its parts those of the methods that its settings name."""
+    from ttabench.method.facts import facts_of
+
+    try:
+        facts = facts_of(registry.method(method))
+    except UserError:  # a method that is not registered, such as one of a program of the user
+        return {}
+    names = set(registry.method_names())
+    parts = {
+        text: facts_of(registry.method(text)) for text in settings if isinstance(text, str) and text in names
+    }
+    return {**facts, "parts": parts} if parts else facts
 
 
 def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pandas.api.types import infer_dtype
 
 from ttabench.store.columns import MISSING
 from ttabench.store.table import INCREASE, with_increase
-from ttabench_reports.cells.frames import CORRECT, DETAILS, PROTOCOL, checked
+from ttabench_reports.cells.frames import CORRECT, DETAILS, PROTOCOL, checked, without_repeated_facts
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given
@@ -86,6 +86,7 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     frame["_place"] = frame["corruption"].map(naming.corruption_key)
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
     frame = frame.sort_values(by)[[c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]]
+    frame = without_repeated_facts(frame) if "about_method" in frame and "code" in frame else frame
     return write_csv(path, frame.round({"seconds": 3, "written": 3}), read_back=True)
 
 

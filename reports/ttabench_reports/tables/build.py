@@ -48,7 +48,7 @@ MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes"
 
 Passes are per image of the stream.
 """
-OF_METHOD = ("source_data", "source_used", "scored_classes")
+OF_METHOD = ("source_data", "source_used", "scored_classes", "about_method")
 """What results say of their method beside the number; cells that failed may lack it."""
 
 

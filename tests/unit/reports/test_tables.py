@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import io
+import json
 import re
-import subprocess
-import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +18,10 @@ from rich.console import Console
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
+from ttabench.method.facts import facts_of
+from ttabench.registry import methods as registered
 from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, published
-from ttabench_reports.cells import installed
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence import given as given_
 from ttabench_reports.evidence.findings import best_places
@@ -797,13 +795,11 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         )),
     ],
 )  # fmt: skip
-def test_what_was_given_in_words_and_in_short(
-    about: dict[str, Any], source: str, short: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
     """`chosen` is what the docstring of the method's Config says."""
-    chosen = str(about.get("chosen", ""))
-    monkeypatch.setattr(installed, "settings_from", lambda method: chosen)
+    facts = json.dumps({"settings_from": about.get("chosen", ""), "source_data": ""})
     plain = {
+        "about_method": facts,
         "mode": "online",
         "epochs": 0,
         "batch_size": 200,
@@ -883,41 +879,6 @@ def test_a_method_that_ran_on_one_network_was_not_given_something_else_on_the_ot
     assert "foa" in set(csv_files.methods_given(tables.tables(nowhere))["method"])
 
 
-def test_how_settings_were_chosen_is_known_of_every_method_that_has_settings() -> None:
-    """It is the first paragraph of the docstring of its Config, as `ttabench list settings` shows it."""
-    from ttabench.registry import methods
-
-    for name, cls in methods().items():
-        if fields(cls.Config):
-            text = " ".join(inspect.cleandoc(cls.Config.__doc__ or "").partition("\n\n")[0].split())
-            assert text
-            assert installed.settings_from(name) == text, name
-    assert installed.settings_from("source") == installed.settings_from("nosuch") == ""
-
-
-def test_a_default_is_that_of_the_methods_config() -> None:
-    from ttabench.registry import methods
-
-    known = methods()
-    assert installed.default("quantile", "epochs") == known["quantile"].Config().epochs
-    assert installed.default("quantile_paper", "epochs") == known["quantile_paper"].Config().epochs
-    assert installed.default("tent", "lr") == known["tent"].Config().lr
-    assert installed.default("tent", "nosuch") is installed.default("nosuch", "lr") is None
-    for name, cls in known.items():
-        usual = cls.Config()
-        written = installed.defaults(name)
-        assert written == {setting: getattr(usual, setting) for setting in written}, name
-        assert len(fields(cls.Config)) - len(written) <= 1, name  # a default may be computed
-
-
-def test_declared_source_data_is_that_of_the_methods_class() -> None:
-    from ttabench.registry import methods
-
-    for name, cls in methods().items():
-        assert installed.source_data(name) == cls.needs.source_data, name
-    assert installed.source_data("nosuch") is None
-
-
 def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     frame = cells(("source", "tent", "quantile"))
     methods = csv_files.methods_given(tables.tables(frame)).set_index("method")
@@ -926,24 +887,15 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     given = {row.method: given_.given(row.about) for row in tables.tables(frame)[0].rows if row.measured}
     assert given["quantile"].tuned
     assert not given["tent"].tuned
-    ours = [name for name, path in installed._classes().items() if path.startswith("ttabench_methods")]
-    assert {name for name in ours if given_._is_tuned(installed.settings_from(name), "digits-c")} == {
+    ours = {name: cls for name, cls in registered().items() if cls.__module__.startswith("ttabench_methods")}
+    chosen = {name: facts_of(cls)["settings_from"] for name, cls in ours.items()}
+    assert {name for name, text in chosen.items() if given_._is_tuned(text, "digits-c")} == {
         "actmad", "deyo", "foa", "quantile", "quantile_aqr", "quantile_paper", "stack",
     }  # fmt: skip
     console = Console(width=120, file=io.StringIO())
     console.print(terminal.render(frame))
     text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert "Settings were tuned on the extra corruptions: Quantile." in text
-
-
-def test_reading_what_a_method_declares_imports_nothing() -> None:
-    script = (
-        "import sys; from ttabench_reports.cells.installed import class_text, source_data; "
-        "print(bool(class_text('quantile', 'deviations')), source_data('nosuch') is None, "
-        "'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "True", "False"]
 
 
 def test_planned_cells_that_are_missing_are_told_in_every_csv_table(tmp_path: Path) -> None:
