@@ -17,7 +17,7 @@ from ttabench_reports.formats.latex import write_sheets
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
 from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import table_row
@@ -137,7 +137,13 @@ def _sheet(matched: pd.DataFrame) -> Sheet:
 def _lines(matched: pd.DataFrame, letters: Mapping[str, str]) -> Iterator[Line]:
     for _, arch, method, ours, published, difference, publication in _rows(matched):
         marks = letters.get(publication, "")
-        yield [Cell(arch), Cell(method), Cell(ours), Cell(published, marks=marks), Cell(minus(difference))]
+        yield [
+            Entry(arch),
+            Entry(method),
+            Entry(ours),
+            Entry(published, marks=marks),
+            Entry(minus(difference)),
+        ]
 
 
 def render_audit() -> RenderableType:

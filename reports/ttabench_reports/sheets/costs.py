@@ -7,7 +7,7 @@ import math
 from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words.naming import MEAN
@@ -37,8 +37,8 @@ def cost(report: Report) -> Sheet | None:
                 said = filter(None, (costs.lacks(row), costs.doubt(row)))
                 marks = name.marks + "".join(map(notes.mark, said))
                 block.append([
-                    Cell(arch if not block else ""), Cell(name.text, marks=marks), words.short(row),
-                    Cell(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),
+                    Entry(arch if not block else ""), Entry(name.text, marks=marks), words.short(row),
+                    Entry(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),
                     *_numbers(row, on_device),
                 ])  # fmt: skip
             blocks.append(block)
@@ -74,7 +74,7 @@ def in_words(row: Row) -> str:
     return "; ".join(meaning.format(text) for text, meaning in known if text)
 
 
-def _numbers(row: Row, on_device: bool) -> list[Cell]:
+def _numbers(row: Row, on_device: bool) -> list[Entry]:
     about = row.about
     texts = [
         _decimals(about["compute_ratio"]),
@@ -87,7 +87,7 @@ def _numbers(row: Row, on_device: bool) -> list[Cell]:
     if on_device:
         texts.append(_count(about["device_mb"]))
     missing = row.words.get(MEAN, "–") if not about["measured"] else "–"
-    return [Cell(text or missing, small=not text) for text in texts]
+    return [Entry(text or missing, small=not text) for text in texts]
 
 
 def _decimals(value: float, *, whole: bool = False) -> str:

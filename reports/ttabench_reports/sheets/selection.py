@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ttabench_reports.evidence.selection import Choice
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import Notes
 
@@ -55,13 +55,15 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
     if chosen and oracle:
         gap = float(f"{oracle.accuracy:.1f}") - float(f"{chosen.accuracy:.1f}")
     return [
-        Cell(naming.network(choice.arch, choice.weights) if first else ""),
-        Cell(naming.base(choice.method) if first else ""),
-        Cell(NAMES[choice.score]), Cell(count, marks=marks),
-        Cell(_spaced(chosen.name) if chosen else "–"), Cell(words.number(chosen.accuracy) if chosen else "–"),
-        Cell(_spaced(oracle.name) if oracle else "–"), Cell(words.number(oracle.accuracy) if oracle else "–"),
-        Cell(words.number(gap) or "–"),
-        Cell("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
+        Entry(naming.network(choice.arch, choice.weights) if first else ""),
+        Entry(naming.base(choice.method) if first else ""),
+        Entry(NAMES[choice.score]), Entry(count, marks=marks),
+        Entry(_spaced(chosen.name) if chosen else "–"),
+        Entry(words.number(chosen.accuracy) if chosen else "–"),
+        Entry(_spaced(oracle.name) if oracle else "–"),
+        Entry(words.number(oracle.accuracy) if oracle else "–"),
+        Entry(words.number(gap) or "–"),
+        Entry("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
     ]  # fmt: skip
 
 

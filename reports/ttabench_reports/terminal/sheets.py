@@ -16,7 +16,7 @@ from rich.text import Text
 from ttabench.errors import NothingToReport
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets.costs import cost
-from ttabench_reports.sheets.sheet import Cell, Line, Sheet, used
+from ttabench_reports.sheets.sheet import Entry, Line, Sheet, used
 from ttabench_reports.words import naming
 
 STYLES = {"best": "bold", "second": "underline", "": ""}
@@ -85,5 +85,5 @@ def _texts(line: Line) -> list[Text]:
     return texts
 
 
-def _text(cell: Cell) -> Text:
+def _text(cell: Entry) -> Text:
     return Text(cell.text, STYLES[cell.place]).append(cell.after + naming.raised(cell.marks))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.unit.made_cells import cells, spoil, where
+from tests.unit.made_cells import cells, facts, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.method.facts import facts_of
@@ -827,9 +827,10 @@ def test_a_method_that_could_not_run_needs_what_its_class_declares(
     about: dict[str, Any], source: str, short: str
 ) -> None:
     plain = {"mode": "online", "epochs": 0, "batch_size": 200, "source_data": "", "measured": 0}
-    had = given_.given({**plain, "config": "{}", "method": about["base"], **about})
+    plain |= {"about_method": facts(about["base"], "eata"), "config": "{}", "method": about["base"]}
+    had = given_.given({**plain, **about})
     assert (had.source, had.short) == (source, short)
-    measured = given_.given({**plain, "config": "{}", "method": about["base"], **about, "measured": 15})
+    measured = given_.given({**plain, **about, "measured": 15})
     assert measured.source == "nothing"  # the result says so
 
 
@@ -853,7 +854,7 @@ def test_a_row_of_cells_that_are_not_there_says_what_the_method_needs() -> None:
             "plpd_limit=0.3, lr=0.005",
         ),
         ("tent[norms=all] (offline)", '{"norms": "all", "lr": 0.001}', "norms=all"),
-        ("poem", '{"gamma": 0.07, "lr": 0.00025}', "lr=0.00025"),  # gamma's default is computed
+        ("poem", '{"gamma": 0.07, "lr": 0.00025}', "gamma=0.07, lr=0.00025"),
         ("nosuch", '{"lr": 1.0}', "defaults"),
     ],
 )
@@ -862,7 +863,7 @@ def test_settings_are_those_that_differ_from_the_defaults_also_where_the_label_h
 ) -> None:
     base = label.partition("[")[0]
     about = {"mode": "online", "epochs": 0, "batch_size": 200, "base": base, "method": label}
-    assert given_.given({**about, "config": config}).settings == settings
+    assert given_.given({**about, "config": config, "about_method": facts(base)}).settings == settings
 
 
 def test_a_method_that_ran_on_one_network_was_not_given_something_else_on_the_others() -> None:
