@@ -32,7 +32,7 @@ class Writer:
         self._file: int | None = None
         self._known: set[str] = set()
         self._names: set[str] = set()  # the definitions whose names were written
-        self._further: tuple[str, ...] = ()  # libraries in the environment that was written last
+        self._libraries: tuple[str, ...] = ()  # libraries in the environment that was written last
 
     def append(self, result: Result) -> None:
         """Append a result; it is on disk when this returns. Raises UserError on a full disk."""
@@ -41,14 +41,14 @@ class Writer:
     def extend(self, results: Iterable[Result]) -> None:
         """Append results, all or none of them. Raises UserError on a full disk."""
         lines: list[bytes] = []
-        known, names, further = set(self._known), set(self._names), self._further
+        known, names, more_libraries = set(self._known), set(self._names), self._libraries
         for result in results:
             cell = result.cell
             code = code_of(cell)
             source = code.source
-            if (needed := libraries(cell.method, cell.arch)) != further:
+            if (needed := libraries(cell.method, cell.arch)) != more_libraries:
                 lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
-                further = needed
+                more_libraries = needed
             if source and source not in known:
                 lines += code_lines(
                     source, code.definitions, names, method_facts(cell.method, dict(cell.config).values())
@@ -58,7 +58,7 @@ class Writer:
             lines.append(encode(record))
         if lines:
             self._write(self._head() + b"".join(lines))
-            self._known, self._names, self._further = known, names, further
+            self._known, self._names, self._libraries = known, names, more_libraries
 
     def _head(self) -> bytes:
         """The first line of the shard, which is made now; nothing where the shard has it already."""
@@ -129,15 +129,15 @@ def method_facts(method: str, settings: Iterable[object]) -> dict[str, Any]:
     return {**facts, "parts": parts} if parts else facts
 
 
-def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:
+def environment(device: str, more_libraries: Sequence[str] = ()) -> dict[str, Any]:
     """The environment of results of this process: device, threads, versions, machine, processor.
 
-    further   libraries whose versions count too, see :func:`ttabench.provenance.libraries`.
+    more_libraries   libraries whose versions count too, see :func:`ttabench.provenance.libraries`.
 
     The device is ``cuda`` for ``cuda:1`` too: the processor says what GPU it is, its number does not matter.
     """
     return {
-        "device": device_kind(device), "threads": _threads(), "versions": versions(further),
+        "device": device_kind(device), "threads": _threads(), "versions": versions(more_libraries),
         "machine": machine(), "processor": processor(device),
     }  # fmt: skip
 
