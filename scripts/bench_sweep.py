@@ -43,7 +43,7 @@ from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
 from ttabench.run.executors import local
 from ttabench.store import Store
-from ttabench.sweep.agenda import make_units, plan_rows
+from ttabench.sweep.agenda import make_groups, plan_rows
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import resolve
@@ -84,7 +84,7 @@ def sweep(cells: Sequence[Planned], out: Path, workers: int) -> list[Came]:
     """Run planned cells."""
     shutil.rmtree(out, ignore_errors=True)
     store = Store.create(out, {"made": "for a benchmark"})
-    units = make_units([item.cell for item in cells], cells, store, "cpu", workers)
+    units = make_groups([item.cell for item in cells], cells, store, "cpu", workers)
     came = []
     with Claims(out, "sweep") as claims:
         for event in run(units, store, local.run, workers, claims=claims, start={}):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ttabench.cell import Result
-from ttabench.run.cell_group import Chain, Unit
+from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.run.progress_events import Elsewhere, Waiting
 from ttabench.store import Store
 from ttabench.store.new_records import Tail
@@ -27,13 +27,13 @@ class Others:
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        groups: Sequence[CellGroup],
         store: Store,
         claims: Claims,
         start: Mapping[str, int],
         patience: float = math.inf,
     ) -> None:
-        self._of = {chain[0].cell_id: (unit, chain) for unit in units for chain in unit.chains}
+        self._of = {chain[0].cell_id: (group, chain) for group in groups for chain in group.chains}
         self._claims, self._tail, self._patience = claims, Tail(store.root, start), patience
         self._chains: dict[str, Chain] = {}
 
@@ -47,7 +47,7 @@ class Others:
         self._tail.has()
         return [self._tail.result(key) for key in cells if key in self._tail.stored]
 
-    def wait(self) -> Generator[Result | Waiting, None, list[Unit]]:
+    def wait(self) -> Generator[Result | Waiting, None, list[CellGroup]]:
         """Wait until nothing is left elsewhere, or something became free again, because its process died.
 
         Yields results as they are stored, and who is waited for. Returns what became free; nothing where
