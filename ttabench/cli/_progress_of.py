@@ -10,7 +10,7 @@ from typing import Any
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, Facts, facts
-from ttabench.store.new_records import Tail, sizes
+from ttabench.store.new_records import NewRecords, sizes
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
 from ttabench.sweep.progress.failed_at import reason_and_place
@@ -72,7 +72,7 @@ class Progress:
         self._load()
 
     def _load(self) -> None:
-        self._tail = Tail(self.store.root, sizes(self.store.root))
+        self._new_records = NewRecords(self.store.root, sizes(self.store.root))
         self._planned = self._plan_size()
         self._protocols: dict[tuple[tuple[str, Any], ...], None] = {}
         self._cells = self.store.latest_as(self._of_record, quick=True)
@@ -86,7 +86,7 @@ class Progress:
         if self._plan_size() != self._planned:
             self._load()
             return
-        for key, line in self._tail.look():
+        for key, line in self._new_records.look():
             try:
                 data = decode(line)
                 self._cells[key] = of_data(data)
