@@ -797,9 +797,9 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
     """`chosen` is what the docstring of the method's Config says."""
-    facts = json.dumps({"settings_from": about.get("chosen", ""), "source_data": ""})
+    parts = json.loads(facts("stack", "quantile", "cotta"))["parts"]
     plain = {
-        "about_method": facts,
+        "about_method": json.dumps({"settings_from": about.get("chosen", ""), "parts": parts}),
         "mode": "online",
         "epochs": 0,
         "batch_size": 200,
