@@ -6,15 +6,13 @@ Both folders are made here, with per-image correctness of 10,000 images. In the 
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from bench_suite import Timer, arguments, parsed
 
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
@@ -52,25 +50,21 @@ def make(path: Path, rows: int, lost: float) -> Path:
     return path
 
 
+def check(as_expected: bool) -> None:
+    if not as_expected:
+        raise SystemExit("error: compare did not find what was made.")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=36_000)
-    rows = parser.parse_args().rows
+    rows = arguments(__doc__, rows=36_000).parse_args().rows
     from ttabench_reports.compare import compare
 
     with tempfile.TemporaryDirectory() as folder:
         before, after = make(Path(folder) / "a", rows, 0.0), make(Path(folder) / "b", rows, 0.009)
-        started = time.process_time()
-        for shard in (*before.glob("cells/*.jsonl"), *after.glob("cells/*.jsonl")):
-            for line in shard.read_bytes().splitlines():
-                json.loads(line)
-        read = time.process_time() - started
+        read = parsed(before, after)
         print(f"JSON of both alone: {read:.2f} CPU-seconds")
         for name, other in (("the same", before), ("every cell moved", after)):
-            started = time.process_time()
-            outcome = compare(before, other)
-            took = time.process_time() - started
-            assert outcome.failed == (other == after)
+            took = Timer()(lambda other=other: check(compare(before, other).failed == (other == after)))  # type: ignore[misc]
             print(f"compare, {name}: {took:.2f} CPU-seconds, {took / read:.1f} × reading the JSON")
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-from collections.abc import Callable
 from math import exp, log
 from pathlib import Path
 
 import numpy as np
+from bench_suite import arguments, best, last_line, warn_if_busy
 from numpy.typing import NDArray
 from reference_corruptions import reference
 
@@ -36,19 +35,9 @@ def synthetic_images(count: int, size: int) -> NDArray[np.uint8]:
     return np.clip(coarse + rng.normal(0, 10, coarse.shape), 0, 255).astype(np.uint8)
 
 
-def best(work: Callable[[], object], runs: int) -> float:
-    """Seconds of the quickest of several runs, after one that does not count."""
-    work()
-    seconds = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
-
-
 def ours(name: str, images: NDArray[np.uint8], workers: int | None, runs: int) -> float:
     """Milliseconds per image, mean over severities."""
+    corrupt(images, name, 1, 0, workers=workers)
     seconds = [best(lambda s=s: corrupt(images, name, s, 0, workers=workers), runs) for s in SEVERITIES]  # type: ignore[misc]
     return 1e3 * sum(seconds) / len(seconds) / len(images)
 
@@ -111,23 +100,12 @@ def run(options: argparse.Namespace) -> int:
     loop_total, loop_geomean = speedups(mine, looped)
     print(f"against the loop, in this run: total {loop_total:.1f}x, geometric mean {loop_geomean:.1f}x")
     total, geomean = speedups(mine, compared)
-    print(f"speedup_total={total:.1f} speedup_geomean={geomean:.1f}")
+    last_line(1, speedup_total=total, speedup_geomean=geomean)
     return 0
 
 
-def warn_if_busy() -> None:
-    """A benchmark beside other work measures the other work."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load > 0.5 * cores:
-        print(
-            f"warning: load {load:.1f} on {cores} cores before the first measurement; times will be too long"
-        )
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     add = parser.add_argument
     add("--official", type=Path, metavar="FILE", help="timings.json of the published generator, or meta.json")
     add(

@@ -15,13 +15,11 @@ The last line has the largest ratios: measured=<x> first=<y> scored=<z>.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 from functools import partial
 
 import numpy as np
-import torch
-from bench_methods import CLASSES, SIZE, SOURCE_IMAGES, Timer, classifier, images, take_turns
+from bench_methods import CLASSES, SIZE, SOURCE_IMAGES, classifier, images
+from bench_suite import Timer, arguments, as_in_a_worker, last_line, median_ratio, medians, take_turns
 
 from ttabench.data.dataset import Labelled
 from ttabench.measure.scoring import evaluate
@@ -31,7 +29,6 @@ from ttabench.observe.cost import measured
 from ttabench.observe.label_free_scores import Collected, consistency, sample, source_accuracy
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
-from ttabench.system.malloc import keep_freed_memory
 
 
 def bare(method: Method, data: Labelled, protocol: Protocol) -> None:
@@ -55,17 +52,10 @@ def as_in_a_cell(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--arch", default="resnet18")
-    parser.add_argument("--methods", default="source,tent,eata")
-    parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--images", type=int, default=600)
-    parser.add_argument("--repeats", type=int, default=9)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    keep_freed_memory()
+    options = arguments(
+        __doc__, arch="resnet18", methods="source,tent,eata", width=16, images=600, repeats=9
+    ).parse_args()
+    as_in_a_worker()
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (options.images, SIZE, SIZE, 3), np.uint8)
     data = Labelled(pixels, draw.integers(0, CLASSES, options.images))
@@ -83,12 +73,12 @@ def main() -> None:
             partial(as_in_a_cell, method, data, protocol, None, dear=False),
             partial(as_in_a_cell, method, data, protocol, {}, dear=True),
         ]
-        rows = take_turns(works, Timer("cpu", 1), options.repeats, 0)
-        ratios = [statistics.median(row[k] / row[0] for row in rows) for k in (1, 2, 3)]
-        seconds = statistics.median(row[0] for row in rows)
+        rows = take_turns(works, Timer(), options.repeats)
+        ratios = [median_ratio((row[k], row[0]) for row in rows) for k in (1, 2, 3)]
+        seconds = medians(rows)[0]
         print(f"{name:12} {seconds:8.3f} " + " ".join(f"{ratio:9.3f}" for ratio in ratios), flush=True)
         largest = [max(pair) for pair in zip(largest, ratios, strict=True)]
-    print(f"measured={largest[0]:.3f} first={largest[1]:.3f} scored={largest[2]:.3f}")
+    last_line(measured=largest[0], first=largest[1], scored=largest[2])
 
 
 if __name__ == "__main__":

@@ -12,17 +12,16 @@ Usage: python scripts/bench_data.py [--images N] [--repeats N] [--timings timing
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pickle
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from bench_suite import arguments, best, last_line
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
@@ -66,16 +65,6 @@ class PilImages(Dataset[tuple[torch.Tensor, int]]):
         return tensor.to(torch.float32).div(255), int(self.labels[index])
 
 
-def images_per_second(run: Callable[[], int], repeats: int) -> float:
-    """The best of several runs: other work on the machine only ever slows one down."""
-    best = 0.0
-    for _ in range(repeats):
-        started = time.perf_counter()
-        count = run()
-        best = max(best, count / (time.perf_counter() - started))
-    return best
-
-
 def bench_loading(images: int, repeats: int) -> float:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -89,7 +78,7 @@ def bench_loading(images: int, repeats: int) -> float:
         def ours() -> int:
             return sum(len(x) for x in Stream(some.images, arrange("iid", some.labels, 0), BATCH))
 
-        speed = images_per_second(ours, repeats)
+        speed = len(some) / best(ours, repeats)
         plain = PilImages(some)
         reference = 0.0
         for workers in (0, os.cpu_count() or 1):
@@ -98,7 +87,7 @@ def bench_loading(images: int, repeats: int) -> float:
             def theirs(loader: DataLoader[tuple[torch.Tensor, int]] = loader) -> int:
                 return sum(len(x) for x, _ in loader)
 
-            got = images_per_second(theirs, max(1, repeats // 5))
+            got = len(some) / best(theirs, max(1, repeats // 5))
             print(f"DataLoader with PIL, {workers} workers  {got:>10,.0f} images/s")
             reference = max(reference, got)
     print(f"ours, memory-mapped             {speed:>10,.0f} images/s")
@@ -128,11 +117,7 @@ def bench_generating(timings: Path, clean: Path | None, images: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--images", type=int, default=10_000, help="images per pass (default 10000)")
-    parser.add_argument("--repeats", type=int, default=20, help="our passes, of which the best counts")
+    parser = arguments(__doc__, images=10_000, repeats=20)
     parser.add_argument("--timings", type=Path, help="official ms/image; also benchmarks generating")
     parser.add_argument("--clean", type=Path, help="npz of 32-pixel images to generate from (default: noise)")
     args = parser.parse_args()
@@ -141,7 +126,7 @@ def main() -> None:
     if args.timings is not None:
         ratios["generate_ratio"] = bench_generating(args.timings, args.clean, args.images)
         ratios = dict(reversed(ratios.items()))
-    print(" ".join(f"{name}={value:.1f}" for name, value in ratios.items()))
+    last_line(1, **ratios)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import resource
-import statistics
-import subprocess
 import sys
-import time
 
 import torch
 from bench_methods import Case, classifier, images, prepared
+from bench_suite import Timer, arguments, fresh_process, last_line, median_ratio
 
 from ttabench.system.malloc import keep_freed_memory
 
@@ -33,39 +31,26 @@ def once(options: argparse.Namespace) -> None:
         sys.exit(f"error: {options.method} does not apply to {options.arch}: {adapter}")
     x = images(options.batch)
     adapter.adapt(x)
-    begin = time.process_time()
-    for _ in range(options.batches):
-        adapter.adapt(x)
-    seconds = (time.process_time() - begin) / options.batches
-    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    seconds = Timer()(lambda: [adapter.adapt(x) for _ in range(options.batches)])
+    print(seconds / options.batches, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def measure(how: str) -> tuple[float, float]:
-    command = [sys.executable, *sys.argv, "--once", how]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, peak = map(float, done.stdout.split())
+    seconds, peak = map(float, fresh_process("--once", how))
     print(f"{how:>5}: {1000 * seconds:8.1f} ms per batch, peak {peak:7.0f} MB", flush=True)
     return seconds, peak
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--arch", default="resnet18")
-    parser.add_argument("--method", default="tent")
-    parser.add_argument("--batch", type=int, default=200)
-    parser.add_argument("--batches", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = arguments(__doc__, arch="resnet18", method="tent", batch=200, batches=4, repeats=3)
     parser.add_argument("--once", choices=("keep", "free"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.once:
         once(options)
         return
     pairs = [(measure("free"), measure("keep")) for _ in range(options.repeats)]
-    time_ratio = statistics.median(free[0] / keep[0] for free, keep in pairs)
-    memory_ratio = statistics.median(free[1] / keep[1] for free, keep in pairs)
-    print(f"time_ratio={time_ratio:.2f} memory_ratio={memory_ratio:.2f}")
+    ratios = [median_ratio((free[k], keep[k]) for free, keep in pairs) for k in (0, 1)]
+    last_line(2, time_ratio=ratios[0], memory_ratio=ratios[1])
 
 
 if __name__ == "__main__":

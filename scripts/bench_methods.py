@@ -49,9 +49,7 @@ from __future__ import annotations
 import argparse
 import copy
 import math
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -59,6 +57,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from bench_suite import (
+    ROWS,
+    Timer,
+    Work,
+    arguments,
+    as_in_a_worker,
+    last_line,
+    median_ratio,
+    take_turns,
+    worst,
+)
 from torch import Tensor
 
 from ttabench import nn as tta
@@ -71,7 +80,6 @@ from ttabench.models.architectures.build import build
 from ttabench.nn.pixels import to_tensor
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
-from ttabench.system.malloc import keep_freed_memory
 from ttabench_methods.quantile.decorruptor import Decorruptor
 
 CLASSES, SIZE = 10, 32
@@ -250,43 +258,6 @@ def prepared(case: Case, network: Classifier, device: str = "cpu") -> Method[Any
     return adapter
 
 
-class Timer:
-    """Seconds of a piece of work; on a GPU until it is done."""
-
-    def __init__(self, device: str, threads: int) -> None:
-        self.cuda = torch.device(device).type == "cuda"
-        self.clock = time.perf_counter if self.cuda or threads > 1 else time.process_time
-
-    def __call__(self, work: Callable[[], object]) -> float:
-        self.wait()
-        begin = self.clock()
-        work()
-        self.wait()
-        return self.clock() - begin
-
-    def wait(self) -> None:
-        if self.cuda:
-            torch.cuda.synchronize()
-
-
-Work = Callable[[], object]
-
-
-def take_turns(works: Sequence[Work], timer: Timer, repeats: int, least: float) -> list[tuple[float, ...]]:
-    """Seconds of each work, in alternating order; a first time does not count.
-
-    At least `repeats` rows, and more until they add up to `least` seconds.
-    """
-    for work in works:
-        work()
-    rows: list[tuple[float, ...]] = []
-    while len(rows) < repeats or sum(map(sum, rows)) < least:
-        order = list(range(len(works)))[:: -1 if len(rows) % 2 else 1]
-        seconds = {i: timer(works[i]) for i in order}
-        rows.append(tuple(seconds[i] for i in sorted(order)))
-    return rows
-
-
 @dataclass(frozen=True)
 class Speed:
     """Images per second, and how many times its floor's seconds the adapter takes (nan: no floor)."""
@@ -296,7 +267,7 @@ class Speed:
     ratio: float = math.nan
 
 
-Measure = Callable[[Sequence[Work]], list[tuple[float, ...]]]
+Measure = Callable[[Sequence[Work]], ROWS]
 
 
 def images_viewed(adapter: Any, x: Tensor) -> int:
@@ -327,7 +298,7 @@ def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, meas
         bare.viewed = images_viewed(adapter, x)
     rows = measure([several(adapter.adapt), several(bare)])
     ours, least = (min(column) for column in zip(*rows, strict=True))
-    return Speed(seen / ours, seen / least, statistics.median(a / b for a, b in rows))
+    return Speed(seen / ours, seen / least, median_ratio(rows))
 
 
 def fitting_speed(
@@ -353,7 +324,7 @@ def fitting_speed(
     rows = [((row[2] - row[0]) if row[2:] else row[0], row[1]) for row in measure(works)]
     ours, least = (min(column) for column in zip(*rows, strict=True))
     seen = case.epochs * len(shown)
-    return Speed(seen / ours, seen / least, statistics.median(a / b for a, b in rows))
+    return Speed(seen / ours, seen / least, median_ratio(rows))
 
 
 def cases(names: str) -> Iterator[Case]:
@@ -367,8 +338,7 @@ def cases(names: str) -> Iterator[Case]:
 def run(options: argparse.Namespace) -> None:
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"no GPU for --device {options.device}; leave it out to measure on the CPU.")
-    torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    as_in_a_worker(options.threads)
     timer = Timer(options.device, options.threads)
     measure = partial(take_turns, timer=timer, repeats=options.repeats, least=options.seconds)
     wanted = list(cases(options.methods))
@@ -376,7 +346,7 @@ def run(options: argparse.Namespace) -> None:
     for case in wanted:
         find_method(case.method)  # a wrong name is an error before anything is measured
     x = images(options.batch, options.device)
-    worst = math.nan
+    ratios = []
     for arch, network in networks.items():
         size = network.architecture().parameters / 1e6
         print(f"{arch} ({size:.2f} M parameters), batch {options.batch}, {options.device}")
@@ -390,15 +360,13 @@ def run(options: argparse.Namespace) -> None:
             numbers = f"{measured.adapter:9.1f}"
             if case.floor:
                 numbers += f"{measured.floor:9.1f}{measured.ratio:8.3f}"
-                worst = measured.ratio if case.counts and not worst >= measured.ratio else worst
+                ratios += [measured.ratio] if case.counts else []
             print(f"  {case.label:<36}{numbers}", flush=True)
-    print(f"worst_floor_ratio={worst:.3f}")
+    last_line(worst_floor_ratio=worst(ratios))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     add = parser.add_argument
     add(
         "--archs", default="resnet18,cct_7_3x1", metavar="NAMES", help="comma-separated (default %(default)s)"

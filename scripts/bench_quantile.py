@@ -16,10 +16,9 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import os
-import subprocess
-import sys
 import time
+
+from bench_suite import arguments, fresh_process, last_line
 
 # glibc then returns every larger block when it is freed, so that what is resident is what is in use.
 RETURN_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "262144"}
@@ -207,19 +206,14 @@ def status(field: str) -> int:
         return next(1024 * int(line.split()[1]) for line in file if line.startswith(field))
 
 
-def run(which: str, settings: dict[str, str], *more: str) -> dict[str, float]:
-    command = [sys.executable, __file__, *sys.argv[1:], "--only", which, *more]
-    output = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, **settings}
-    )
-    measured: dict[str, float] = json.loads(output.stdout.splitlines()[-1])
+def run(which: str, settings: dict[str, str], *more: object) -> dict[str, float]:
+    words = fresh_process("--only", which, *more, env=settings)
+    measured: dict[str, float] = json.loads(" ".join(words))
     return measured
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     for name, default, text in (
         ("source", 10_000, "source and target features"), ("features", 512, "k"),
         ("batch", 128, "images per batch"), ("points", 1000, "quantile points"),
@@ -246,7 +240,7 @@ def main() -> None:
     off = abs(seen["ours"]["gradient"] / seen["direct"]["gradient"] - 1)
     print(f"norms of the gradients differ by {off:.1e} (relative)")
     if args.data == "relu":
-        few = "--data", "clustered", "--repeats", str(min(args.repeats, 5))
+        few = "--data", "clustered", "--repeats", min(args.repeats, 5)
         tight = {which: run(which, {}, *few) for which in ("direct", "ours")}
         print(
             f"{CLASSES} clusters of spread {SPREAD}, {tight['ours']['close']:.1%} of pairs close "
@@ -254,7 +248,7 @@ def main() -> None:
             f"ours {tight['ours']['ms']:.2f} ms, {tight['direct']['ms'] / tight['ours']['ms']:.1f} × faster"
         )
     ratio = {key: seen["direct"][key] / seen["ours"][key] for key in ("ms", "mb")}
-    print(f"time_ratio={ratio['ms']:.1f} memory_ratio={ratio['mb']:.1f}")
+    last_line(1, time_ratio=ratio["ms"], memory_ratio=ratio["mb"])
 
 
 if __name__ == "__main__":

@@ -11,18 +11,14 @@ memory, and seconds by the clock, which on a busy machine are more.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from bench_suite import arguments, load, parsed, run_command
 
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
@@ -81,33 +77,8 @@ def make(folder: Path, images: int, cells: int = 36_000) -> int:
     return count
 
 
-def parse(folder: Path) -> float:
-    """Seconds of processor that the bare parsing of all records takes."""
-    started = time.process_time()
-    for shard in folder.glob("cells/*.jsonl"):
-        for line in shard.read_bytes().splitlines():
-            json.loads(line)
-    return time.process_time() - started
-
-
-def report(folder: Path, formats: str) -> tuple[float, float, float]:
-    """(seconds, CPU seconds, peak memory in MB) of one command, its start included."""
-    code = "from ttabench.cli import main; main()"
-    command = [sys.executable, "-c", code, "report", str(folder)]
-    with tempfile.TemporaryDirectory() as to:
-        arguments = [*command, "--out", to, *(["--format", formats] if formats else [])]
-        started = time.perf_counter()
-        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - started
-    if status:
-        sys.exit(f"{' '.join(arguments)} failed.")
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--images", type=int, default=10_000, help="images per cell")
+    parser = arguments(__doc__, images=10_000)
     parser.add_argument("--formats", action="append", help="as `report --format`; '' is every format")
     parser.add_argument("--keep", type=Path, help="make the folder here, or take the one that is here")
     options = parser.parse_args()
@@ -117,14 +88,16 @@ def main() -> None:
             started = time.perf_counter()
             count = make(folder, options.images)
             print(f"made {count} cells of {options.images} images in {time.perf_counter() - started:.0f} s")
-        bare = parse(folder)
+        bare = parsed(folder)
         print(f"{'json.loads of all records':34}{bare:8.2f} s")
         for formats in options.formats or ["csv", "csv,latex", "csv,latex,plots", ""]:
-            seconds, processor, peak = report(folder, formats)
+            with tempfile.TemporaryDirectory() as to:
+                asked = ["--format", formats] if formats else []
+                seconds, processor, peak = run_command("report", folder, "--out", to, *asked)
             name = f"report --format {formats}" if formats else "report, every format"
             ratio = f"ratio {processor / bare:6.1f}   peak {peak:6.0f} MB   {seconds:6.1f} s by the clock"
             print(f"{name:34}{processor:8.2f} s   {ratio}")
-    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(load())
 
 
 if __name__ == "__main__":

@@ -17,19 +17,17 @@ Usage: python scripts/bench_reset.py [--archs resnet18,cct_7_3x1] [--methods sou
 
 from __future__ import annotations
 
-import argparse
 import copy
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import bench_methods as bench
 import torch
+from bench_suite import Timer, arguments, as_in_a_worker, median_ratio, medians, worst
 from torch import Tensor
 
 from ttabench.cell import Cell
@@ -41,9 +39,9 @@ from ttabench.run import worker as worker_module
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.worker import Worker
 from ttabench.store import Store
-from ttabench.system.malloc import keep_freed_memory
 
 DATASET = "digits-c"
+cpu = Timer()
 
 
 class NoOp(Method[NoConfig]):
@@ -55,13 +53,6 @@ class NoOp(Method[NoConfig]):
         return torch.zeros(len(x), self.model.num_classes, device=x.device)
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    """Of CPU time."""
-    begin = time.process_time()
-    work()
-    return 1e3 * (time.process_time() - begin)
-
-
 def reset_times(method: Method[Any], repeats: int) -> list[tuple[float, float]]:
     """Milliseconds of a reset after one batch, and of a deep copy of what it restores."""
     x = bench.images(8)
@@ -71,7 +62,7 @@ def reset_times(method: Method[Any], repeats: int) -> list[tuple[float, float]]:
     for _ in range(repeats):
         method.adapt(x)
         saved = method._prepared._attributes
-        rows.append((milliseconds(method.reset), milliseconds(lambda saved=saved: copy.deepcopy(saved))))
+        rows.append((1e3 * cpu(method.reset), 1e3 * cpu(lambda saved=saved: copy.deepcopy(saved))))
     if changed := difference(before, snapshot(method)):
         raise SystemExit(f"error: {method.name} is not restored: {changed}")
     if weights != list(map(id, method.model.parameters())):
@@ -103,28 +94,23 @@ def noop_cells(arch: str, width: int, count: int) -> tuple[float, float]:
             state.keep("classifier", worker._place(cell), lambda loaded=loaded: loaded, limit=4)
             results: list[Any] = []
             begin = time.perf_counter()
-            cpu = milliseconds(lambda c=cell, r=results: worker.run((c,), r.append))
-            times.append((1e3 * (time.perf_counter() - begin), cpu))
+            used = cpu(lambda c=cell, r=results: worker.run((c,), r.append))
+            times.append((1e3 * (time.perf_counter() - begin), 1e3 * used))
             if results[0].status != "ok":
                 raise SystemExit(f"error: the cell failed: {results[0].reason}")
         state.close()
-    wall, cpu = zip(*times[2:], strict=True)
-    return statistics.median(wall), statistics.median(cpu)
+    wall, used = medians(times[2:])
+    return wall, used
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, repeats=15, cells=100)
     parser.add_argument("--archs", default="resnet18,cct_7_3x1", metavar="NAMES")
     parser.add_argument("--methods", default="source,tent,cotta", metavar="NAMES")
     parser.add_argument("--width", type=int, choices=(8, 16, 32, 64, 128), default=64, help="of resnet18")
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--cells", type=int, default=100)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    archs, worst = options.archs.split(","), 0.0
+    as_in_a_worker()
+    archs, ratios = options.archs.split(","), []
     print(f"{'ms':<24}{'reset':>9}{'deep copy':>11}{'ratio':>8}")
     for arch in archs:
         network = bench.classifier(arch, options.width)
@@ -133,15 +119,14 @@ def main() -> int:
             if isinstance(method, str):
                 continue
             rows = reset_times(method, options.repeats)
-            ours, theirs = (statistics.median(column) for column in zip(*rows, strict=True))
-            ratio = statistics.median(a / b for a, b in rows)
-            worst = max(worst, ratio)
-            print(f"{arch + ' ' + name:<24}{ours:9.2f}{theirs:11.2f}{ratio:8.3f}", flush=True)
+            ours, theirs = medians(rows)
+            ratios.append(median_ratio(rows))
+            print(f"{arch + ' ' + name:<24}{ours:9.2f}{theirs:11.2f}{ratios[-1]:8.3f}", flush=True)
     cells = noop_cells(archs[0], options.width, options.cells)
     with mock.patch.object(Method, "reset", deep_copied):
         slow = noop_cells(archs[0], options.width, options.cells)
     print(
-        f"worst_reset_ratio={worst:.3f} ms_per_noop_cell={cells[0]:.2f} (CPU {cells[1]:.2f}) "
+        f"worst_reset_ratio={worst(ratios):.3f} ms_per_noop_cell={cells[0]:.2f} (CPU {cells[1]:.2f}) "
         f"with_deepcopy={slow[0]:.2f} (CPU {slow[1]:.2f})"
     )
     return 0

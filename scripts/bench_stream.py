@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench_suite import arguments, as_in_a_worker
 from torch import nn
 
 from ttabench.classifier import Classifier
@@ -50,7 +51,6 @@ from ttabench.observe.cost import Meter, count_passes
 from ttabench.observe.label_free_scores import Collected
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
-from ttabench.system.malloc import keep_freed_memory
 
 FLAT = 1.05
 
@@ -93,8 +93,7 @@ def resident() -> int:
 
 def follow(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """Run one method over the stream; from a saved state if there is one. The process is set as a worker."""
-    keep_freed_memory()
-    torch.set_num_threads(1)
+    as_in_a_worker()
     net, data = Tiny(), Digits()
     net.load_state_dict(torch.load(options.folder / "tiny.pt", weights_only=True))
     classifier = Classifier(net.eval(), last="fc")
@@ -177,9 +176,7 @@ def compare(options: argparse.Namespace, name: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument(
         "--images", type=int, default=1_000_000, help="of the stream, rounded up (default 1000000)"
     )

@@ -20,10 +20,8 @@ part that fails prints why, and nan stands for its numbers in the last line; the
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +33,7 @@ from pathlib import Path
 
 import bench_report
 import torch
+from bench_suite import arguments, as_in_a_worker, last_line, load, parsed, run_command
 
 from ttabench.cell import Result
 from ttabench.data.catalog import dataset
@@ -44,13 +43,12 @@ from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
 from ttabench.run.executors import local
 from ttabench.store import Store
-from ttabench.sweep.agenda import make_units, plan_rows
+from ttabench.sweep.agenda import make_groups, plan_rows
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.run import run
 from ttabench.system.claims import Claims
-from ttabench.system.malloc import keep_freed_memory
 
 NETS = """
 import torch
@@ -86,7 +84,7 @@ def sweep(cells: Sequence[Planned], out: Path, workers: int) -> list[Came]:
     """Run planned cells."""
     shutil.rmtree(out, ignore_errors=True)
     store = Store.create(out, {"made": "for a benchmark"})
-    units = make_units([item.cell for item in cells], cells, store, "cpu", workers)
+    units = make_groups([item.cell for item in cells], cells, store, "cpu", workers)
     came = []
     with Claims(out, "sweep") as claims:
         for event in run(units, store, local.run, workers, claims=claims, start={}):
@@ -149,7 +147,7 @@ def overhead(root: Path, count: int, repeats: int) -> tuple[float, float]:
               f"worker (ratio {ratios[-1]:.3f}), {1000 * two.at:.0f} with two "
               f"(speed-up {speedups[-1]:.2f})")  # fmt: skip
         print(f"  CPU ms per cell: {1000 * bare_cells.used:.0f} bare, {1000 * one.used:.0f} with one "
-              f"worker (ratio {one.used / bare_cells.used:.3f}); load {os.getloadavg()[0]:.1f}")  # fmt: skip
+              f"worker (ratio {one.used / bare_cells.used:.3f}); {load()}")  # fmt: skip
     return min(ratios), max(speedups)
 
 
@@ -170,7 +168,7 @@ def noop(root: Path, count: int) -> float:
     ][:count]
     average = mean(sweep(cells, root / "noop", 1))
     print(f"  {len(cells)} cells, ms per cell: {1000 * average.at:.2f} by the clock, "
-          f"{1000 * average.used:.2f} of CPU in the worker; load {os.getloadavg()[0]:.1f}")  # fmt: skip
+          f"{1000 * average.used:.2f} of CPU in the worker; {load()}")  # fmt: skip
     return 1000 * average.at
 
 
@@ -189,28 +187,6 @@ def planning(root: Path, count: int) -> float:
     return seconds
 
 
-def command(*arguments: str | Path) -> tuple[float, float, float]:
-    """(seconds, CPU seconds, peak memory in MB) of a command, its start included."""
-    # The peak of a child that `wait4` gives would include this process, which it was forked from.
-    code = (
-        "import atexit, sys; from ttabench.cli import main; "
-        "atexit.register(lambda: print(open('/proc/self/status').read(), file=sys.stderr)); main()"
-    )
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr
-    text = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started
-    if status:
-        sys.exit(f"{arguments} failed: {text}")
-    peak = next(line for line in text.splitlines() if line.startswith("VmHWM"))
-    return seconds, usage.ru_utime + usage.ru_stime, int(peak.split()[1]) / 1024
-
-
 def results(root: Path, count: int) -> tuple[float, float]:
     """Seconds of `status` and `report` on a large folder."""
     folder = root / f"results-{count}"
@@ -219,14 +195,14 @@ def results(root: Path, count: int) -> tuple[float, float]:
         store = Store.at(folder)
         rows = [{**row, "reason": ""} for row in planned_rows(store)]
         store.write_plan(rows)
-    reference = bench_report.parse(folder)
+    reference = parsed(folder)
     print(f"  bare parsing of the records: {reference:.2f} CPU s")
     times = []
     with tempfile.TemporaryDirectory() as to:
         for words in (["status", folder], ["report", folder, "--format", "csv,latex", "--out", to]):
-            seconds, used, peak = command(*words)
+            seconds, used, peak = run_command(*words)
             print(f"  {words[0]:7}{seconds:6.2f} s by the clock, {used:6.2f} CPU s (ratio "
-                  f"{used / reference:.1f}), {peak:.0f} MB; load {os.getloadavg()[0]:.1f}")  # fmt: skip
+                  f"{used / reference:.1f}), {peak:.0f} MB; {load()}")  # fmt: skip
             times.append(seconds)
     return times[0], times[1]
 
@@ -245,12 +221,7 @@ def planned_rows(store: Store) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--cells", type=int, default=24, help="of TENT, for overhead and speed-up")
-    parser.add_argument("--repeats", type=int, default=3, help="of overhead and speed-up; the best counts")
-    parser.add_argument("--noop", type=int, default=10_000)
-    parser.add_argument("--planned", type=int, default=100_000)
-    parser.add_argument("--results", type=int, default=36_000, help="cells of the large results folder")
+    parser = arguments(__doc__, cells=24, repeats=3, noop=10_000, planned=100_000, results=36_000)
     parser.add_argument("--only", default="overhead,noop,plan,results", help="parts, separated by commas")
     parser.add_argument("--keep", type=Path, help="make the folders here, and keep them")
     options = parser.parse_args()
@@ -258,8 +229,7 @@ def main() -> None:
     nan = float("nan")
     ratio = speedup = milliseconds = status = report = nan
     failed: list[str] = []
-    torch.set_num_threads(1)
-    keep_freed_memory()  # as workers do, so that the bare loops are as fast
+    as_in_a_worker()  # so that the bare loops are as fast
     with tempfile.TemporaryDirectory() as scratch:
         root = (options.keep or Path(scratch)).absolute()
         root.mkdir(parents=True, exist_ok=True)
@@ -279,9 +249,9 @@ def main() -> None:
         if "results" in parts:
             with part("a large results folder", failed):
                 status, report = results(root, options.results)
-    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"overhead={ratio:.3f} two_worker_speedup={speedup:.2f} ms_per_noop_cell={milliseconds:.2f} "
-          f"status_s={status:.2f} report_s={report:.2f}")  # fmt: skip
+    print(load())
+    last_line(overhead=ratio, two_worker_speedup=speedup, ms_per_noop_cell=milliseconds, status_s=status,
+              report_s=report)  # fmt: skip
     sys.exit(bool(failed))
 
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import replace
 
 import numpy as np
 import torch
+from bench_suite import arguments, fresh_process, median_ratio
 
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.models.architectures.names import resolve
@@ -83,12 +81,8 @@ def once(arch: str, recipe: str, steps: int, threads: int) -> None:
 def measure(arch: str, recipe: str, steps: int, threads: int = 1) -> tuple[float, float]:
     """Seconds per step of CPU and clock."""
     kernels = KERNELS if recipe.endswith("portable") else {}
-    options = ("--archs", arch, "--steps", str(steps), "--threads", str(threads), "--once", recipe)
-    done = subprocess.run(
-        [sys.executable, sys.argv[0], *options],
-        env={**os.environ, **kernels}, check=True, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    cpu, clock = map(float, done.stdout.split())
+    options = ("--archs", arch, "--steps", steps, "--threads", threads, "--once", recipe)
+    cpu, clock = map(float, fresh_process(*options, env=kernels))
     print(
         f"{arch:<12} {recipe:<14} {threads:3} threads {1000 * cpu:8.1f} ms CPU {1000 * clock:8.1f} ms clock",
         flush=True,
@@ -97,12 +91,7 @@ def measure(arch: str, recipe: str, steps: int, threads: int = 1) -> tuple[float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--archs", default="resnet20,cct_2,cvt_2,vit_lite_2")
-    parser.add_argument("--steps", type=int, default=12, help="that are counted")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = arguments(__doc__, archs="resnet20,cct_2,cvt_2,vit_lite_2", steps=12, repeats=3)
     parser.add_argument("--threads", type=int, default=1, help="compare one thread with so many too")
     parser.add_argument("--once", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -111,17 +100,16 @@ def main() -> None:
             once(arch, options.once, options.steps, options.threads)
             continue
         pairs = [
-            [measure(arch, recipe, options.steps)[0] for recipe in ("fast", "fast-portable")]
+            [measure(arch, recipe, options.steps)[0] for recipe in ("fast-portable", "fast")]
             for _ in range(options.repeats)
         ]
-        ratio = statistics.median(portable / plain for plain, portable in pairs)
-        print(f"{arch}: portable / plain = {ratio:.2f} (CPU)", flush=True)
+        print(f"{arch}: portable / plain = {median_ratio(pairs):.2f} (CPU)", flush=True)
         if options.threads > 1:
             pairs = [
                 [measure(arch, "fast-portable", options.steps, n)[1] for n in (1, options.threads)]
                 for _ in range(options.repeats)
             ]
-            ratio = statistics.median(one / many for one, many in pairs)
+            ratio = median_ratio(pairs)
             print(f"{arch}: one thread / {options.threads} threads = {ratio:.2f} (clock)", flush=True)
 
 

@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from official_draws import official_draws
+from official_draws_224 import official_draw
 from PIL import Image
 
-from ttabench.corruptions import FrostTextures, check_request, elastic, noise
+from ttabench.corruptions import FrostTextures, check_request, constants, elastic, noise
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.imagenet import by_name as imagenet
-from ttabench.corruptions.imagenet import noise as imagenet_noise
-from ttabench.corruptions.imagenet.official_draws import official_draw
-from ttabench.corruptions.official_draws import official_draws
+from ttabench.corruptions.imagenet import constants as imagenet_constants
+from ttabench.corruptions.imagenet.shared import level_of_count
 from ttabench.corruptions.sizes import IMAGENET_SIZE
 from ttabench.errors import UserError
 
@@ -134,7 +135,8 @@ def replay(
         return _replay_imagenet(images, name, severity, seed, textures)
     draws = official_draws(name, images, severity, np.random.RandomState(seed), textures)
     if name == "shot_noise":
-        return noise.shot_noise_of_counts(draws, images.shape[1], severity)
+        rate = constants.at(constants.SHOT_NOISE, images.shape[1], severity)
+        return noise._level_of_count(rate, int(draws.max(initial=0)))[draws]  # of the counts themselves
     if name == "elastic_transform":
         return elastic.elastic_transform(images, draws, severity, mirror)
     result: Images = registry.get(name, textures).apply(images, draws, severity)
@@ -149,7 +151,8 @@ def _replay_imagenet(
     for image, out in zip(images, result, strict=True):
         draws = official_draw(name, image, severity, state, textures)
         if name == "shot_noise":
-            out[:] = imagenet_noise.shot_noise_of_counts(draws, severity)
+            rate = imagenet_constants.at(imagenet_constants.SHOT_NOISE, severity)
+            out[:] = level_of_count(rate, int(draws.max(initial=0)))[draws]
         else:
             out[:] = imagenet.get(name, textures).apply(image, draws, severity)
     return result

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_methods import Case, Timer, classifier, images, pixels, prepared
+from bench_methods import Case, classifier, images, pixels, prepared
+from bench_suite import Timer
 
 from ttabench.measure.stream import Stream
 from ttabench.registry import method as find_method

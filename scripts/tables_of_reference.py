@@ -35,6 +35,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from which_method import overview, which_method
 
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.store.columns import SCORES as STORED
@@ -47,7 +48,6 @@ from ttabench_reports.plots.plot import render as render_plot
 from ttabench_reports.plots.style import plot_style
 from ttabench_reports.sheets import per_corruption, words
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
-from ttabench_reports.sheets.which_method import overview, which_method
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import escape, table_row

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.store import Store
-from ttabench.store.new_records import Tail
+from ttabench.store.new_records import NewRecords
 from ttabench.system.claims import Watch, process_start
 
 NET = """
@@ -116,13 +116,13 @@ class Arena:
     draw: random.Random
     fresh: bool
     continual: bool
-    tail: Tail = field(init=False)
+    tail: NewRecords = field(init=False)
     sweeps: list[Any] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tail = Tail(self.out, {})
+        self.tail = NewRecords(self.out, {})
 
     def start(self) -> Any:
         """A sweep of the grid on the folder, in a process group of its own."""
@@ -233,7 +233,7 @@ def kill(pid: int) -> None:
 
 def ids(out: Path) -> set[str]:
     """The cells that have a result."""
-    tail = Tail(out, {})
+    tail = NewRecords(out, {})
     tail.has()
     return set(tail.stored)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ttabench.public_names import HOMES
+
 if TYPE_CHECKING:
     from ttabench.api.adapting import Adapted, adapt, evaluate
     from ttabench.api.evaluation import Evaluation
@@ -49,28 +51,6 @@ __all__ = [
     "name_norm_layers",
     "run_sweep",
 ]
-
-# The module of each public name, below ttabench.
-HOMES = {
-    "Adapted": "api.adapting",
-    "Classifier": "classifier",
-    "Dataset": "data.dataset",
-    "Evaluation": "api.evaluation",
-    "Method": "method",
-    "Protocol": "protocol",
-    "UserError": "errors",
-    "adapt": "api.adapting",
-    "corrupt": "api.names",
-    "evaluate": "api.adapting",
-    "get_dataset": "api.names",
-    "get_method": "api.names",
-    "list_corruptions": "api.names",
-    "list_datasets": "api.names",
-    "list_methods": "api.names",
-    "load_results": "api.sweeping",
-    "name_norm_layers": "api.norm_layers",
-    "run_sweep": "api.sweeping",
-}
 
 
 def __getattr__(name: str) -> Any:

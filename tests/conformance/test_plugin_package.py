@@ -18,7 +18,7 @@ from ttabench import registry
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 from ttabench.sweep.settings import parse_settings
-from ttabench_reports.cells import installed as installed_methods
+from ttabench_reports.leaderboard import folders
 
 Run = Callable[..., Output]
 PACKAGE = Path(__file__).resolve().parents[1] / "plugin_package"
@@ -55,9 +55,7 @@ def seen_here(folder: Path) -> Iterator[None]:
 def forget_methods() -> None:
     """What is kept about methods by name, as a new process has it."""
     registry._method.cache_clear()
-    for kept in vars(installed_methods).values():
-        if hasattr(kept, "cache_clear"):
-            kept.cache_clear()
+    folders._modules.cache_clear()
 
 
 @pytest.fixture

@@ -5,15 +5,25 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ttabench.cell import canonical
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.store.columns import COLUMNS
+from ttabench.store.writer import method_facts
 
 OFFLINE = ("quantile",)
+
+
+@cache
+def facts(method: str, *settings: str) -> str:
+    """What is stored of an installed method; "" for another one. `settings` may name other methods."""
+    known = method_facts(method, settings)
+    return canonical(known) if known else ""
 
 
 def cells(
@@ -42,7 +52,8 @@ def cells(
             "contamination": "", "held_out": 0.0, "limit": 0, "precision": "float32", "history": "",
             "n_images": 360, "clean_accuracy": 98.0, "accuracy": float(rng.normal(80, 5)), "seconds": 1.5,
             "status": "ok", "reason": "", "adapted": "", "scores": "", "restores": "",
-            "source_data": "features" if base in OFFLINE else "", "alarm": "", "warning": "", "stale": False,
+            "source_data": "features" if base in OFFLINE else "", "about_method": facts(base),
+            "alarm": "", "warning": "", "stale": False,
             "checkpoint": f"weights-of-{arch}", "fingerprint": f"data-of-{dataset}", "written": 1.7e9,
         } | fixed  # fmt: skip
         row["cell_id"] = f"{len(rows):064x}"

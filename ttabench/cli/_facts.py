@@ -164,6 +164,7 @@ def _with_settings(name: str, texts: Mapping[str, str]) -> Fact:
 
 def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Mapping[str, Any]) -> Fact:
     """What the listings show of a method with the settings `given`."""
+    from ttabench.method.facts import settings_from
     from ttabench.method.settings import configured
 
     config = configured(cls, given, {})
@@ -193,7 +194,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Ma
         "scores_frozen": cls.scores_frozen,
         "restores": cls.restores,
         "deviations": cls.deviations,
-        "about_settings": _about_settings(cls.Config),
+        "about_settings": settings_from(cls.Config),
         "settings": _settings(config),
     }
 
@@ -272,25 +273,16 @@ def _range(hint: Any, allowed: Any) -> str:
     return f"{text}, or none" if type(None) in kinds else text
 
 
-def _own_docstring(config: type[Any]) -> str:
-    """The docstring that is written at the class; not the signature that dataclasses put there."""
-    text = inspect.cleandoc(config.__dict__.get("__doc__") or "")
-    return "" if text.startswith(f"{config.__name__}(") else text
-
-
-def _about_settings(config: type[Any]) -> str:
-    """The first paragraph of a Config's docstring: where its values are from."""
-    return " ".join(_own_docstring(config).partition("\n\n")[0].split())
-
-
 def _meanings(config: type[Any]) -> dict[str, str]:
     """The meaning of each setting, from the method's table of symbols, in a comment, in the docstring."""
+    from ttabench.method.facts import own_docstring
+
     meanings: dict[str, str] = {}
     for cls in reversed(config.__mro__):
         if cls is not object:
             meanings |= _symbols(inspect.getdoc(inspect.getmodule(cls)) or "")
             meanings |= _comments(cls)
-            meanings |= _rows(_own_docstring(cls))
+            meanings |= _rows(own_docstring(cls))
     return meanings
 
 

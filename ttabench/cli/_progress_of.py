@@ -10,7 +10,7 @@ from typing import Any
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, Facts, facts
-from ttabench.store.new_records import Tail, sizes
+from ttabench.store.new_records import NewRecords, sizes
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
 from ttabench.sweep.progress.failed_at import reason_and_place
@@ -19,7 +19,7 @@ from ttabench.system.claims import Running, Watch, running
 
 STATES = ("done", "running", "failed", "stale", "missing", "n/a")
 OPEN = ("running", "failed", "stale", "missing")
-Place = tuple[str, str, str]
+RowKey = tuple[str, str, str]
 """Method, architecture, dataset."""
 
 
@@ -27,7 +27,7 @@ Place = tuple[str, str, str]
 class State:
     """A cell: what it is, one of :data:`STATES`, and the reason of a failure or of what makes it stale."""
 
-    place: Place
+    place: RowKey
     base: str
     corruption: str
     severity: int
@@ -53,7 +53,7 @@ class Row:
     known     whether there is one of this place or method.
     """
 
-    place: Place
+    place: RowKey
     counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     known: bool = True
@@ -72,7 +72,7 @@ class Progress:
         self._load()
 
     def _load(self) -> None:
-        self._tail = Tail(self.store.root, sizes(self.store.root))
+        self._new_records = NewRecords(self.store.root, sizes(self.store.root))
         self._planned = self._plan_size()
         self._protocols: dict[tuple[tuple[str, Any], ...], None] = {}
         self._cells = self.store.latest_as(self._of_record, quick=True)
@@ -86,7 +86,7 @@ class Progress:
         if self._plan_size() != self._planned:
             self._load()
             return
-        for key, line in self._tail.look():
+        for key, line in self._new_records.look():
             try:
                 data = decode(line)
                 self._cells[key] = of_data(data)
@@ -150,7 +150,7 @@ class Progress:
 
     def rows(self) -> list[Row]:
         """One row for each method, architecture and dataset, in the order of the plan."""
-        rows: dict[Place, Row] = {}
+        rows: dict[RowKey, Row] = {}
         times = Times()
         for key, cell in self._cells.items():
             row = rows.setdefault(cell.place, Row(cell.place))
@@ -175,7 +175,7 @@ class Times:
             self._taken[kind][0] += cell.seconds
             self._taken[kind][1] += 1
 
-    def mean(self, place: Place) -> tuple[float, bool]:
+    def mean(self, place: RowKey) -> tuple[float, bool]:
         """Seconds of a cell at a place, and whether cells of this place or method are done."""
         for kind in (place, place[0], None):
             total, count = self._taken[kind]

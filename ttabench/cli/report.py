@@ -108,7 +108,7 @@ def report(
     if audit_published:
         from rich.console import Console
 
-        Console(highlight=False, soft_wrap=True).print(view("published").render_audit())
+        Console(highlight=False, soft_wrap=True).print(view("audit")())
         if not results:
             return
     if not results:

@@ -69,7 +69,7 @@ def verify(
     records = drawn.records
     wrong = verifying.contradictions(store)
     try:
-        places = verifying.find_places(records, verifying.sweeps_of(store))
+        available = verifying.find_available(records, verifying.sweeps_of(store))
     except UserError as problem:
         if not wrong:
             raise
@@ -79,7 +79,7 @@ def verify(
         print(f"ttabench: {problem}", file=sys.stderr)
         raise typer.Exit(DIFFERS) from None
     on = pick_device(device) if device else ""
-    place = on or verifying.device_of(r for r in records if not places[r.result.cell.cell_id].lacks)
+    place = on or verifying.device_of(r for r in records if not available[r.result.cell.cell_id].lacks)
     count = pick_workers(workers, place, len(records))
     if at_most and not count:
         raise UserError("--at-most stops worker processes; set --workers to 1 or more.")
@@ -89,7 +89,7 @@ def verify(
     try:
         with Display(len(records), "cells", kinds=kinds, workers=count) as display:
             display.console.print(f"{counted(len(records), 'cell')} of {drawn.of:,}.", markup=False)
-            for event in verifying.run(store, records, places, on, executor, count):
+            for event in verifying.run(store, records, available, on, executor, count):
                 if isinstance(event, verifying.Check):
                     checks.append(event)
                     display.finished(str(event.cell), event.verdict)

@@ -77,11 +77,6 @@ def shot_noise(images: Images, bits: NDArray[np.uint32], severity: int) -> Image
     return select(keep_column, column, np.take(alias, cell))
 
 
-def shot_noise_of_counts(counts: NDArray[np.int64], size: int, severity: int) -> Images:
-    """counts/lambda as grey levels, for counts drawn from Poisson(x/255·lambda)."""
-    return _level_of_count(at(constants.SHOT_NOISE, size, severity), int(counts.max(initial=0)))[counts]
-
-
 def shot_noise_law(rate: float) -> NDArray[np.float64]:
     """(256, 256): probability of each resulting grey level given each original one."""
     tail = int(rate + 12 * np.sqrt(rate) + 30)  # larger counts have a probability below 1e-30

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
@@ -21,15 +21,26 @@ from ttabench.method import SOURCE_DATA, Needs
 from ttabench.nn import channel_statistics
 from ttabench.nn.pixels import to_tensor
 
-if TYPE_CHECKING:
-    from ttabench.run.summary_cache import SourceCache
-
 SEED = 0
 PROBE = 8  # images whose features identify a classifier
 BATCH = 128  # images per forward pass of a summary
 T = TypeVar("T")
 
 Memo = dict[tuple[Any, ...], tuple[Tensor, Any]]  # request → features of PROBE images, and the summary
+
+
+class KeptSummaries(Protocol):
+    """Where several processes keep their summaries, such as `ttabench.run.summary_cache.SourceCache`."""
+
+    def get(
+        self,
+        request: Sequence[Any],
+        classifier: nn.Module,
+        probe: Tensor,
+        device: str,
+        compute: Callable[[], Any],
+    ) -> Any:
+        """The summary of a request, which `compute` makes if it is not kept."""
 
 
 class SourceProvider(ABC):
@@ -42,7 +53,7 @@ class SourceProvider(ABC):
     """
 
     def __init__(
-        self, needs: Needs, device: str = "cpu", memo: Memo | None = None, cache: SourceCache | None = None
+        self, needs: Needs, device: str = "cpu", memo: Memo | None = None, cache: KeptSummaries | None = None
     ) -> None:
         self._declared = needs.source_data
         self._device = device
@@ -157,7 +168,7 @@ class SourceImages(SourceProvider):
         needs: Needs,
         device: str = "cpu",
         memo: Memo | None = None,
-        cache: SourceCache | None = None,
+        cache: KeptSummaries | None = None,
     ) -> None:
         super().__init__(needs, device, memo, cache)
         self._load = load

@@ -15,13 +15,13 @@ from functools import cache
 
 from ttabench.provenance.definitions import ANY, BODY, Definition
 
-__all__ = ["ALONE", "BODY", "WHOLE", "Code", "Graph", "Module", "Node", "closure"]
+__all__ = ["BODY", "OWN_TEXT", "WHOLE", "Code", "Graph", "Module", "Node", "closure"]
 
 Node = tuple[str, str, str]
 """A module, a definition in it ("" for the other statements, "*" for the whole module, "=" for
 its text alone), and a member of it."""
 WHOLE = "*"
-ALONE = "="
+OWN_TEXT = "="
 NOT_USED = "not used"
 
 # Classes of Python that call no members of the classes made from them but special ones.
@@ -94,7 +94,7 @@ class Graph:
         """`cut`: definitions that the module of the node refers to and does not use."""
         name, of, member = node
         module = self._known(name)
-        if of == ALONE:
+        if of == OWN_TEXT:
             return _Found(module.whole, ())
         also: list[Node] = []
         if of == WHOLE:
@@ -168,8 +168,8 @@ class Graph:
         first, *left = path
         if first in module.definitions:
             return [(name, first, ""), _left(left)]
-        if further := module.imports.get(first) or self._by_star(module, first):
-            return self.target(further, left)
+        if imported := module.imports.get(first) or self._by_star(module, first):
+            return self.target(imported, left)
         return [(name, WHOLE, ""), _left(path)]  # made when it is asked for
 
     def _by_star(self, module: Module, name: str) -> str | None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import ttabench
 from ttabench.errors import UnusableModel
 from ttabench.provenance import imported_modules, module_file
+from ttabench.public_names import HOMES
 
 FORBIDDEN = (
     "ttabench.data",
@@ -47,7 +47,7 @@ def is_forbidden(name: str) -> bool:
     """Whether a module or public name is one of :data:`FORBIDDEN` or from there."""
     package, _, leaf = name.partition(".")
     if package == "ttabench":
-        name = f"ttabench.{ttabench.HOMES.get(leaf, leaf)}"
+        name = f"ttabench.{HOMES.get(leaf, leaf)}"
     return any(name == each or name.startswith(f"{each}.") for each in FORBIDDEN)
 
 

@@ -89,15 +89,15 @@ def method_modules(method: str) -> frozenset[str]:
     """The modules of a method's distribution that it imports, directly or not; of ttabench only its own."""
     point = entry_points(METHODS)[method]
     top = point.module.partition(".")[0]
-    beside = "" if top in OWN else top
-    return frozenset(_follow([point.module], (top, *_packages(getattr(point, "dist", None))), beside))
+    project = "" if top in OWN else top
+    return frozenset(_follow([point.module], (top, *_packages(getattr(point, "dist", None))), project))
 
 
 @cache
 def network_modules(module: str) -> frozenset[str]:
     """The modules of a network of the user; none where it cannot be found."""
     top = module.partition(".")[0]
-    return frozenset(_follow([module], (top,), beside=top))
+    return frozenset(_follow([module], (top,), project_of=top))
 
 
 def _packages(dist: Distribution | None) -> set[str]:
@@ -128,10 +128,10 @@ def imported_modules(module: str) -> dict[str, frozenset[str]]:
     return {name: imports_of(name) for name in _follow([module], (top,))}
 
 
-def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> set[str]:
+def _follow(roots: Iterable[str], tops: Collection[str], project_of: str = "") -> set[str]:
     """The roots and all modules of the packages `tops` that they import, directly or not.
 
-    beside   a top package: what stands in one project folder with it counts like `tops`.
+    project_of   a top package: what stands in one project folder with it counts like `tops`.
     """
     seen: set[str] = set()
     queue = list(roots)
@@ -145,7 +145,7 @@ def _follow(roots: Iterable[str], tops: Collection[str], beside: str = "") -> se
             queue.append(parent)
         for module in imports_of(name):
             top = module.partition(".")[0]
-            if top in tops or (beside and _in_one_project(top, beside)):
+            if top in tops or (project_of and _in_one_project(top, project_of)):
                 queue.append(module)
     return seen
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ttabench.provenance.closure import ALONE, BODY, WHOLE, Graph, Module, Node, closure
+from ttabench.provenance.closure import BODY, OWN_TEXT, WHOLE, Graph, Module, Node, closure
 from ttabench.provenance.module_facts import keep
 from ttabench.provenance.modules import (
     OWN,
@@ -198,7 +198,7 @@ def code_by_kind(
     roots += OF_OTHERS if network or prefix else ()
     whole = strangers(method, network)
     roots += [(name, WHOLE, "") for name in sorted(whole)]
-    roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", ALONE, "")] if prefix else ()
+    roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", OWN_TEXT, "")] if prefix else ()
     made = closure(roots, graph(whole), {point.module: _unnamed(point, named)})
     keep()
     return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())})
@@ -234,7 +234,7 @@ def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:
 def shown(node: Node) -> str:
     """How a definition is shown, such as ``ttabench/nn/updates.py: minimise``."""
     name, of, member = node
-    if of in (ALONE, WHOLE):
+    if of in (OWN_TEXT, WHOLE):
         return shown_path(name)
     return f"{shown_path(name)}: {'statements' if of == BODY else of}{'.' if member else ''}{member}"
 

@@ -18,7 +18,12 @@ REFERENCES = "what definitions refer to changed"
 
 
 class StoredCode(dict[str, str]):
-    """Definition → hash. Hashable by identity, so that it is compared once for all records that share it."""
+    """Definition → hash. Hashable by identity, so that it is compared once for all records that share it.
+
+    method   what `ttabench.method.facts` says of the method, as JSON; "" if unknown.
+    """
+
+    method: str = ""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 

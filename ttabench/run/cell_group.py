@@ -1,4 +1,4 @@
-"""The unit of work that an executor gets: cells of one classifier and dataset, and what they need."""
+"""The work that an executor gets: a group of cells of one classifier and dataset, and what they need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Chain = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
-class Unit:
+class CellGroup:
     """Cells for one worker, in order. Picklable, and light to import: torch is imported when it runs.
 
     results        the results folder, an absolute path.
@@ -72,13 +72,13 @@ class Unit:
                     share.release(chain)
         return Done()
 
-    def split(self, finished: Collection[str]) -> tuple[Unit | None, Unit | None]:
-        """What the unit was at when it ended early, and what is left after that; None where nothing is.
+    def split(self, finished: Collection[str]) -> tuple[CellGroup | None, CellGroup | None]:
+        """What the group was at when it ended early, and what is left after that; None where nothing is.
 
         finished   ids of cells whose results are stored. A chain that is half done starts again.
         """
         left = [chain for chain in self.chains if any(cell.cell_id not in finished for cell in chain)]
         return self._part(left[:1]), self._part(left[1:])
 
-    def _part(self, chains: list[Chain]) -> Unit | None:
+    def _part(self, chains: list[Chain]) -> CellGroup | None:
         return replace(self, chains=tuple(chains)) if chains else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttabench.cell import Cell
 from ttabench.run.progress_events import CellProgress, Emit
-from ttabench.store.new_records import Tail
+from ttabench.store.new_records import NewRecords
 from ttabench.system.claims import Claims
 
 LOSSES = 3  # how often a cell may lose its process
@@ -21,7 +21,7 @@ class Share:
     """
 
     def __init__(self, results: Path, start: Mapping[str, int]) -> None:
-        self._claims, self._tail = Claims(results), Tail(results, start)
+        self._claims, self._new_records = Claims(results), NewRecords(results, start)
 
     def take(self, chain: Sequence[Cell]) -> bool:
         """Claim a chain of cells. False where another process has it, or has stored it since the start.
@@ -31,7 +31,7 @@ class Share:
         key = chain[0].cell_id
         if not self._claims.take(key):
             return False
-        if self._tail.has(*(cell.cell_id for cell in chain)):
+        if self._new_records.has(*(cell.cell_id for cell in chain)):
             self._claims.release(key)
             return False
         return True
@@ -46,7 +46,7 @@ class Share:
 
     def left(self, chain: Sequence[Cell]) -> list[Cell]:
         """The cells of a chain that are not stored since the start."""
-        return [cell for cell in chain if not self._tail.has(cell.cell_id)]
+        return [cell for cell in chain if not self._new_records.has(cell.cell_id)]
 
     def release(self, chain: Sequence[Cell]) -> None:
         """End the claim."""

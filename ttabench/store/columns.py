@@ -25,7 +25,7 @@ COLUMNS = (
     "precision", "stream", "baseline", "pace", "pace_ratio",
     "history",
     "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason", "adapted", "scored_classes",
-    "scores", "restores", "source_data", "source_used", "alarm", "warning", "stale",
+    "scores", "restores", "source_data", "source_used", "about_method", "alarm", "warning", "stale",
     "stale_because", "attested", "code", "device", "processor", "threads", "versions", *COST, *SCORES,
     "foreign_images", *UNKNOWN, "checkpoint", "fingerprint", "cell_id", "written",
 )  # fmt: skip
@@ -65,7 +65,7 @@ def row(record: Record) -> dict[str, Any]:
         **{name: details.get("cost", {}).get(name) for name in COST},
         **{name: details.get("unlabelled", {}).get(name) for name in SCORES},
         **_unknown(details.get("unknown", {})),
-        "warning": details.get("source_warning", ""),
+        "about_method": record.definitions.method, "warning": details.get("source_warning", ""),
         "stale": bool(changed), "stale_because": "; ".join(changed), "attested": record.attested,
         "code": record.source,
         "device": environment.get("device", ""), "processor": environment.get("processor", ""),

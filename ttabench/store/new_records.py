@@ -16,7 +16,7 @@ RESULT = re.compile(rb'"id":"([0-9a-f]{64})","kind":"result"')
 
 
 def sizes(root: Path) -> dict[str, int]:
-    """The size of each shard, in bytes: a point in time that :class:`Tail` starts from.
+    """The size of each shard, in bytes: a point in time that :class:`NewRecords` starts from.
 
     Raises UserError for a link, a pipe or a device.
     """
@@ -33,7 +33,7 @@ def size_of(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-class Tail:
+class NewRecords:
     """The results that are stored after `start`, see :func:`sizes`.
 
     Each look reads only what is new. Lines that are still being written are left for the next look.
@@ -77,5 +77,5 @@ class Tail:
 
 
 def result_in(line: bytes) -> Result:
-    """The result of a line that :meth:`Tail.look` gave. Raises ValueError where it is damaged."""
+    """The result of a line that :meth:`NewRecords.look` gave. Raises ValueError where it is damaged."""
     return Result.from_json(decode(line))

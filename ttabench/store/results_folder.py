@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -247,7 +248,8 @@ class Store:
             if (
                 record.source and code_written.get(record.source) != record.definitions
             ):  # {} of the first format
-                lines += code_lines(record.source, record.definitions, names_written)
+                facts = json.loads(record.definitions.method or "{}")
+                lines += code_lines(record.source, record.definitions, names_written, facts)
                 code_written[record.source] = record.definitions
             written = {"kind": "result", "written": record.written, "source": record.source}
             lines.append(encode({**written, **record.result.to_json()}))

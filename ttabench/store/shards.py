@@ -58,7 +58,9 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
                 listed = data.get("definitions", ())  # earlier versions stored hashes of modules instead
                 if not names.keys() >= {*listed}:
                     raise Damaged("names of its definitions do not stand before it")
-                code[data["source"]] = StoredCode((names[each][1], names[each][0]) for each in listed)
+                stored = StoredCode((names[each][1], names[each][0]) for each in listed)
+                stored.method = canonical(data["method"]) if data.get("method") else ""
+                code[data["source"]] = stored
             elif data["kind"] == "definitions":
                 names |= {name_key(digest, name): (digest, name) for digest, name in data["names"]}
             elif data["kind"] == "result":

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ttabench import registry
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.provenance import libraries
@@ -31,7 +32,7 @@ class Writer:
         self._file: int | None = None
         self._known: set[str] = set()
         self._names: set[str] = set()  # the definitions whose names were written
-        self._further: tuple[str, ...] = ()  # libraries in the environment that was written last
+        self._libraries: tuple[str, ...] = ()  # libraries in the environment that was written last
 
     def append(self, result: Result) -> None:
         """Append a result; it is on disk when this returns. Raises UserError on a full disk."""
@@ -40,22 +41,24 @@ class Writer:
     def extend(self, results: Iterable[Result]) -> None:
         """Append results, all or none of them. Raises UserError on a full disk."""
         lines: list[bytes] = []
-        known, names, further = set(self._known), set(self._names), self._further
+        known, names, more_libraries = set(self._known), set(self._names), self._libraries
         for result in results:
             cell = result.cell
             code = code_of(cell)
             source = code.source
-            if (needed := libraries(cell.method, cell.arch)) != further:
+            if (needed := libraries(cell.method, cell.arch)) != more_libraries:
                 lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
-                further = needed
+                more_libraries = needed
             if source and source not in known:
-                lines += code_lines(source, code.definitions, names)
+                lines += code_lines(
+                    source, code.definitions, names, method_facts(cell.method, dict(cell.config).values())
+                )
                 known.add(source)
             record = {"kind": "result", "written": time.time(), "source": source, **result.to_json()}
             lines.append(encode(record))
         if lines:
             self._write(self._head() + b"".join(lines))
-            self._known, self._names, self._further = known, names, further
+            self._known, self._names, self._libraries = known, names, more_libraries
 
     def _head(self) -> bytes:
         """The first line of the shard, which is made now; nothing where the shard has it already."""
@@ -95,27 +98,46 @@ class Writer:
             self._file = None
 
 
-def code_lines(source: str, definitions: Mapping[str, str], written: set[str]) -> list[bytes]:
+def code_lines(
+    source: str, definitions: Mapping[str, str], written: set[str], method: Mapping[str, Any]
+) -> list[bytes]:
     """The lines that say which code `source` is. Definitions stand in it by hash, their names once per file.
 
     written   what has its name in the file already; what gets one now is added.
+    method    what :func:`ttabench.method.facts.facts_of` says of the method; {} if unknown.
     """
     keys = {shards.name_key(digest, name): [digest, name] for name, digest in definitions.items()}
     new = sorted(keys.keys() - written)
     written.update(keys)
     names = [encode({"kind": "definitions", "names": [keys[key] for key in new]})] if new else []
-    return [*names, encode({"kind": "code", "source": source, "definitions": sorted(keys)})]
+    facts = {"method": dict(method)} if method else {}
+    return [*names, encode({"kind": "code", "source": source, "definitions": sorted(keys), **facts})]
 
 
-def environment(device: str, further: Sequence[str] = ()) -> dict[str, Any]:
+def method_facts(method: str, settings: Iterable[object]) -> dict[str, Any]:
+    """The facts of a method, and as its parts those of the methods that its settings name."""
+    from ttabench.method.facts import facts_of
+
+    try:
+        facts = facts_of(registry.method(method))
+    except UserError:  # a method that is not registered, such as one of a program of the user
+        return {}
+    names = set(registry.method_names())
+    parts = {
+        text: facts_of(registry.method(text)) for text in settings if isinstance(text, str) and text in names
+    }
+    return {**facts, "parts": parts} if parts else facts
+
+
+def environment(device: str, more_libraries: Sequence[str] = ()) -> dict[str, Any]:
     """The environment of results of this process: device, threads, versions, machine, processor.
 
-    further   libraries whose versions count too, see :func:`ttabench.provenance.libraries`.
+    more_libraries   libraries whose versions count too, see :func:`ttabench.provenance.libraries`.
 
     The device is ``cuda`` for ``cuda:1`` too: the processor says what GPU it is, its number does not matter.
     """
     return {
-        "device": device_kind(device), "threads": _threads(), "versions": versions(further),
+        "device": device_kind(device), "threads": _threads(), "versions": versions(more_libraries),
         "machine": machine(), "processor": processor(device),
     }  # fmt: skip
 

@@ -10,14 +10,14 @@ from typing import Any
 from ttabench.cell import Cell, Result
 from ttabench.errors import unknown
 from ttabench.protocol import Protocol
-from ttabench.run.cell_group import Chain, Unit
+from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.store import Record, Store
 from ttabench.store.columns import DEAR_SCORES
 from ttabench.sweep.option_table import OVERWRITE, SCORES
 from ttabench.sweep.plan import Planned, sequence
 
-LARGEST = 64  # cells of a unit
-SHARE = 4  # a unit is at most this part of a worker's share of the cells that are left
+LARGEST = 64  # cells of a group
+SHARE = 4  # a group is at most this part of a worker's share of the cells that are left
 
 
 @dataclass
@@ -70,7 +70,7 @@ def lacks_scores(record: Record) -> bool:
     return record.result.status == "ok" and not stored.keys() >= set(DEAR_SCORES)
 
 
-def make_units(
+def make_groups(
     todo: Sequence[Cell],
     planned: Sequence[Planned],
     store: Store,
@@ -81,21 +81,21 @@ def make_units(
     scores: str = "cheap",
     begun: Mapping[str, int] | None = None,
     command: tuple[str, ...] = (),
-) -> list[Unit]:
-    """Units of cells of one classifier and dataset; the first ones are large, the last ones single cells.
+) -> list[CellGroup]:
+    """Groups of cells of one classifier and dataset; the first ones are large, the last ones single cells.
 
-    A unit takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
+    A group takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
     and Kuck, 1987), so that all workers have work until the end whatever a cell takes. `device_memory`
     is in bytes; 0 = no limit. `begun` is the results folder before `todo` was made from it, see
-    :func:`ttabench.store.new_records.sizes`; `command` see `Unit`.
+    :func:`ttabench.store.new_records.sizes`; `command` see `CellGroup`.
     """
-    groups: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
+    of_network: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
     for chain in make_chains(todo, planned):
-        groups[chain[0].arch, chain[0].checkpoint, chain[0].dataset] += [chain]
-    left = sum(len(chain) for chains in groups.values() for chain in chains)
+        of_network[chain[0].arch, chain[0].checkpoint, chain[0].dataset] += [chain]
+    left = sum(len(chain) for chains in of_network.values() for chain in chains)
     results, sizes = store.root.absolute(), tuple((begun or {}).items())
-    units: list[Unit] = []
-    for chains in groups.values():
+    groups: list[CellGroup] = []
+    for chains in of_network.values():
         start = 0
         while start < len(chains):
             size = max(1, min(LARGEST, left // (SHARE * max(1, workers))))
@@ -104,8 +104,8 @@ def make_units(
                 count += len(chains[end])
                 end += 1
             part, start, left = tuple(chains[start:end]), end, left - count
-            units.append(Unit(part, results, device, device_memory, scores, sizes, command))
-    return units
+            groups.append(CellGroup(part, results, device, device_memory, scores, sizes, command))
+    return groups
 
 
 def make_chains(todo: Sequence[Cell], planned: Sequence[Planned]) -> list[Chain]:

@@ -27,7 +27,7 @@ from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import Attestations, append, digest, machine_of, stratum_of
-from ttabench.sweep.verify import Check, find_places, here, run, sweeps_of
+from ttabench.sweep.verify import Check, find_available, here, run, sweeps_of
 
 __all__ = ["Group", "Outcome", "attest", "changed_functions", "groups_of"]
 
@@ -192,8 +192,8 @@ def _draw(
 
 def _measured(store: Store, records: Sequence[Record]) -> Iterator[Check | CellProgress]:
     """In this process, since the trace sees no other."""
-    places = find_places(records, sweeps_of(store))
-    yield from run(store, records, places, "", pick_executor(0, "cpu"), 0)
+    available = find_available(records, sweeps_of(store))
+    yield from run(store, records, available, "", pick_executor(0, "cpu"), 0)
 
 
 def _note(check: Check, key: Key, store: Store, outcome: Outcome, different: dict[Key, str]) -> None:

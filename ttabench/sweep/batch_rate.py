@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ttabench import registry
 from ttabench.classifier import Architecture
 from ttabench.method import Method
+from ttabench.registry import entry_points, load
 
 RATES = "ttabench.rates"
 RATE = "lr"
@@ -24,7 +24,7 @@ def settings_for_batch(
     own          the batch size that the method has by itself in this mode, for this number of classes.
     batch_size   of the protocol.
     """
-    if batch_size == own or cls.name not in registry.entry_points(RATES):
+    if batch_size == own or cls.name not in entry_points(RATES):
         return {}
-    rate: RateOf = registry.load(RATES, cls.name, "rates of method")
+    rate: RateOf = load(RATES, cls.name, "rates of method")
     return rate(config, arch, own, batch_size)

@@ -24,7 +24,7 @@ from ttabench.store.folder_readme import write_readme
 from ttabench.store.new_records import sizes
 from ttabench.sweep.agenda import (
     make_agenda,
-    make_units,
+    make_groups,
     pick_overwrite,
     pick_scores,
     plan_rows,
@@ -133,7 +133,7 @@ def run_cells(
         command: tuple[str, ...] = ()
         if engine.by_command and agenda.todo:
             command = hand_over(grid, options, shard, start, logs, setup.folder)
-        units = make_units(
+        groups = make_groups(
             agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory, scores=scores,
             begun=start, command=command,
         )  # fmt: skip
@@ -148,12 +148,12 @@ def run_cells(
         for line in outlook(sweep, agenda, store):
             console.print(line)
         running = run(
-            units, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast,
+            groups, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast,
             patience=math.inf if begun is None else SILENT + 10,
         )  # fmt: skip
         try:
             with closing(running) as events:
-                failed = agenda.failed + follow(events, units, engine.workers, loggers)
+                failed = agenda.failed + follow(events, groups, engine.workers, loggers)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
             console.print(
                 f"\nInterrupted. What is finished is stored in {printable(str(out))}; "

@@ -8,10 +8,10 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ttabench.cell import Result
-from ttabench.run.cell_group import Chain, Unit
+from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.run.progress_events import Elsewhere, Waiting
 from ttabench.store import Store
-from ttabench.store.new_records import Tail
+from ttabench.store.new_records import NewRecords
 from ttabench.system.claims import Claims
 
 POLL = 0.5  # seconds between two looks
@@ -27,14 +27,14 @@ class Others:
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        groups: Sequence[CellGroup],
         store: Store,
         claims: Claims,
         start: Mapping[str, int],
         patience: float = math.inf,
     ) -> None:
-        self._of = {chain[0].cell_id: (unit, chain) for unit in units for chain in unit.chains}
-        self._claims, self._tail, self._patience = claims, Tail(store.root, start), patience
+        self._of = {chain[0].cell_id: (group, chain) for group in groups for chain in group.chains}
+        self._claims, self._new_records, self._patience = claims, NewRecords(store.root, start), patience
         self._chains: dict[str, Chain] = {}
 
     def note(self, event: Elsewhere) -> Iterator[Result]:
@@ -44,10 +44,10 @@ class Others:
 
     def stored(self, cells: Collection[str]) -> list[Result]:
         """The results of these cells that any process has stored since the start."""
-        self._tail.has()
-        return [self._tail.result(key) for key in cells if key in self._tail.stored]
+        self._new_records.has()
+        return [self._new_records.result(key) for key in cells if key in self._new_records.stored]
 
-    def wait(self) -> Generator[Result | Waiting, None, list[Unit]]:
+    def wait(self) -> Generator[Result | Waiting, None, list[CellGroup]]:
         """Wait until nothing is left elsewhere, or something became free again, because its process died.
 
         Yields results as they are stored, and who is waited for. Returns what became free; nothing where
@@ -72,6 +72,6 @@ class Others:
     def _stored(self) -> Iterator[Result]:
         """The results of chains that are complete; these are no longer waited for."""
         for key, chain in list(self._chains.items()):
-            if self._tail.has(*(cell.cell_id for cell in chain)):
+            if self._new_records.has(*(cell.cell_id for cell in chain)):
                 del self._chains[key]
-                yield from (self._tail.result(cell.cell_id) for cell in chain)
+                yield from (self._new_records.result(cell.cell_id) for cell in chain)

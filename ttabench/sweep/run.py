@@ -1,4 +1,4 @@
-"""Run the units of a sweep, and yield progress and results."""
+"""Run the groups of a sweep, and yield progress and results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 
 from ttabench.cell import Result
-from ttabench.run.cell_group import Unit
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Died, Executor
 from ttabench.run.progress_events import CellProgress, Done, Elsewhere, Waiting
 from ttabench.store import Store
@@ -16,7 +16,7 @@ from ttabench.system.claims import Claims
 
 
 def run(
-    todo: Sequence[Unit],
+    todo: Sequence[CellGroup],
     store: Store,
     executor: Executor,
     workers: int,
@@ -26,7 +26,7 @@ def run(
     fail_fast: bool = False,
     patience: float = math.inf,
 ) -> Generator[Result | CellProgress | Waiting]:
-    """Run units, and yield progress and stored results, also those that other processes store meanwhile.
+    """Run groups, and yield progress and stored results, also those that other processes store meanwhile.
 
     claims, start, patience   see :class:`Others`.
     fail_fast   stop at the first failure.
@@ -46,7 +46,7 @@ def run(
 
 
 def _events(
-    todo: Sequence[Unit], executor: Executor, workers: int, others: Others
+    todo: Sequence[CellGroup], executor: Executor, workers: int, others: Others
 ) -> Generator[CellProgress | Waiting | Died | Sequence[Result]]:
     """What the executor yields, with results in place of `Done`; then those of other processes."""
     while todo:
@@ -66,7 +66,7 @@ def _events(
 
 
 def _died(event: Died, store: Store, stored: Collection[str], others: Others) -> list[Result]:
-    """Record the cells that a unit lost with its worker: the one that ran, and those that go on from it."""
+    """Record the cells that a group lost with its worker: the one that ran, and those that go on from it."""
     left = [cell for cell in event.job.cells if cell.cell_id not in stored]
     results = others.stored([cell.cell_id for cell in left])  # the worker died before it could say so
     known = {result.cell.cell_id for result in results}

@@ -46,11 +46,11 @@ from ttabench.system.environment import device_kind, pick_device
 
 __all__ = [
     "BOUND",
+    "Available",
     "Check",
-    "Place",
     "compare",
     "device_of",
-    "find_places",
+    "find_available",
     "joined",
     "run",
     "sweeps_of",
@@ -165,7 +165,7 @@ def device_of(records: Iterable[Record]) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class Available:
     """What is here of what a cell needs.
 
     other   the hash of what the same training gives here, for weights that are not in the cache; else "".
@@ -176,7 +176,7 @@ class Place:
     lacks: str = ""
 
 
-def find_places(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
+def find_available(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Available]:
     """What is here for each cell, by its id.
 
     sweeps   see `sweeps_of`.
@@ -185,15 +185,15 @@ def find_places(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]]) 
     """
     cells = [record.result.cell for record in records]
     firsts = {_place(cell): cell for cell in cells}
-    places = {place: _what_is_here(cell, sweeps) for place, cell in firsts.items()}
-    return {cell.cell_id: places[_place(cell)] for cell in cells}
+    available = {place: _what_is_here(cell, sweeps) for place, cell in firsts.items()}
+    return {cell.cell_id: available[_place(cell)] for cell in cells}
 
 
-def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Place:
+def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Available:
     try:
-        return Place(other=_other_training(cell, sweeps) or "")
+        return Available(other=_other_training(cell, sweeps) or "")
     except NotHere as problem:
-        return Place(lacks=str(problem))
+        return Available(lacks=str(problem))
 
 
 def _check_same(dataset: str, here: str, there: str) -> None:
@@ -276,23 +276,23 @@ def _is_path(dataset: str) -> bool:
 def run(
     store: Store,
     records: Sequence[Record],
-    places: Mapping[str, Place],
+    available: Mapping[str, Available],
     device: str,
     executor: Executor,
     workers: int,
 ) -> Iterator[Check | CellProgress]:
     """Run some cells of a store again; progress and checks as they come. Nothing is written to the store.
 
-    places   see `find_places`; only cells that have all they need are run.
-    device   "" for the one that each cell was stored with, or the CPU where that is not here.
+    available  see `find_available`; only cells that have all they need are run.
+    device     "" for the one that each cell was stored with, or the CPU where that is not here.
     """
     usable = []
     for record in records:
-        place = places[record.result.cell.cell_id]
-        if place.lacks:
-            yield _check(record.result, "not here", None, None, False, (place.lacks,))
-        elif place.other:
-            yield _other_weights(record, place.other, device or _stored(record))
+        found = available[record.result.cell.cell_id]
+        if found.lacks:
+            yield _check(record.result, "not here", None, None, False, (found.lacks,))
+        elif found.other:
+            yield _other_weights(record, found.other, device or _stored(record))
         else:
             usable.append(record)
     if not usable:

@@ -8,7 +8,7 @@ from ttabench_reports.ablation.find import Ablation, Point, letters, rows_of_cro
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import given
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
+from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
 from ttabench_reports.tables.build import DASH
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row
 from ttabench_reports.words import naming
@@ -22,7 +22,7 @@ def paper(ablation: Ablation, name: str) -> Sheet:
     for point in ablation.points:
         first = start if not lines else [""] * len(start)
         texts = [*first, *(value.text for value in point)]
-        lines.append([*map(Cell, texts), _cell(ablation, point)])
+        lines.append([*map(Entry, texts), _cell(ablation, point)])
     heads = [
         Head("Dataset", "l"),
         Head("Model", "l"),
@@ -40,7 +40,7 @@ def cross(ablation: Ablation, name: str) -> Sheet:
     corner = Head(_title(down[0]) if down else "", "r" if down else "l")
     lines = [
         [
-            Cell(label if down else naming.method(label)),
+            Entry(label if down else naming.method(label)),
             *(_cell(ablation, (*start, value)) for value in columns),
         ]
         for label, start, columns in rows_of_cross(ablation)
@@ -52,19 +52,19 @@ def cross(ablation: Ablation, name: str) -> Sheet:
     )
 
 
-def _cell(ablation: Ablation, point: Point) -> Cell:
+def _cell(ablation: Ablation, point: Point) -> Entry:
     row = ablation.rows.get(point)
     if row is None:
-        return Cell(DASH)
+        return Entry(DASH)
     value, sd = row.value(MEAN), row.sd.get(MEAN, math.nan)
     marks = "".join(flag for flag in row.flags if flag != OFFLINE) + "".join(letters(row))
     if math.isnan(value):
-        return Cell(row.words.get(MEAN, DASH), marks=marks)
-    place: Place = dict(_places(ablation)).get(id(row), "")
-    return Cell(words.number(value), "" if math.isnan(sd) else f"±{sd:.1f}", marks, place)
+        return Entry(row.words.get(MEAN, DASH), marks=marks)
+    place: Emphasis = dict(_places(ablation)).get(id(row), "")
+    return Entry(words.number(value), "" if math.isnan(sd) else f"±{sd:.1f}", marks, place)
 
 
-def _places(ablation: Ablation) -> list[tuple[int, Place]]:
+def _places(ablation: Ablation) -> list[tuple[int, Emphasis]]:
     marked = evidence.places(list(ablation.rows.values()), ablation.table, MEAN)
     return [(id(row), place) for row, place in marked]
 

@@ -40,9 +40,9 @@ ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",
           "contamination", "foreign", "precision", "stream", "baseline", "history", "status", "reason",
-          "alarm", "warning", "checkpoint", "fingerprint", "cell_id", "source_data", "source_used",
-          "scored_classes", "adapted", "scores", "restores", "stale_because", "code", "device", "processor",
-          "versions")  # fmt: skip
+          "alarm", "warning", "about_method", "checkpoint", "fingerprint", "cell_id", "source_data",
+          "source_used", "scored_classes", "adapted", "scores", "restores", "stale_because", "code",
+          "device", "processor", "versions")  # fmt: skip
 _FORMER_ALARM = (
     r"predictions use (\S+) classes where (\S+) are there",
     r"predictions have \1 effective classes and labels have \2",
@@ -104,7 +104,25 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         raise UserError(f"{origin}: a cell is ok with accuracy {value}; expected percent, 0 to 100.")
     frame["accuracy"] = frame["accuracy"].where(ok)
     frame["alarm"] = frame["alarm"].str.replace(*_FORMER_ALARM, regex=True)
+    return with_facts(frame)
+
+
+def with_facts(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with the facts of methods in each row: those of the same code, else of the same method."""
+    for same in (["base", "code"], ["base"]):
+        text = frame["about_method"]
+        known = frame[text != ""].drop_duplicates(same, keep="last").set_index(same)["about_method"]
+        if known.empty or (text != "").all():
+            return frame
+        borrowed = frame[same].join(known.rename("_known"), on=same)["_known"].fillna("")
+        frame = frame.assign(about_method=text.where(text != "", borrowed))
     return frame
+
+
+def without_repeated_facts(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with the facts of a method once for each code, so that a file stays small: see `with_facts`."""
+    again = frame.duplicated(["base", "code", "about_method"])
+    return frame.assign(about_method=frame["about_method"].where(~again, ""))
 
 
 def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.Series[bool]:

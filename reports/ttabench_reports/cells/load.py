@@ -17,7 +17,7 @@ from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells.frames import CORRECT, DETAILS, checked
 from ttabench_reports.cells.missing import missing
-from ttabench_reports.words import unset_settings
+from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
 
 
 @paused()
@@ -50,8 +50,8 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame = frame[~again].sort_index().drop(columns=["_when", "_whole", "_from"]).reset_index(drop=True)
     frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
     frame.attrs[MISSING] = absent
-    if (known := unset_settings.of_all(frame.attrs for frame in frames)) is not None:
-        frame.attrs[unset_settings.SET] = known
+    if (known := of_all(frame.attrs for frame in frames)) is not None:
+        frame.attrs[SET] = known
     return frame
 
 
@@ -87,7 +87,7 @@ def read_one(path: Path | str) -> pd.DataFrame:
         frame = cells_of(store.latest().values())
         sweep = store.sweep()
         frame.attrs[ASKED] = [] if store.plan() else [sweep]  # a plan says it more exactly
-        frame.attrs[unset_settings.SET] = unset_settings.set_by_users(path, sweep)
+        frame.attrs[SET] = set_by_users(path, sweep)
         return frame
     return read_csv(path)
 

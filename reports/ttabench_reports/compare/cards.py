@@ -23,7 +23,7 @@ _WORDS = {
     "clean_accuracy": "clean accuracy of the source classifier",
     "n_images": "number of images",
 }
-Place = tuple[str, str, str]  # method, architecture, data set
+RowKey = tuple[str, str, str]  # method, architecture, data set
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Difference:
     after: str
     cells: int
     of: int
-    places: tuple[Place, ...] = ()
+    places: tuple[RowKey, ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,13 +53,13 @@ class Difference:
         return f"{self.name}: {_brief(self.before)} → {_brief(self.after)}{where}"
 
 
-def differences(pairs: Iterable[tuple[Place, Card, Card]], *, whole: bool = True) -> list[Difference]:
+def differences(pairs: Iterable[tuple[RowKey, Card, Card]], *, whole: bool = True) -> list[Difference]:
     """How the cards (before, after) of matched cells differ, the most widespread first.
 
     Without `whole`, a key that only one side has is left out: that side never recorded it.
     """
-    counted: dict[tuple[str, str, str], dict[Place, int]] = {}
-    every: dict[Place, int] = {}
+    counted: dict[tuple[str, str, str], dict[RowKey, int]] = {}
+    every: dict[RowKey, int] = {}
     for place, before, after in pairs:
         every[place] = every.get(place, 0) + 1
         code = "source" if "code" in before and "code" in after else "code"
@@ -104,7 +104,7 @@ def _brief(value: str) -> str:
     return value[:8] if re.fullmatch(r"[0-9a-f]{40,128}", value) else value or "none"
 
 
-def _where(places: tuple[Place, ...]) -> str:
+def _where(places: tuple[RowKey, ...]) -> str:
     """``tent, sar; on cct``: what the places have in common is left to the reader to know."""
     methods, archs, datasets = (list(dict.fromkeys(column)) for column in zip(*places, strict=True))
     if len(methods) * len(archs) * len(datasets) == len(places):

@@ -7,27 +7,42 @@ different weights: they are other classifiers, each with its own Source.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 
 from ttabench_reports.cells.frames import spell
 from ttabench_reports.evidence import stats
+from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN, MIXED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ttabench_reports.tables.table import Row, Table
 
 Place = Literal["best", "second"]
 ALPHA = 0.05
 
 
 Column = tuple[str, ...]
+T = TypeVar("T")
+
+
+def once_per_table(made: Callable[[Table], T]) -> Callable[[Table], T]:
+    """`made`, which is called once for each table; its result lives as long as the table."""
+    known: WeakKeyDictionary[Table, T] = WeakKeyDictionary()
+
+    @wraps(made)
+    def of_table(table: Table) -> T:
+        if table not in known:
+            known[table] = made(table)
+        return known[table]
+
+    return of_table
 
 
 class Paired:
@@ -169,6 +184,17 @@ def with_baselines(rows: Iterable[Row]) -> list[Row]:
     return list({id(row): row for row in (*listed, *unprinted)}.values())
 
 
+@once_per_table
+def _paired(table: Table) -> dict[str, Paired]:
+    columns = list(dict.fromkeys([table.main, *map(table.over, table.columns)]))
+    return {arch: Paired(with_baselines(rows), columns) for arch, rows in table.archs().items()}
+
+
+def paired_with(row: Row, table: Table) -> Paired:
+    """The paired tests among the rows of one row's architecture."""
+    return _paired(table)[row.arch]
+
+
 def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Rows of one architecture that may be ranked against each other, with Source.
 
@@ -191,6 +217,7 @@ def which_weights(group: Sequence[Row], among: Sequence[Sequence[Row]]) -> str:
     return spell("checkpoint", group[0].about["checkpoint"]) if several else ""
 
 
+@once_per_table
 def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
     """(id of row, column) → ``best`` or ``second`` among the rows of the same weights and mode.
 
@@ -212,6 +239,11 @@ def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
     return by_row
 
 
+def best_places(table: Table) -> set[tuple[int, str]]:
+    """(id of row, column) of what is best, ties included; offline and online rows apart."""
+    return {key for key, place in places_of_table(table).items() if place == "best"}
+
+
 def places(rows: Sequence[Row], table: Table, column: str) -> list[tuple[Row, Place]]:
     """Best and second of these rows in one column, see :func:`places_of_table`."""
     able = [row for row in rows if not math.isnan(row.value(column)) and column not in row.partial]
@@ -230,7 +262,7 @@ def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
     """The highest row first, then those that are no different from it."""
     top = max(rows, key=lambda row: row.value(column))
     others = [row for row in rows if row is not top]
-    paired, over = table.paired(top), table.over(column)
+    paired, over = paired_with(top, table), table.over(column)
     p = stats.holm(paired.p_values(top, others, over))
 
     def is_lower(row: Row) -> bool:
@@ -289,7 +321,7 @@ def findings(table: Table) -> dict[int, Finding]:
 def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
     rows = with_baselines(row for row in table.rows if row.measured)
     shares = {
-        id(row): share for row in rows if (share := table.paired(row).share(row)) is not None
+        id(row): share for row in rows if (share := paired_with(row, table).share(row)) is not None
     }  # fmt: skip
     of = len(table.main)
     for n in sorted({len(share) for share in shares.values()}):
@@ -297,7 +329,7 @@ def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
         draws = stats.bootstrap_means(np.stack([shares[id(row)] for row in same]))
         drawn = {id(row): of * draws[:, k] for k, row in enumerate(same)}
         for row in (row for row in same if id(row) in by_row):
-            paired, base = table.paired(row), row.baseline
+            paired, base = paired_with(row, table), row.baseline
             if spread := paired.spread(row, None, table.main):
                 low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)]))
                 by_row[id(row)].interval = (max(low, 0.0), min(high, 100.0))
@@ -313,7 +345,7 @@ def _against_source(rows: Sequence[Row], table: Table, by_row: dict[int, Finding
     tests: dict[int, float] = {}
     for base in {id(row.baseline): row.baseline for row in rows if row.baseline}.values():
         ours = [row for row in rows if row.baseline is base and _has_seeds_of(base, row)]
-        paired = table.paired(base)
+        paired = paired_with(base, table)
         tests |= zip(map(id, ours), paired.p_values(base, ours, table.main), strict=True)
         by_column = [paired.p_values(base, ours, (column,)) for column in table.main]
         for row, p in zip(ours, zip(*by_column, strict=True), strict=True):
@@ -347,7 +379,7 @@ def _record(row: Row, base: Row, tests: Mapping[str, float], finding: Finding) -
 
 
 def _against_best(group: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
-    paired = table.paired(group[0])
+    paired = paired_with(group[0], table)
     able = [row for row in group if not math.isnan(row.value(MEAN))]
     if len(able) < 2:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ttabench_reports.cells import installed
+from ttabench_reports.cells.method_facts import MethodFacts, method_facts
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.tables.table import Row, Table
 
@@ -79,28 +79,26 @@ def given(about: Mapping[str, Any]) -> Given:
     """What the method of a row was given, from the row's `about` (see :class:`shape.Row`)."""
     config = stored_settings(about.get("config", ""))
     offline = about["mode"] == "offline"
-    epochs = _passes(int(about["epochs"]), config) if offline else 0
-    kind = _kind(about, config)
+    known = method_facts(str(about.get("about_method", "")))
+    epochs = _passes(int(about["epochs"]), config, known) if offline else 0
+    kind = _kind(about, config, known)
     source, code = _source(about, config, kind)
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
-    base = str(about["base"])
-    chosen = installed.settings_from(base)
     in_label = _of_label(str(about["method"]))
-    tuned = _is_tuned(chosen, str(about.get("dataset", "")))
-    official = installed.class_text(base, "provenance")
+    tuned = _is_tuned(known.settings_from, str(about.get("dataset", "")))
     return Given(
         kind=kind,
         source=source,
-        short=", ".join(filter(None, (code, passes, "T" if tuned else "", official))) or "–",
+        short=", ".join(filter(None, (code, passes, "T" if tuned else "", known.provenance))) or "–",
         mode=str(about["mode"]),
         batch_size=int(about["batch_size"]),
         epochs=epochs,
-        settings=", ".join([*in_label, *_unusual(in_label, base, config)]) or "defaults",
+        settings=", ".join([*in_label, *_unusual(in_label, config, known.defaults)]) or "defaults",
         in_label=bool(in_label),
-        chosen=chosen,
+        chosen=known.settings_from,
         tuned=tuned,
-        deviations=installed.class_text(base, "deviations") or "none",
-        code=official,
+        deviations=known.deviations or ("none" if known.stored else "not stored"),
+        code=known.provenance,
     )
 
 
@@ -109,10 +107,9 @@ def _of_label(label: str) -> list[str]:
     return [setting for setting in label.partition("[")[2].rpartition("]")[0].split(",") if setting]
 
 
-def _unusual(in_label: Sequence[str], base: str, config: Mapping[str, Any]) -> list[str]:
+def _unusual(in_label: Sequence[str], config: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:
     """What else differs from the defaults of the method's class: settings for a dataset or a network."""
     names = {setting.partition("=")[0].strip() for setting in in_label}
-    usual = installed.defaults(base)
     return [
         f"{name}={_spelled(value)}"
         for name, value in config.items()
@@ -124,12 +121,11 @@ def _spelled(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _passes(epochs: int, config: Mapping[str, Any]) -> int:
+def _passes(epochs: int, config: Mapping[str, Any], known: MethodFacts) -> int:
     """Passes over the test images of an offline method; of a stack, those of both its methods."""
     if {"first", "second"} <= config.keys():
-        return sum(
-            epochs or int(str(installed.default(config[part], "epochs") or 1)) for part in ("first", "second")
-        )
+        parts = (known.parts.get(str(config[part]), MethodFacts()) for part in ("first", "second"))
+        return sum(epochs or int(part.defaults.get("epochs") or 1) for part in parts)
     return epochs or int(config.get("epochs") or 1)
 
 
@@ -145,12 +141,12 @@ def _affirms(part: str) -> bool:
     return said is not None and not _DENIED.search(part[: said.start()])
 
 
-def _kind(about: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def _kind(about: Mapping[str, Any], config: Mapping[str, Any], known: MethodFacts) -> str:
     """Which source data. A cell that did not run does not say it, so its class does."""
     kind = str(about.get("source_data", ""))
     if kind or about.get("measured", True):
         return kind
-    declared = installed.source_data(str(config.get("host") or about["base"]))
+    declared = known.parts.get(str(config.get("host")), known).source_data
     return UNKNOWN if declared is None else declared
 
 

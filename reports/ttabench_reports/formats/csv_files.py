@@ -6,7 +6,7 @@ docs/reading-the-tables.md says what each column means.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from pandas.api.types import infer_dtype
 
 from ttabench.store.columns import MISSING
 from ttabench.store.table import INCREASE, with_increase
-from ttabench_reports.cells.frames import CORRECT, DETAILS, PROTOCOL, checked
+from ttabench_reports.cells.frames import CORRECT, DETAILS, PROTOCOL, checked, without_repeated_facts
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given
+from ttabench_reports.evidence.means import given_columns, means, notes
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stability_frame
 from ttabench_reports.evidence.unknown import unknown_frame
 from ttabench_reports.formats.files import write_text
-from ttabench_reports.tables.build import tables
-from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
+from ttabench_reports.tables.table import Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
@@ -45,7 +45,7 @@ def write(
     report = report or Report(cells, published)
     averages = means(report.tables)
     frames = {
-        "per_corruption": per_corruption_of(report.tables, words=True),
+        "per_corruption": per_corruption(report.tables, words=True),
         "summary": averages.drop(columns=["word", "flags", "name"]),
         "drop": drop_of(averages).drop(columns=["word", "flags", "name"]),
         "statistics": statistics(report),
@@ -86,6 +86,7 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     frame["_place"] = frame["corruption"].map(naming.corruption_key)
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
     frame = frame.sort_values(by)[[c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]]
+    frame = without_repeated_facts(frame) if "about_method" in frame and "code" in frame else frame
     return write_csv(path, frame.round({"seconds": 3, "written": 3}), read_back=True)
 
 
@@ -114,17 +115,13 @@ def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Pa
     return write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 
-def per_corruption(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> pd.DataFrame:
+def per_corruption(built: Sequence[Table], *, words: bool = False) -> pd.DataFrame:
     """All per-corruption tables below each other: a line per architecture × method, and its Increase and sd.
 
     Column `row` is accuracy, sd (over seeds), increase (points above Source) or published. NaN where
-    there is no number; `notes` says why.
+    there is no number; `notes` says why. With `words`, "n/a" stands where it belongs (pandas reads it back
+    as NaN).
     """
-    return per_corruption_of(tables(cells, published))
-
-
-def per_corruption_of(built: Sequence[Table], *, words: bool = False) -> pd.DataFrame:
-    """With `words`, "n/a" stands where it belongs (pandas reads it back as NaN)."""
     main, extra = naming.split({c for table in built for c in (*table.main, *table.extra)})
     numbers = [*main, MEAN, *extra, *([MEAN_EXTRA] if any(table.extra for table in built) else [])]
     about = ("mode", "batch_size", "epochs", "seeds", "n_images", "checkpoint", "stale")
@@ -134,7 +131,7 @@ def per_corruption_of(built: Sequence[Table], *, words: bool = False) -> pd.Data
             kind = "accuracy" if row.measured else row.kind
             head = {**table.key, "arch": row.arch, "method": row.method, "row": kind}
             head |= {name: row.about.get(name) for name in about}
-            head |= _had(row.about)
+            head |= given_columns(row.about)
             values: dict[str, Any] = {column: row.value(column) for column in table.columns}
             if words:
                 values |= {column: word for column, word in row.words.items() if word == "n/a"}
@@ -147,59 +144,8 @@ def per_corruption_of(built: Sequence[Table], *, words: bool = False) -> pd.Data
     return frame[[*first, *(c for c in frame if c not in first)]].astype(whole)
 
 
-def _had(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What the method of a row was given, as columns; a published row has no `about`."""
-    return given(about).columns() if about else {"source_data": "", "epochs_seen": None, "settings": ""}
-
-
-def notes(row: Row) -> str:
-    """The footnotes of one row in words, each with the columns it is about."""
-    about: dict[str, list[str]] = {}
-    for column, texts in row.remarks.items():
-        for text in texts:
-            about.setdefault(text, []).append(column)
-    parts = [LEGEND[flag] for flag in row.flags]
-    for text, columns in about.items():
-        parts.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(filter(None, columns))})")
-    return "; ".join(parts)
-
-
-def summary(cells: pd.DataFrame) -> pd.DataFrame:
-    """Means over the corruptions per dataset × severity × arch × method: baseline, accuracy, increase."""
-    return means(tables(cells))
-
-
-def means(built: Sequence[Table]) -> pd.DataFrame:
-    """:func:`summary` of tables that are there already; `word` stands where there is no mean."""
-    lines = []
-    for table in built:
-        for row in filter(lambda row: row.measured, table.rows):
-            mean, clean = row.value(MEAN), row.about["clean_accuracy"]
-            source = row if row.kind == "source" else row.baseline
-            baseline = math.nan if source is None else source.value(MEAN)
-            lines.append({
-                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
-                "arch": row.arch, "method": row.method, "name": row.name, "flags": row.flags,
-                "baseline": baseline,
-                "accuracy": mean, "sd": row.sd[MEAN],
-                "increase": math.nan if source is row else mean - baseline,
-                "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
-                "seeds": row.about["seeds"], "n_images": row.about["n_images"],
-                "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],
-                "batch_size": row.about["batch_size"],
-                **{name: table.key[name] for name in ("order", "reset", "stream")}, **_had(row.about),
-                "word": row.words.get(MEAN, ""), "notes": notes(row),
-            })  # fmt: skip
-    return pd.DataFrame(lines)
-
-
-def drop(cells: pd.DataFrame) -> pd.DataFrame:
-    """How far each method falls below the source classifier on clean images: clean, corrupted, drop."""
-    return drop_of(means(tables(cells)))
-
-
 def drop_of(averages: pd.DataFrame) -> pd.DataFrame:
-    """:func:`drop` of :func:`means`."""
+    """How far each method falls below the source classifier on clean images, of :func:`means`."""
     columns = ["dataset", "severity", "arch", "method", "clean", "accuracy", "drop", "mode", "source_data",
                "epochs_seen", "settings", "settings_chosen", "word", "notes", "table", "flags",
                "name"]  # fmt: skip
@@ -224,7 +170,7 @@ def statistics(report: Report) -> pd.DataFrame:
                 "p_source_holm": finding.p_source, "p_best_holm": finding.p_best,
                 "mean_rank_descriptive": finding.rank,
                 "calibration_error": row.reliability.error if row.reliability else math.nan,
-                "seeds": row.about["seeds"], "n_images": row.about["n_images"], **_had(row.about),
+                "seeds": row.about["seeds"], "n_images": row.about["n_images"], **given_columns(row.about),
                 "notes": notes(row),
             })  # fmt: skip
     return pd.DataFrame(lines).astype(dict.fromkeys(TALLY, "Int64"))

@@ -10,7 +10,7 @@ import pandas as pd
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.sheets import every
-from ttabench_reports.sheets.sheet import Cell, Line, Sheet, used
+from ttabench_reports.sheets.sheet import Entry, Line, Sheet, used
 from ttabench_reports.words.markdown_text import escape, table_row
 
 
@@ -51,7 +51,7 @@ def _texts(line: Line) -> Iterator[str]:
         yield from [""] * (cell.span - 1)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Entry) -> str:
     text = escape(cell.text)
     if cell.place == "best":
         text = f"**{text}**"

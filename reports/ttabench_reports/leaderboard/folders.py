@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from ttabench.errors import UserError
 from ttabench.provenance.staleness import brief_changes
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, MISSING
-from ttabench_reports.cells import installed, load
+from ttabench_reports.cells import load
 from ttabench_reports.cells.frames import CORRECT, ROW, TABLE, checked
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.compare.one_sided_tests import ONES
@@ -150,10 +152,16 @@ def _own_code(record: Record) -> Code | None:
     another checkout. The package of a network of the user is left out, unless the method may be from it.
     """
     cell, ours = record.result.cell, ["ttabench"]
-    if module := installed.module_of(cell.method):
+    if module := _modules().get(cell.method):
         ours += ["ttabench_methods", *_network_package(cell.arch, module)]
     outside = frozenset(item for item in record.definitions.items() if item[0].partition("/")[0] not in ours)
     return outside if record.definitions else None
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """The module of each registered method. To find them, a file of every installed package is read."""
+    return {point.name: point.module for point in metadata.entry_points(group="ttabench.methods")}
 
 
 def _network_package(arch: str, method_module: str) -> list[str]:

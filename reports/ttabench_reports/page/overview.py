@@ -74,9 +74,10 @@ def lines(chosen: Selected) -> list[Line]:
         for row in table.rows:
             if row.measured:
                 finding, had = findings[id(row)], given(row.about)
+                place = evidence.places_of_table(table).get((id(row), MEAN), "")
                 listed.append(Line(
                     table, row, chosen.numbers[id(row)], cards.card_id(table, row), had, finding,
-                    source_data(had), _state(row, table), table.places.get((id(row), MEAN), ""),
+                    source_data(had), _state(row, table), place,
                     _picture(row, finding, low),
                 ))  # fmt: skip
     return listed

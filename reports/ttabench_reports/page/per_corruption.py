@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.evidence.given import given
 from ttabench_reports.page.overview import floor, source_data
 from ttabench_reports.page.render import exact
@@ -95,7 +96,7 @@ def _entry(row: Row, column: str, table: Table, rise: Row | None, low: float) ->
     if math.isnan(value):
         return Entry("", row.words.get(column, ""), marks, f"word {mean_class}".strip())
     shade = round(SHADES * max(value - low, 0) / (100 - low))
-    place = table.places.get((id(row), column), "")
+    place = places_of_table(table).get((id(row), column), "")
     classes = " ".join(filter(None, (f"h{shade}", place, mean_class)))
     points = words.signed(rise.printed(column)) if rise else ""
     return Entry(exact(value), words.number(value), marks, classes, points)

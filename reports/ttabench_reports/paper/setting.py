@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttabench_reports.cells import installed
+from ttabench_reports.cells.method_facts import method_facts
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import Found, Ours
 from ttabench_reports.paper.sheets import METHOD, SETTING
@@ -77,8 +77,8 @@ def _method(found: Sequence[Found]) -> Iterator[str]:
     stated = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in used.items() if values)
     if found:
         yield f"The paper's method: what the paper does not state is chosen here: {stated}."
-    if deviations := installed.class_text(METHOD, "deviations"):
-        yield f"{naming.method(METHOD)}: {deviations}."
+    known = {method_facts(str(one.about.get("about_method", ""))).deviations for one in found}
+    yield from (f"{naming.method(METHOD)}: {deviations}." for deviations in sorted(known - {""}))
 
 
 def _protocol(found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import MEAN, Found, Ours
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
 from ttabench_reports.words import naming
 
@@ -51,13 +51,13 @@ class _Notes:
         self.texts.setdefault(letter, text)
         return letter
 
-    def three(self, ours: float, paper: float, why: str, *, signed: bool = False) -> list[Cell]:
+    def three(self, ours: float, paper: float, why: str, *, signed: bool = False) -> list[Entry]:
         """Ours, the paper's, and the difference of the printed numbers."""
         form = naming.points if signed else naming.number
         mine = _number(ours, form)
-        cell = Cell(mine) if mine else Cell("–", marks=self.mark(why or "not measured"))
+        cell = Entry(mine) if mine else Entry("–", marks=self.mark(why or "not measured"))
         gap = round(ours, 1) - paper
-        return [cell, Cell(_number(paper, form) or "–"), Cell(_number(gap, naming.points), small=True)]
+        return [cell, Entry(_number(paper, form) or "–"), Entry(_number(gap, naming.points), small=True)]
 
 
 def _number(value: float, form: object) -> str:
@@ -81,7 +81,7 @@ def table1(ours: Ours) -> Sheet:
             paper = [theirs.accuracy(dataset, arch, name) for name in ("source", METHOD)]
             increase = round(method.value(MEAN), 1) - round(source.value(MEAN), 1)
             block.append([
-                Cell(naming.arch(arch)),
+                Entry(naming.arch(arch)),
                 *notes.three(source.value(MEAN), paper[0], source.why),
                 *notes.three(method.value(MEAN), paper[1], method.why),
                 *notes.three(increase, paper[1] - paper[0], method.why or source.why, signed=True),
@@ -110,7 +110,7 @@ def table2(ours: Ours) -> Sheet:
             row = printed[clean]
             drop = round(found.clean, 1) - round(found.value(MEAN), 1)
             block.append([
-                Cell(f"{naming.method(method)} on {naming.arch(arch)}"),
+                Entry(f"{naming.method(method)} on {naming.arch(arch)}"),
                 *notes.three(found.clean, float(row["clean"]), found.why),
                 *notes.three(found.value(MEAN), float(row["corrupted"]), found.why),
                 *notes.three(drop, float(row["printed_drop"]), found.why),
@@ -133,7 +133,7 @@ def table3(ours: Ours) -> Sheet:
         batch, points = int(row["batch_size"]), int(row["quantiles_per_class"])
         found = ours.find(row["dataset"], row["arch"], METHOD, minibatch=batch, quantiles_per_class=points)
         block.append([
-            Cell(str(batch)), Cell(str(points)),
+            Entry(str(batch)), Entry(str(points)),
             *notes.three(found.value(MEAN), float(row["accuracy"]), found.why),
         ])  # fmt: skip
     heads, over = _heads("Images per update", "Quantiles per class", groups=("Mean accuracy",))
@@ -147,7 +147,7 @@ def severity(ours: Ours) -> Sheet:
     """The accuracies under the panels of Figure 1."""
     notes, block = _Notes(), []
     for row in theirs.severities():
-        line = [Cell(row["severity"])]
+        line = [Entry(row["severity"])]
         for method, printed in (("source", row["source"]), (METHOD, row["quantile"])):
             settings = SETTING if method == METHOD else {}
             found = ours.find(row["dataset"], row["arch"], method, severity=int(row["severity"]), **settings)
@@ -167,12 +167,12 @@ def others(ours: Ours) -> Sheet:
         block: list[Line] = []
         for method in ("source", *OTHERS, METHOD):
             settings = SETTING if method == METHOD else {}
-            line = [Cell(naming.method(method))]
+            line = [Entry(naming.method(method))]
             for arch in theirs.ARCHS:
                 found = ours.find(dataset, arch, method, **settings)
                 value = _number(found.value(MEAN), naming.number)
-                line.append(Cell(value) if value else Cell("–", marks=notes.mark(found.why)))
-            line.append(Cell(_number(theirs.accuracy(dataset, "resnet18", method), naming.number) or "–"))
+                line.append(Entry(value) if value else Entry("–", marks=notes.mark(found.why)))
+            line.append(Entry(_number(theirs.accuracy(dataset, "resnet18", method), naming.number) or "–"))
             block.append(line)
         groups.append(Group(_dataset(ours, dataset), [block]))
     heads = [
@@ -214,10 +214,10 @@ def _corruptions(name: str, found: Found, paper: dict[str, float], notes: _Notes
     mine = [_number(found.value(c), naming.number) for c in columns]
     lacks = not all(mine)
     mark = notes.mark(found.why or "not every corruption was measured") if lacks else ""
-    yield [Cell(name), Cell("ours", marks=mark), *(Cell(text or "–") for text in mine)]
-    yield [Cell(""), Cell("paper"), *(Cell(_number(paper[c], naming.number) or "–") for c in columns)]
+    yield [Entry(name), Entry("ours", marks=mark), *(Entry(text or "–") for text in mine)]
+    yield [Entry(""), Entry("paper"), *(Entry(_number(paper[c], naming.number) or "–") for c in columns)]
     gaps = [round(found.value(c), 1) - paper[c] for c in columns]
-    yield [Cell(""), Cell("diff."), *(Cell(_number(gap, naming.points), small=True) for gap in gaps)]
+    yield [Entry(""), Entry("diff."), *(Entry(_number(gap, naming.points), small=True) for gap in gaps)]
 
 
 def time(runtime: Ours) -> Sheet:
@@ -237,12 +237,12 @@ def time(runtime: Ours) -> Sheet:
         accuracy = _number(found.value("gaussian_noise"), naming.number)
         mark = "" if seconds == seconds else notes.mark(found.why or "not measured")
         block.append([
-            Cell(words, marks=mark), Cell(cells[0] or "–"), Cell(paper[0]), Cell(cells[1] or "–"),
-            Cell(paper[1]), Cell(cells[2] or "–"), Cell(accuracy or "–"),
+            Entry(words, marks=mark), Entry(cells[0] or "–"), Entry(paper[0]), Entry(cells[1] or "–"),
+            Entry(paper[1]), Entry(cells[2] or "–"), Entry(accuracy or "–"),
         ])  # fmt: skip
     block.append([
-        Cell("Quantile without the decorruptor"), Cell("–", marks=notes.mark(NO_DECORRUPTOR)),
-        Cell(said["source"][0]), Cell("–"), Cell(said["source"][1]), Cell("–"), Cell("–"),
+        Entry("Quantile without the decorruptor"), Entry("–", marks=notes.mark(NO_DECORRUPTOR)),
+        Entry(said["source"][0]), Entry("–"), Entry(said["source"][1]), Entry("–"), Entry("–"),
     ])  # fmt: skip
     heads = [Head("Method", "l"), Head("s per epoch, ours"), Head("paper"), Head("Device MB, ours"),
              Head("paper"), Head("Host MB, ours"), Head("Accuracy (%)")]  # fmt: skip

@@ -11,6 +11,7 @@ from matplotlib import colormaps
 from matplotlib.collections import PolyCollection
 from numpy.typing import NDArray
 
+from ttabench_reports.evidence.findings import best_places
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import marks, protocol
 from ttabench_reports.plots.numbers import Number, Numbers
@@ -49,7 +50,7 @@ def _heatmap(table: Table, columns: Sequence[str], panels: Sequence[Panel], top:
     left, right = _edges(columns)
     numbers = [v for row in table.rows if row.kind != "increase" for c in columns if (v := row.value(c)) == v]
     low = min(10 * math.floor(min(numbers, default=0) / 10), 90)
-    best = table.best()
+    best = best_places(table)
     _squares(made, columns, left, right, low)
     middles = ((left + right) / 2).tolist()
     across = max(right[-1], LEAST_WIDTH)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from ttabench_reports.published.audit import Finding, audit
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import COLUMNS, Publication, catalog, load, publications
-from ttabench_reports.published.write import render_audit, write
 
 __all__ = [
     "COLUMNS",
@@ -19,6 +18,4 @@ __all__ = [
     "catalog",
     "load",
     "publications",
-    "render_audit",
-    "write",
 ]

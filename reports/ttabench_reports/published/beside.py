@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from ttabench.errors import UserError
-from ttabench_reports.cells import installed
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import Publication, accuracies, catalog
 
@@ -154,9 +153,10 @@ def _settings(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterat
     config, label = stored_settings(ours.get("config")), _in_label(ours["method"])
     wanted = {key: value for key, value in theirs.items() if key not in _NOT_A_SETTING}
     for key, value in wanted.items():
-        # Where nothing is stored, what the label does not say is at its default.
-        used = config.get(key) if config else label.get(key, installed.default(base, key))
-        if used is not None and not _same(value, used):
+        used = config.get(key) if config else label.get(key)
+        if used is None and not config:
+            yield f"published with {key}={_spelled(value)}, ours is not stored"
+        elif used is not None and not _same(value, used):
             yield f"published with {key}={_spelled(value)}, ours has {_spelled(used)}"
     for key, text in label.items():
         if key not in wanted:

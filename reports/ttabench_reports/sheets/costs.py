@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rich.console import RenderableType
-
-from ttabench.errors import NothingToReport
 from ttabench_reports.cells import costs_apart
 from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
 from ttabench_reports.tables.table import Row
-from ttabench_reports.terminal import sheets as terminal
 from ttabench_reports.words.naming import MEAN
 
 FOOTER = (
@@ -25,14 +21,6 @@ FOOTER = (
     "Times hold for {where}; passes hold everywhere."
 )
 APART = "Times and memory were measured apart, with nothing beside, on {}."
-
-
-def printed(report: Report) -> RenderableType:
-    """The table for the terminal. Raises NothingToReport where no cell has a cost."""
-    sheet = cost(report)
-    if sheet is None:
-        raise NothingToReport("no cell has its cost; these results are of an earlier version, sweep again.")
-    return terminal.render(sheet)
 
 
 def cost(report: Report) -> Sheet | None:
@@ -51,8 +39,8 @@ def cost(report: Report) -> Sheet | None:
                 said = filter(None, (costs.lacks(row), costs.doubt(row)))
                 marks = name.marks + "".join(map(notes.mark, said))
                 block.append([
-                    Cell(arch if not block else ""), Cell(name.text, marks=marks), words.short(row),
-                    Cell(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),
+                    Entry(arch if not block else ""), Entry(name.text, marks=marks), words.short(row),
+                    Entry(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),
                     *_numbers(row, on_device),
                 ])  # fmt: skip
             blocks.append(block)
@@ -90,7 +78,7 @@ def in_words(row: Row) -> str:
     return "; ".join(meaning.format(text) for text, meaning in known if text)
 
 
-def _numbers(row: Row, on_device: bool) -> list[Cell]:
+def _numbers(row: Row, on_device: bool) -> list[Entry]:
     about = row.about
     texts = [
         _decimals(about["compute_ratio"]),
@@ -103,7 +91,7 @@ def _numbers(row: Row, on_device: bool) -> list[Cell]:
     if on_device:
         texts.append(_count(about["device_mb"]))
     missing = row.words.get(MEAN, "–") if not about["measured"] else "–"
-    return [Cell(text or missing, small=not text) for text in texts]
+    return [Entry(text or missing, small=not text) for text in texts]
 
 
 def _decimals(value: float, *, whole: bool = False) -> str:

@@ -9,7 +9,7 @@ from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.evidence.findings import groups
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Place, Sheet
+from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, measured_rows, side_by_side
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -57,14 +57,14 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         line = notes.names([row for row in rows if row], model=not block)
         for row, table, least in zip(rows, tables, smallest, strict=True):
             if row is None:
-                line += [Cell("–"), Cell("–"), Cell("–")]
+                line += [Entry("–"), Entry("–"), Entry("–")]
                 continue
             clean = row.about["clean_accuracy"]
             fall = float(f"{clean:.1f}") - row.printed(MEAN) if _known_clean(row) else math.nan
-            place: Place = "best" if id(row) in least else ""
+            place: Emphasis = "best" if id(row) in least else ""
             line += [
-                Cell(words.number(clean) or "–"), notes.accuracy(row, table, ranked=False),
-                Cell(words.number(fall) or "–", place=place),
+                Entry(words.number(clean) or "–"), notes.accuracy(row, table, ranked=False),
+                Entry(words.number(fall) or "–", place=place),
             ]  # fmt: skip
         block.append(line)
     severities = {table.key["severity"] for table in tables}

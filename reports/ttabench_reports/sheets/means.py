@@ -11,7 +11,7 @@ from ttabench_reports.evidence.findings import Finding
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -33,16 +33,16 @@ def summary(report: Report) -> Sheet:
                 rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
                 finding = findings[id(row)]
                 line = [
-                    Cell(arch if not block else ""), notes.label(row), words.short(row),
-                    Cell(words.number(row.baseline.value(MEAN)) if row.baseline else "–"),
+                    Entry(arch if not block else ""), notes.label(row), words.short(row),
+                    Entry(words.number(row.baseline.value(MEAN)) if row.baseline else "–"),
                     notes.accuracy(row, table),
-                    Cell(words.interval(*finding.interval), small=True),
-                    Cell(words.signed(rise) or "–"),
-                    Cell(finding.record or "–"),
+                    Entry(words.interval(*finding.interval), small=True),
+                    Entry(words.signed(rise) or "–"),
+                    Entry(finding.record or "–"),
                 ]  # fmt: skip
                 if report.published is not None:
                     line.append(
-                        beside(table, row.arch, {row.about["base"] for row in rows}) if not block else Cell()
+                        beside(table, row.arch, {row.about["base"] for row in rows}) if not block else Entry()
                     )
                 block.append(line)
             blocks.append(block)
@@ -95,14 +95,14 @@ def statistics(report: Report) -> Sheet:
                 finding = findings[id(row)]
                 rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
                 block.append([
-                    Cell(arch if not block else ""), notes.label(row), words.short(row),
+                    Entry(arch if not block else ""), notes.label(row), words.short(row),
                     notes.accuracy(row, table),
-                    Cell(words.interval(*finding.interval), small=True), Cell(words.signed(rise)),
-                    Cell(words.interval(*finding.rise_interval, sign=True), small=True),
-                    Cell(finding.record), Cell(words.p_value(finding.p_source)),
-                    Cell(words.p_value(finding.p_best)),
-                    Cell("" if math.isnan(finding.rank) else f"{finding.rank:.1f}"),
-                    Cell(words.number(row.reliability.error if row.reliability else math.nan)),
+                    Entry(words.interval(*finding.interval), small=True), Entry(words.signed(rise)),
+                    Entry(words.interval(*finding.rise_interval, sign=True), small=True),
+                    Entry(finding.record), Entry(words.p_value(finding.p_source)),
+                    Entry(words.p_value(finding.p_best)),
+                    Entry("" if math.isnan(finding.rank) else f"{finding.rank:.1f}"),
+                    Entry(words.number(row.reliability.error if row.reliability else math.nan)),
                 ])  # fmt: skip
             blocks.append(block)
         parts.append(Group(table.heading, blocks))
@@ -172,9 +172,9 @@ class _BestPublished:
         self.used: dict[str, None] = {}
         self.known = None if known is None else known[known["corruption"] == MEAN]
 
-    def __call__(self, table: Table, arch: str, bases: set[str]) -> Cell:
+    def __call__(self, table: Table, arch: str, bases: set[str]) -> Entry:
         if self.known is None:
-            return Cell()
+            return Entry()
         key: Mapping[str, object] = table.key
         here = self.known[
             (self.known["dataset"] == key["dataset"]) & (self.known["severity"] == key["severity"])
@@ -186,11 +186,11 @@ class _BestPublished:
         ]
         here = here[[not one for one in own]]
         if here.empty:
-            return Cell("–")
+            return Entry("–")
         top = here.sort_values("accuracy").iloc[-1]
         self.used.setdefault(str(top["publication"]))
         who = naming.method(str(top["method"]))
-        return Cell(words.number(float(top["accuracy"])), after=f"\u00a0({who})")
+        return Entry(words.number(float(top["accuracy"])), after=f"\u00a0({who})")
 
     @property
     def sources(self) -> str:

@@ -8,7 +8,7 @@ from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words import protocols as in_words
@@ -23,7 +23,7 @@ def given(report: Report) -> Sheet:
             row.name.partition(" [")[0], facts.mode, str(facts.batch_size), epochs, facts.source,
             _settings(facts), facts.deviations,
         )  # fmt: skip
-        lines.setdefault(texts, [Cell(text.replace("`", "")) for text in texts])
+        lines.setdefault(texts, [Entry(text.replace("`", "")) for text in texts])
     heads = [
         Head("Method", "l"), Head("Mode", "l"), Head("Batch"), Head("Epochs"),
         Head("Source data", "p", width=0.14), Head("Settings and their origin", "p", width=0.2),
@@ -69,7 +69,7 @@ def _protocol_lines(table: Table) -> list[Line]:
         name = words.row_name(row)
         held.setdefault(text, {}).setdefault(name, []).append(row)
     return [
-        [Cell(text), Cell(", ".join(_with_ratio(name, same, table) for name, same in methods.items()))]
+        [Entry(text), Entry(", ".join(_with_ratio(name, same, table) for name, same in methods.items()))]
         for text, methods in held.items()
     ]
 

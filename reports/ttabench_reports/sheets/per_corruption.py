@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN_EXTRA
@@ -46,22 +47,26 @@ def _blocks(rows: Sequence[Row], table: Table, columns: Sequence[str]) -> Iterat
 
 def _lines(row: Row, table: Table, columns: Sequence[str]) -> Iterator[Line]:
     if row.kind == "increase":
-        rises = [Cell(words.signed(row.printed(c)), small=True) for c in columns]
+        rises = [Entry(words.signed(row.printed(c)), small=True) for c in columns]
         if any(cell.text for cell in rises):
-            yield [Cell("Increase", small=True), Cell(), *rises]
+            yield [Entry("Increase", small=True), Entry(), *rises]
         return
     if row.kind == "published":
-        numbers = [Cell(words.number(row.value(c))) for c in columns]
+        numbers = [Entry(words.number(row.value(c))) for c in columns]
         if any(cell.text for cell in numbers):
-            yield [words.label(row), Cell(), *numbers]
+            yield [words.label(row), Entry(), *numbers]
         return
-    cells = [words.accuracy(row, c, table.places, spread=False) for c in columns]
+    cells = [words.accuracy(row, c, places_of_table(table), spread=False) for c in columns]
     if all(row.words.get(c) == "n/a" for c in columns):  # the reason is a footnote of the row
-        cells = [Cell("n/a", span=len(columns), left=True, small=True)]
+        cells = [Entry("n/a", span=len(columns), left=True, small=True)]
     yield [words.label(row), words.short(row), *cells]
     if _varies(row, columns):
         spread = (row.sd.get(c, math.nan) for c in columns)
-        yield [Cell(), Cell(), *(Cell("" if math.isnan(sd) else f"±{sd:.1f}", small=True) for sd in spread)]
+        yield [
+            Entry(),
+            Entry(),
+            *(Entry("" if math.isnan(sd) else f"±{sd:.1f}", small=True) for sd in spread),
+        ]
 
 
 def _varies(row: Row, columns: Sequence[str]) -> bool:

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
-from rich.console import RenderableType
-
-from ttabench_reports.evidence import selection
-from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.selection import Choice
-from ttabench_reports.formats import latex, markdown
-from ttabench_reports.formats.csv_files import write_csv
-from ttabench_reports.formats.files import write_text
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
-from ttabench_reports.terminal import sheets as terminal
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import Notes
 
@@ -31,22 +22,6 @@ FOOTER = (
     "the predictions on the target images; consistency from predictions for moved images; source accuracy "
     "from labelled source images after adapting; extra corruptions from their labels."
 )
-
-
-def write(report: Report, names: Sequence[str], to: Path) -> tuple[list[Path], RenderableType]:
-    """``select.csv``, ``select_settings.csv``, ``select.md`` and LaTeX in `to`, and the table to print.
-
-    names  of `selection.SCORES`, or ``all``. Raises UserError, see :func:`selection.choices`.
-    """
-    made = selection.choices(report, names)
-    printed = sheet(made)
-    paths = [
-        write_csv(to / "select.csv", selection.frame(made)),
-        write_csv(to / "select_settings.csv", selection.settings_frame(made)),
-        write_text(to / "select.md", markdown.render(printed)),
-        *latex.write_sheets([printed], to, "select_document"),
-    ]
-    return paths, terminal.render(printed)
 
 
 def sheet(made: Sequence[Choice]) -> Sheet:
@@ -80,13 +55,15 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
     if chosen and oracle:
         gap = float(f"{oracle.accuracy:.1f}") - float(f"{chosen.accuracy:.1f}")
     return [
-        Cell(naming.network(choice.arch, choice.weights) if first else ""),
-        Cell(naming.base(choice.method) if first else ""),
-        Cell(NAMES[choice.score]), Cell(count, marks=marks),
-        Cell(_spaced(chosen.name) if chosen else "–"), Cell(words.number(chosen.accuracy) if chosen else "–"),
-        Cell(_spaced(oracle.name) if oracle else "–"), Cell(words.number(oracle.accuracy) if oracle else "–"),
-        Cell(words.number(gap) or "–"),
-        Cell("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
+        Entry(naming.network(choice.arch, choice.weights) if first else ""),
+        Entry(naming.base(choice.method) if first else ""),
+        Entry(NAMES[choice.score]), Entry(count, marks=marks),
+        Entry(_spaced(chosen.name) if chosen else "–"),
+        Entry(words.number(chosen.accuracy) if chosen else "–"),
+        Entry(_spaced(oracle.name) if oracle else "–"),
+        Entry(words.number(oracle.accuracy) if oracle else "–"),
+        Entry(words.number(gap) or "–"),
+        Entry("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
 from ttabench_reports.tables.families import Family, families
 from ttabench_reports.words import naming
@@ -25,7 +25,7 @@ def _severity(family: Family) -> Sheet:
     for arch, rows in side_by_side(tables):
         block = blocks.setdefault(arch, [])
         cells = [
-            notes.accuracy(row, table) if row else Cell("–") for row, table in zip(rows, tables, strict=True)
+            notes.accuracy(row, table) if row else Entry("–") for row, table in zip(rows, tables, strict=True)
         ]
         block.append([*notes.names([row for row in rows if row], model=not block), *cells])
     heads = [*NAMES]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-Place = Literal["", "best", "second"]
+Emphasis = Literal["", "best", "second"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class Entry:
     """One entry, in plain text (Unicode).
 
     after  printed small behind the text, e.g. ``±0.3``.
@@ -26,7 +26,7 @@ class Cell:
     text: str = ""
     after: str = ""
     marks: str = ""
-    place: Place = ""
+    place: Emphasis = ""
     small: bool = False
     span: int = 1
     left: bool = False
@@ -42,7 +42,7 @@ class Head:
     width: float = 0.0
 
 
-Line = Sequence[Cell]
+Line = Sequence[Entry]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Sheet:
             ends = [sum(widths[: n + 1]) for n in range(len(widths))]
             return [len(columns & set(range(e - w, e))) for e, w in zip(ends, widths, strict=True)]
 
-        def cut(line: Line) -> list[Cell]:
+        def cut(line: Line) -> list[Entry]:
             kept = zip(line, spans([cell.span for cell in line]), strict=True)
             return [replace(cell, span=span) for cell, span in kept if span]
 

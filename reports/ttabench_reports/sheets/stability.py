@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import COLLAPSED, TENTH, Stability, stabilities
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
 from ttabench_reports.words import naming
 
 HEADS = (
@@ -52,13 +52,13 @@ def sheets(report: Report) -> Iterator[Sheet]:
         )
 
 
-def _line(one: Stability) -> list[Cell]:
+def _line(one: Stability) -> list[Entry]:
     collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}{one.of_seeds}"
     return [
         words.label(one.row),
         words.short(one.row),
-        Cell(words.number(one.row.value(one.column))),
-        Cell(words.number(one.below)),
-        Cell(words.signed(round(one.tail, 1)) or "–"),
-        Cell(collapse),
+        Entry(words.number(one.row.value(one.column))),
+        Entry(words.number(one.below)),
+        Entry(words.signed(round(one.tail, 1)) or "–"),
+        Entry(collapse),
     ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Head
+from ttabench_reports.sheets.sheet import Entry, Head
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -32,21 +33,21 @@ class TableNotes:
         """The letter of a footnote."""
         return self._notes.letter(text)
 
-    def label(self, *rows: Row) -> Cell:
+    def label(self, *rows: Row) -> Entry:
         """The name of a method, with the marks of its rows."""
         flags = [mark for mark in self._legend if any(mark in row.flags for row in rows)]
         letters = {letter for row in rows for letter in self._raised(row, LABEL)}
-        return Cell(rows[0].plain_name, marks="".join([*flags, *sorted(letters)]))
+        return Entry(rows[0].plain_name, marks="".join([*flags, *sorted(letters)]))
 
-    def names(self, rows: Sequence[Row], *, model: bool) -> list[Cell]:
+    def names(self, rows: Sequence[Row], *, model: bool) -> list[Entry]:
         """Architecture (if `model`), method, and what it was given, for the rows of a line."""
         given = [words.short(row) for row in rows]
         texts = "; ".join(dict.fromkeys(cell.text for cell in given))  # data sets have their own numbers
-        arch = Cell(naming.arch(rows[0].arch) if model else "")
+        arch = Entry(naming.arch(rows[0].arch) if model else "")
         return [arch, self.label(*rows), replace(given[0], text=texts)]
 
-    def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Cell:
-        cell = words.accuracy(row, MEAN, table.places if ranked else {}, spread=True)
+    def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Entry:
+        cell = words.accuracy(row, MEAN, places_of_table(table) if ranked else {}, spread=True)
         return replace(cell, marks=self._raised(row, MEAN))
 
     def _raised(self, row: Row, column: str) -> str:

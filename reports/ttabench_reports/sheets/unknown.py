@@ -8,7 +8,7 @@ from dataclasses import replace
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -55,7 +55,7 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
     return replace(sheet, cuts=tuple(range(6, len(sheet.heads), 3)))
 
 
-def _line(row: Row) -> list[Cell]:
+def _line(row: Row) -> list[Entry]:
     numbers = [words.number(row.unknown[name]) or "–" for name in UNKNOWN]
     accuracy = words.number(row.value(MEAN)) or "–"
-    return [words.label(row), words.short(row), Cell(accuracy), *map(Cell, numbers)]
+    return [words.label(row), words.short(row), Entry(accuracy), *map(Entry, numbers)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence.findings import Place
-from ttabench_reports.sheets.sheet import Cell
+from ttabench_reports.sheets.sheet import Entry
 from ttabench_reports.tables.table import LABEL, Row, Table
 from ttabench_reports.words import naming, protocols
 from ttabench_reports.words.unset_settings import defaults, without
@@ -49,25 +49,25 @@ def interval(low: float, high: float, *, sign: bool = False) -> str:
     return "" if math.isnan(low) else f"[{spell(low)}, {spell(high)}]"
 
 
-def label(row: Row) -> Cell:
+def label(row: Row) -> Entry:
     """A method's name with its marks."""
-    return Cell(row.plain_name, marks=row.flags + row.letters.get(LABEL, ""))
+    return Entry(row.plain_name, marks=row.flags + row.letters.get(LABEL, ""))
 
 
-def short(row: Row) -> Cell:
+def short(row: Row) -> Entry:
     """What a method was given, in short."""
-    return Cell(had.given(row.about).short, small=True) if row.measured else Cell()
+    return Entry(had.given(row.about).short, small=True) if row.measured else Entry()
 
 
-def accuracy(row: Row, column: str, places: Mapping[tuple[int, str], Place], *, spread: bool) -> Cell:
+def accuracy(row: Row, column: str, places: Mapping[tuple[int, str], Place], *, spread: bool) -> Entry:
     """A number, or the word in its place, with footnotes; with `spread`, the standard deviation."""
     value, sd = row.value(column), row.sd.get(column, math.nan)
     marks = row.letters.get(column, "")
     if math.isnan(value):
-        return Cell(row.words.get(column, ""), marks=marks, small=True)
+        return Entry(row.words.get(column, ""), marks=marks, small=True)
     spread = spread and not math.isnan(sd) and (row.kind != "source" or round(sd, 1) > 0)
     after = f"±{sd:.1f}" if spread else ""
-    return Cell(number(value), after, marks, places.get((id(row), column), ""))
+    return Entry(number(value), after, marks, places.get((id(row), column), ""))
 
 
 def ranking(tables: Sequence[Table]) -> str:

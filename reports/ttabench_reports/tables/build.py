@@ -31,12 +31,13 @@ from ttabench_reports.cells.frames import (
     unusual,
 )
 from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.cells.set_by_users import SET
 from ttabench_reports.cells.unknown import over as unknown_over
 from ttabench_reports.tables.table import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table, with_stream
 from ttabench_reports.words import naming, protocols
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA, MIXED
 from ttabench_reports.words.notes import Notes, kind
-from ttabench_reports.words.unset_settings import SET, unset, without
+from ttabench_reports.words.unset_settings import unset, without
 
 DASH = "–"
 FEWER_SEEDS = "increase over Source with the same seeds; the row of Source has more seeds"
@@ -47,7 +48,7 @@ MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes"
 
 Passes are per image of the stream.
 """
-OF_METHOD = ("source_data", "source_used", "scored_classes")
+OF_METHOD = ("source_data", "source_used", "scored_classes", "about_method")
 """What results say of their method beside the number; cells that failed may lack it."""
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 from ttabench.corruptions.names import NATURAL
 from ttabench.protocol import ALL_STREAMS
 from ttabench_reports.cells.calibration import Reliability
 from ttabench_reports.cells.over_stream import Windows
-from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.words.notes import Notes
@@ -131,7 +129,7 @@ def beside_stream(difference: str, stream: str) -> str:
     return f" ({', '.join(rest)})" if rest else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """One dataset at one severity, or one natural shift, on one stream; rows as in the paper.
 
@@ -237,24 +235,3 @@ class Table:
         return [(flag, text) for flag, text in LEGEND.items() if flag in flags] + [
             (letter, self.notes.text(letter)) for letter in sorted(used)
         ]
-
-    def paired(self, row: Row) -> evidence.Paired:
-        """The paired tests among the rows of one row's architecture."""
-        return self._paired[row.arch]
-
-    @cached_property
-    def _paired(self) -> dict[str, evidence.Paired]:
-        columns = dict.fromkeys([self.main, *map(self.over, self.columns)])
-        return {
-            arch: evidence.Paired(evidence.with_baselines(rows), list(columns))
-            for arch, rows in self.archs().items()
-        }
-
-    @cached_property
-    def places(self) -> dict[tuple[int, str], evidence.Place]:
-        """(id of row, column) → whether it is best or second; see :func:`evidence.places_of_table`."""
-        return evidence.places_of_table(self)
-
-    def best(self) -> set[tuple[int, str]]:
-        """(id of row, column) of what is best, ties included; offline and online rows apart."""
-        return {key for key, place in self.places.items() if place == "best"}

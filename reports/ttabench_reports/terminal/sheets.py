@@ -13,10 +13,21 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ttabench_reports.sheets.sheet import Cell, Line, Sheet, used
+from ttabench.errors import NothingToReport
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.sheets.costs import cost
+from ttabench_reports.sheets.sheet import Entry, Line, Sheet, used
 from ttabench_reports.words import naming
 
 STYLES = {"best": "bold", "second": "underline", "": ""}
+
+
+def costs(report: Report) -> RenderableType:
+    """The table of costs. Raises NothingToReport where no cell has a cost."""
+    sheet = cost(report)
+    if sheet is None:
+        raise NothingToReport("no cell has its cost; these results are of an earlier version, sweep again.")
+    return render(sheet)
 
 
 def render(sheet: Sheet) -> RenderableType:
@@ -74,5 +85,5 @@ def _texts(line: Line) -> list[Text]:
     return texts
 
 
-def _text(cell: Cell) -> Text:
+def _text(cell: Entry) -> Text:
     return Text(cell.text, STYLES[cell.place]).append(cell.after + naming.raised(cell.marks))

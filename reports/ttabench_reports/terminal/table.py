@@ -15,8 +15,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ttabench.errors import counted
+from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.evidence.given import given
-from ttabench_reports.formats.csv_files import means as means_of
+from ttabench_reports.evidence.means import means as means_of
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LABEL, Row, Table
 from ttabench_reports.words import naming
@@ -105,7 +106,7 @@ class Fitted:
             for row in rows:
                 rise = row.kind == "increase"
                 label = "  Increase" if rise else f" {row.plain_name}{row.flags}{row.raised(LABEL)}"
-                places = [self.table.places.get((id(row), c), "") for c in columns]
+                places = [places_of_table(self.table).get((id(row), c), "") for c in columns]
                 texts = [
                     Text(_text(row, c, accuracy, increase), styles.get(place, ""))
                     for c, place in zip(columns, places, strict=True)
@@ -130,7 +131,7 @@ def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
 
 
 def means(summary: pd.DataFrame, columns: Sequence[str] = ("accuracy", "increase", "drop")) -> Grid:
-    """One line per dataset × severity × architecture × method (see :func:`csv_files.summary`)."""
+    """One line per dataset × severity × architecture × method (see :func:`evidence.means.means`)."""
     grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
     for name in ("table", "arch", "method", *columns):
         grid.add_column(name, justify="right" if name in columns else "left", overflow="fold")

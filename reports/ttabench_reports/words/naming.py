@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
-from ttabench_reports.cells import installed
 from ttabench_reports.cells.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
@@ -96,6 +95,7 @@ def chosen(names: Mapping[str, str]) -> Iterator[None]:
         _CHOSEN.reset(token)
 
 
+_STACKED = {"first": "quantile", "second": "cotta"}  # the defaults, where nothing is stored
 _STACK = re.compile(r"stack(?:\[(?P<settings>[^\]]*)\])?(?P<after>(?: .*)?)")
 
 
@@ -126,7 +126,7 @@ def method(label: str, config: str = "") -> str:
 def _stacked(settings: str, config: str) -> str:
     """The two methods of a stack, and what else its label has."""
     others = []
-    parts = {name: installed.default("stack", name) for name in ("first", "second")}
+    parts = dict(_STACKED)
     for setting in filter(None, settings.split(",")):
         name, _, value = setting.strip().partition("=")
         if name in parts:

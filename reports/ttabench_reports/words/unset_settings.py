@@ -6,33 +6,13 @@ Tables name it TENT and say below, once, which default it has there.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
 from ttabench_reports.cells.frames import ROW, TABLE
 from ttabench_reports.words import naming
-
-SET = "set by users"
-"""In the `attrs` of a table of cells: (method, setting) that a sweep asked for; absent where not known."""
-
-
-def set_by_users(folder: Path, sweep: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """(method, setting) that the sweeps of a results folder name.
-
-    sweep  the options in its ``sweep.json``; those of all sweeps are in its ``sweep*.toml``.
-    """
-    asked = [sweep, *filter(None, map(_options, sorted(folder.glob("sweep*.toml"))))]
-    return frozenset(pair for options in asked for pair in _named(options))
-
-
-def of_all(per_frame: Iterable[Mapping[Any, Any]]) -> frozenset[tuple[str, str]] | None:
-    """Those of several tables of cells, from their `attrs`; None where one does not know."""
-    known = [attrs.get(SET) for attrs in per_frame]
-    return None if any(one is None for one in known) else frozenset().union(*filter(None, known))
 
 
 def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[tuple[str, ...]]:
@@ -77,30 +57,6 @@ def without(label: str, settings: Sequence[str]) -> str:
     inside, _, after = rest.rpartition("]")
     kept = ",".join(part for part in inside.split(",") if part not in settings)
     return f"{name}[{kept}]{after}" if kept else name + after if bracket else label
-
-
-def _options(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # damaged: what it asked for is not known
-        return {}
-
-
-def _named(options: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """(method, setting) in the methods and settings of a sweep, and in its rules."""
-    methods = options.get("methods", ())
-    for label in [methods] if isinstance(methods, str) else methods:
-        name, inside = str(label).partition("[")[::2]
-        yield from ((name.strip(), part.partition("=")[0].strip()) for part in inside.rstrip("] ").split(","))
-    for key in ("settings", "set"):
-        for text in options.get(key, ()):  # tent.lr=0.1,0.2
-            name, _, setting = str(text).partition("=")[0].partition(".")
-            yield name.strip(), setting.strip()
-    for rule in options.get("include", ()):
-        yield from _named(rule)
-    for rules in (options.get("per_method", {}), options.get("per_dataset", {})):
-        for rule in rules.values():
-            yield from _named(rule)
 
 
 def _unset(base: str, label: str, known: frozenset[tuple[str, str]]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from ttabench.cli._table import make_table
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.store import Store
-from ttabench.store.new_records import Tail, sizes
+from ttabench.store.new_records import NewRecords, sizes
 from ttabench.system.claims import Claims
 
 Run = Callable[..., Output]
@@ -174,7 +174,7 @@ def test_watch_ends_when_nothing_is_left(store: Store, seeds: list[Result]) -> N
 
 
 def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seeds: list[Result]) -> None:
-    tail = Tail(store.root, sizes(store.root))
+    tail = NewRecords(store.root, sizes(store.root))
     assert list(tail.look()) == []
     writer = store.writer()
     writer.append(seeds[3])
@@ -191,7 +191,7 @@ def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seed
     writer.path.write_bytes(whole + more)
     assert tail.has(seeds[3].cell.cell_id, seeds[4].cell.cell_id)
     assert not tail.has(seeds[0].cell.cell_id)  # stored before
-    every = Tail(store.root, {})
+    every = NewRecords(store.root, {})
     assert every.has(*(one.cell.cell_id for one in seeds[:2]))
     assert every.result(seeds[4].cell.cell_id) == seeds[4]
 
@@ -203,12 +203,12 @@ def test_a_tail_does_not_trust_the_size_that_a_network_folder_has_kept(
     writer = store.writer()
     writer.append(seeds[2])
     kept = {str(path): path.stat() for path in store.cells.iterdir()}
-    tail = Tail(store.root, sizes(store.root))
+    tail = NewRecords(store.root, sizes(store.root))
     writer.append(seeds[3])
     writer.close()
     monkeypatch.setattr(Path, "stat", lambda path, **options: kept.get(str(path)) or os.stat(path, **options))
     assert tail.has(seeds[3].cell.cell_id)
-    now = Tail(store.root, sizes(store.root))
+    now = NewRecords(store.root, sizes(store.root))
     assert not now.has(seeds[3].cell.cell_id)  # stored before this point in time
 
 

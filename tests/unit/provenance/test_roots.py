@@ -17,7 +17,7 @@ from ttabench.cell import Cell, Result
 from ttabench.provenance import changes, current_code, libraries, network_code, roots, shared_code
 from ttabench.provenance import modules as modules_of
 from ttabench.provenance.modules import module_file
-from ttabench.run.cell_group import Unit
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.worker import Worker
 from ttabench.store import Store
@@ -386,7 +386,7 @@ def test_code_that_changes_while_a_sweep_runs_makes_its_results_stale(
         worker.writer().append(Result(cell=mine, status="ok", accuracy=50.0))
 
     monkeypatch.setattr(Worker, "run", run)
-    Unit(((mine,),), folder.root)(lambda event: None, WorkerState())
+    CellGroup(((mine,),), folder.root)(lambda event: None, WorkerState())
     forget()
     (record,) = Store.at(folder.root).records()
     assert record.changes == ("some_methods/helper.py changed",)

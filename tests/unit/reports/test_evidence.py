@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,11 +15,15 @@ from tests.unit.made_cells import cells, where, with_correctness
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence import stats
+from ttabench_reports.evidence.findings import best_places, paired_with, places_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.sheets import means
-from ttabench_reports.sheets.which_method import rankings, summary
 from ttabench_reports.tables.table import Row, Table
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
+
+from which_method import rankings, summary
 
 IMAGES = 400
 METHODS = ("source", "tent", "eata", "sar", "quantile")
@@ -99,7 +105,7 @@ def test_what_prints_as_the_best_is_best_and_what_prints_as_source_is_not_second
 
     def places(**accuracy: float) -> dict[str, str | None]:
         table = one(cells(tuple(accuracy), ("cct",), accuracy=lambda cell: accuracy[cell["method"]]))
-        return {name: table.places.get((id(row(table, name)), "mean")) for name in accuracy}
+        return {name: places_of_table(table).get((id(row(table, name)), "mean")) for name in accuracy}
 
     monkeypatch.setattr(
         evidence.Paired, "p_values", lambda self, first, others, column: [p_value] * len(others)
@@ -120,7 +126,9 @@ def test_one_corruption_is_tested_over_all_seeds() -> None:
         for m in ("source", "tent")
     }  # fmt: skip
     table = one(frame)
-    actual = table.paired(row(table, "tent")).p_value(row(table, "tent"), row(table, "source"), ("fog",))
+    actual = paired_with(row(table, "tent"), table).p_value(
+        row(table, "tent"), row(table, "source"), ("fog",)
+    )
     assert actual == pytest.approx(stats.Spread.of(right["tent"] - right["source"]).p_value(), rel=1e-6)
 
 
@@ -142,20 +150,20 @@ def test_won_tied_and_lost_corruptions_are_counted_by_mcnemars_test(frame: pd.Da
 def test_what_a_test_does_not_tell_apart_is_best_together(frame: pd.DataFrame) -> None:
     table = one(frame)
     for arch in ("cct", "resnet18"):
-        place = {m: table.places.get((id(row(table, m, arch)), "mean")) for m in METHODS}
+        place = {m: places_of_table(table).get((id(row(table, m, arch)), "mean")) for m in METHODS}
         assert place["eata"] == place["sar"] == "best"  # alike but for noise
         assert place["tent"] != "best"
         assert place["quantile"] == "best"  # offline, ranked apart
     # Far apart, only one is best, and the second is second.
     table = one(with_correctness(cells(METHODS), IMAGES, {"eata": 0.9, "sar": 0.5}))
-    place = {m: table.places.get((id(row(table, m)), "mean")) for m in METHODS}
+    place = {m: places_of_table(table).get((id(row(table, m)), "mean")) for m in METHODS}
     assert (place["eata"], place["sar"], place["source"]) == ("best", "second", None)
 
 
 def test_what_is_no_better_than_source_is_not_second() -> None:
     worse = {"eata": 0.02, "sar": -0.9, "tent": -0.9}
     table = one(with_correctness(cells(METHODS), IMAGES, worse))
-    place = {m: table.places.get((id(row(table, m)), "mean")) for m in METHODS}
+    place = {m: places_of_table(table).get((id(row(table, m)), "mean")) for m in METHODS}
     assert place["source"] == "best"
     assert (place["tent"], place["sar"]) == (None, None)
 
@@ -179,7 +187,7 @@ def test_ties_are_those_of_holms_procedure() -> None:
             m for m, q in zip(others, stats.holm(p), strict=True)
             if q >= 0.05 or row(table, m).printed(corruption) == printed
         }  # fmt: skip
-        best = {m for m in methods if table.places.get((id(row(table, m)), corruption)) == "best"}
+        best = {m for m in methods if places_of_table(table).get((id(row(table, m)), corruption)) == "best"}
         assert best == {top} | tied
         differs += tied != {m for m, q in zip(others, p, strict=True) if q >= 0.05}
     assert differs  # the correction matters here
@@ -228,8 +236,8 @@ def test_two_trainings_of_an_architecture_are_ranked_as_if_alone() -> None:
                 if r.measured and r.about["base"] == ours.about["base"]
                 and r.about["checkpoint"] == ours.about["checkpoint"]
             )  # fmt: skip
-            assert [both.places.get((id(same), c)) for c in both.columns] == [
-                alone.places.get((id(ours), c)) for c in alone.columns
+            assert [places_of_table(both).get((id(same), c)) for c in both.columns] == [
+                places_of_table(alone).get((id(ours), c)) for c in alone.columns
             ]
             np.testing.assert_equal(of_both[id(same)].rank, of_alone[id(ours)].rank)
             np.testing.assert_equal(of_both[id(same)].p_best, of_alone[id(ours)].p_best)
@@ -289,7 +297,9 @@ def test_seeds_widen_the_interval() -> None:
 def test_rows_are_paired_over_the_seeds_that_both_have() -> None:
     def p_value(frame: pd.DataFrame, first: str, second: str) -> float:
         table = one(frame)
-        return table.paired(row(table, first)).p_value(row(table, first), row(table, second), table.main)
+        return paired_with(row(table, first), table).p_value(
+            row(table, first), row(table, second), table.main
+        )
 
     whole = with_correctness(cells(METHODS, seeds=(0, 1)), IMAGES, BETTER)
     mixed = whole[~(whole["base"].isin(["source", "eata"]) & (whole["seed"] == 1))]
@@ -355,7 +365,7 @@ def test_a_higher_mean_over_other_images_does_not_take_the_mark_from_what_is_bet
     images = np.arange(IMAGES)
     right = {("source", 0): images < 0.4 * IMAGES, ("source", 1): images < 0.9 * IMAGES}
     table = one(mixed({**right, ("tent", 0): images < 0.5 * IMAGES, ("sar", 0): images < 0.3 * IMAGES}))
-    place = {m: table.places.get((id(row(table, m)), "mean")) for m in ("source", "tent", "sar")}
+    place = {m: places_of_table(table).get((id(row(table, m)), "mean")) for m in ("source", "tent", "sar")}
     assert place == {"source": "best", "tent": "best", "sar": None}
 
 
@@ -437,7 +447,7 @@ def test_what_differs_from_the_best_is_not_marked_as_best(monkeypatch: pytest.Mo
         lambda self, first, others, column: [p_values.get(other.method, 0.5) for other in others],
     )  # fmt: skip
     finding = evidence.findings(table)[id(row(table, "eata"))]
-    assert (finding.p_best >= evidence.ALPHA) is ((id(row(table, "eata")), "mean") in table.best())
+    assert (finding.p_best >= evidence.ALPHA) is ((id(row(table, "eata")), "mean") in best_places(table))
 
 
 def test_the_caption_says_over_which_tests_p_values_are_corrected() -> None:

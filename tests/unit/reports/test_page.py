@@ -27,6 +27,7 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
+from ttabench_reports.tables.build import tables
 from ttabench_reports.words.naming import MEAN
 
 CORRUPTIONS = ("snow", "frost", "fog")
@@ -112,7 +113,7 @@ def test_the_same_cells_give_the_same_page(frame: pd.DataFrame, html: str) -> No
 
 
 def test_numbers_by_corruption_are_those_of_the_csv(frame: pd.DataFrame, rows: Rows) -> None:
-    table = csv_files.per_corruption(frame)
+    table = csv_files.per_corruption(tables(frame))
     accuracies = table[table["row"] == "accuracy"].round(4)
     rises = table[table["row"] == "increase"]
     data = [t for t in rows.tables if t["about"].get("data-detail") == "cell"]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import io
+import json
 import re
-import subprocess
-import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +15,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.unit.made_cells import cells, spoil, where
+from tests.unit.made_cells import cells, facts, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
+from ttabench.method.facts import facts_of
+from ttabench.registry import methods as registered
 from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, published
-from ttabench_reports.cells import installed
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence import given as given_
+from ttabench_reports.evidence.findings import best_places
+from ttabench_reports.evidence.means import means as means_of
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
+from ttabench_reports.formats.published import write as write_published
+from ttabench_reports.formats.selection import write as write_selection
 from ttabench_reports.sheets import methods as sheet_of_methods
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
-from ttabench_reports.sheets.selection import write as write_selection
 from ttabench_reports.tables import build as tables
 from ttabench_reports.tables.families import families
 from ttabench_reports.terminal import table as terminal
@@ -50,6 +51,18 @@ def line(frame: pd.DataFrame, **values: object) -> pd.Series:
 
 def accuracies(frame: pd.DataFrame, **values: object) -> np.ndarray:
     return frame[where(frame, **values)].set_index("corruption")["accuracy"].reindex(CORRUPTIONS).to_numpy()
+
+
+def per_corruption(frame: pd.DataFrame) -> pd.DataFrame:
+    return csv_files.per_corruption(tables.tables(frame))
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    return means_of(tables.tables(frame))
+
+
+def drop(frame: pd.DataFrame) -> pd.DataFrame:
+    return csv_files.drop_of(summary(frame))
 
 
 def test_every_corruption_has_a_name_of_three_letters_and_a_heading() -> None:
@@ -94,7 +107,7 @@ def test_every_column_of_every_csv_file_is_documented(tmp_path: Path) -> None:
     streams = cells(("source", "tent"), ("cct",), corruptions=("recurring",), **stream)
     streams["details"] = [{"windows": {"length": 100, "accuracy": [50.0, 60.0]}}] * 2
     report = Report(pd.concat([frame, streams], ignore_index=True).assign(written=1.7e9))
-    paths = [*csv_files.write(report.cells, tmp_path, report=report), *published.write(frame, tmp_path)]
+    paths = [*csv_files.write(report.cells, tmp_path, report=report), *write_published(frame, tmp_path)]
     paths.append(csv_files.write_cells(report.cells, tmp_path / "cells.csv"))
     paths += [*write_selection(report, ["entropy"], tmp_path)[0], *ablation.write(frame, tmp_path)]
     columns: dict[str, set[str]] = {}
@@ -184,13 +197,13 @@ def test_two_compute_ratios_of_one_method_are_two_rows_with_two_names() -> None:
     frame = pd.concat([paced[0], paced[1].query("method == 'tent'")], ignore_index=True)
     frame["pace_ratio"] = frame["pace_ratio"].where(frame["method"] == "tent", 1.0)
     names = [f"tent (compute ratio {ratio})" for ratio in (2.1, 2.3)]
-    assert csv_files.summary(frame)["method"].tolist() == ["source", *names]
+    assert summary(frame)["method"].tolist() == ["source", *names]
     (sheet,) = drops(Report(frame))
     assert sum(len(group.lines) for group in sheet.groups) == 3
 
 
 def test_the_shape_is_the_papers() -> None:
-    table = csv_files.per_corruption(cells())
+    table = per_corruption(cells())
     assert [c for c in table.columns if c in NUMBERS] == NUMBERS
     rows = list(table[["arch", "method", "row"]].itertuples(index=False, name=None))
     assert rows == [
@@ -206,7 +219,7 @@ def test_the_shape_is_the_papers() -> None:
 
 def test_numbers_are_the_cells_their_mean_and_their_distance_from_source() -> None:
     frame = cells()
-    table = csv_files.per_corruption(frame)
+    table = per_corruption(frame)
     source, tent = (accuracies(frame, arch="cct", method=m) for m in ("source", "tent"))
     shown = line(table, arch="cct", method="tent", row="accuracy")[NUMBERS].to_numpy(float)
     rise = line(table, arch="cct", method="tent", row="increase")[NUMBERS].to_numpy(float)
@@ -217,13 +230,13 @@ def test_numbers_are_the_cells_their_mean_and_their_distance_from_source() -> No
 def test_order_of_the_cells_changes_nothing() -> None:
     frame = cells(seeds=(0, 1, 2))
     shuffled = frame.sample(frac=1, random_state=3)
-    pd.testing.assert_frame_equal(csv_files.per_corruption(frame), csv_files.per_corruption(shuffled))
-    pd.testing.assert_frame_equal(csv_files.summary(frame), csv_files.summary(shuffled))
+    pd.testing.assert_frame_equal(per_corruption(frame), per_corruption(shuffled))
+    pd.testing.assert_frame_equal(summary(frame), summary(shuffled))
 
 
 def test_seeds_are_averaged_and_their_spread_is_that_of_the_seeds_means() -> None:
     frame = cells(seeds=(0, 1, 2))
-    table = csv_files.per_corruption(frame)
+    table = per_corruption(frame)
     tent = frame[where(frame, arch="cct", method="tent")]
     grid = tent.pivot(index="seed", columns="corruption", values="accuracy")[list(CORRUPTIONS)].to_numpy()
     shown = line(table, arch="cct", method="tent", row="accuracy")
@@ -232,12 +245,12 @@ def test_seeds_are_averaged_and_their_spread_is_that_of_the_seeds_means() -> Non
     np.testing.assert_allclose(sd[NUMBERS].to_numpy(float), [*grid.std(0, ddof=1), grid.mean(1).std(ddof=1)])
     assert shown["seeds"] == 3
     assert "over 3 seeds" in tables.tables(frame)[0].caption
-    assert "sd" not in set(csv_files.per_corruption(cells())["row"])
+    assert "sd" not in set(per_corruption(cells())["row"])
 
 
 def test_a_method_that_does_not_apply_is_na_with_its_reason(tmp_path: Path) -> None:
     frame = spoil(cells(), "n/a", "no batch norm", arch="cct", method="tent")
-    table = csv_files.per_corruption(frame)
+    table = per_corruption(frame)
     shown = line(table, arch="cct", method="tent")  # and no Increase row
     assert shown[NUMBERS].isna().all()
     assert shown["notes"] == "n/a: no batch norm"
@@ -250,7 +263,7 @@ def test_a_method_that_does_not_apply_is_na_with_its_reason(tmp_path: Path) -> N
 
 def test_one_failed_cell_leaves_no_mean_but_everything_else() -> None:
     frame = spoil(cells(), "failed", "the logits hold NaN", arch="cct", method="tent", corruption="fog")
-    table = csv_files.per_corruption(frame)
+    table = per_corruption(frame)
     shown = line(table, arch="cct", method="tent", row="accuracy")
     rise = line(table, arch="cct", method="tent", row="increase")
     others = [c for c in CORRUPTIONS if c != "fog"]
@@ -270,7 +283,7 @@ def test_one_failed_cell_leaves_no_mean_but_everything_else() -> None:
 def test_a_cell_that_never_ran_leaves_no_mean() -> None:
     frame = cells()
     frame = frame[~where(frame, arch="cct", method="tent", corruption="snow")]
-    shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
+    shown = line(per_corruption(frame), arch="cct", method="tent", row="accuracy")
     assert np.isnan(shown["mean"])
     assert "14 of 15" in shown["notes"]
 
@@ -278,7 +291,7 @@ def test_a_cell_that_never_ran_leaves_no_mean() -> None:
 def test_a_seed_that_failed_is_said_and_leaves_no_mean() -> None:
     whole = cells(seeds=(0, 1, 2))
     frame = spoil(whole, "failed", "out of memory", arch="cct", method="tent", corruption="fog", seed=1)
-    table = csv_files.per_corruption(frame)
+    table = per_corruption(frame)
     shown = line(table, arch="cct", method="tent", row="accuracy")
     kept = whole[where(whole, arch="cct", method="tent", corruption="fog") & (whole["seed"] != 1)]
     assert shown["fog"] == pytest.approx(kept["accuracy"].mean())
@@ -305,7 +318,7 @@ def test_an_increase_over_source_with_other_seeds_is_said(
 def test_a_seed_that_never_ran_is_said_too() -> None:
     frame = cells(seeds=(0, 1))
     frame = frame[~where(frame, arch="cct", method="tent", corruption="fog", seed=1)]
-    shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
+    shown = line(per_corruption(frame), arch="cct", method="tent", row="accuracy")
     assert "not measured in every seed" in shown["notes"]
     assert np.isnan(shown["mean"])
 
@@ -329,9 +342,9 @@ def test_another_stream_is_another_table_that_names_the_difference(
     assert len(built) == 2
     assert sum(shown in table.title for table in built) == 1
     assert len({table.title for table in built}) == 2
-    means = csv_files.summary(pd.concat([first, second]))["accuracy"]
+    means = summary(pd.concat([first, second]))["accuracy"]
     np.testing.assert_allclose(
-        sorted(means), sorted([*csv_files.summary(first)["accuracy"], *csv_files.summary(second)["accuracy"]])
+        sorted(means), sorted([*summary(first)["accuracy"], *summary(second)["accuracy"]])
     )
 
 
@@ -389,10 +402,10 @@ def test_increase_is_over_the_source_of_the_same_weights() -> None:
         methods=("source", "tent"), archs=("cct",), checkpoint="new",
         accuracy=lambda r: 80.0 + 2 * (r["base"] == "tent"),
     )  # fmt: skip
-    table = csv_files.per_corruption(pd.concat([old, new]))
+    table = per_corruption(pd.concat([old, new]))
     rises = table[table["row"] == "increase"]["mean"].tolist()
     assert sorted(rises) == pytest.approx([2.0, 5.0])
-    orphan = csv_files.per_corruption(pd.concat([old[old["base"] == "source"], new[new["base"] == "tent"]]))
+    orphan = per_corruption(pd.concat([old[old["base"] == "source"], new[new["base"] == "tent"]]))
     assert "increase" not in set(orphan["row"])
 
 
@@ -414,12 +427,12 @@ def test_offline_stale_and_alarm_are_marked() -> None:
 
 def test_extra_corruptions_have_a_mean_of_their_own() -> None:
     frame = cells(corruptions=(*CORRUPTIONS, *EXTRA_CORRUPTIONS))
-    table = csv_files.per_corruption(frame)
+    table = per_corruption(frame)
     shown = line(table, arch="cct", method="tent", row="accuracy")
     mine = frame[where(frame, arch="cct", method="tent")].set_index("corruption")["accuracy"]
     assert shown["mean"] == pytest.approx(mine[list(CORRUPTIONS)].mean())
     assert shown["mean_extra"] == pytest.approx(mine[list(EXTRA_CORRUPTIONS)].mean())
-    only = csv_files.per_corruption(frame[frame["corruption"].isin(EXTRA_CORRUPTIONS)])
+    only = per_corruption(frame[frame["corruption"].isin(EXTRA_CORRUPTIONS)])
     mean = line(only, arch="cct", method="tent", row="accuracy")["mean"]
     assert mean == pytest.approx(mine[list(EXTRA_CORRUPTIONS)].mean())
 
@@ -459,7 +472,7 @@ def test_the_seconds_of_a_row_are_those_of_cells_with_a_number() -> None:
     frame = spoil(cells(("source", "tent", "sar"), ("cct",)), "failed", "no memory", method="sar")
     frame = spoil(frame, "failed", "no memory", method="tent", corruption="fog")
     frame.loc[frame["status"] == "failed", "seconds"] = 0.0
-    seconds = csv_files.summary(frame).set_index("method")["seconds_per_cell"]
+    seconds = summary(frame).set_index("method")["seconds_per_cell"]
     assert seconds[["source", "tent"]].tolist() == [1.5, 1.5]
     assert np.isnan(seconds["sar"])
 
@@ -469,14 +482,12 @@ def test_a_cell_that_failed_before_its_weights_existed_is_superseded() -> None:
     early = spoil(
         cells(checkpoint="", fingerprint="", written=1.6e9), "failed", "no network", dataset="digits-c"
     )
-    pd.testing.assert_frame_equal(
-        csv_files.per_corruption(pd.concat([early, frame])), csv_files.per_corruption(frame)
-    )
+    pd.testing.assert_frame_equal(per_corruption(pd.concat([early, frame])), per_corruption(frame))
 
 
 def test_summary_and_drop_follow_from_the_cells() -> None:
     frame = cells(seeds=(0, 1))
-    means = csv_files.summary(frame)
+    means = summary(frame)
     expected = frame.groupby(["arch", "method"])["accuracy"].mean()
     for row in means.to_dict("records"):
         mean, source = expected[row["arch"], row["method"]], expected[row["arch"], "source"]
@@ -486,14 +497,14 @@ def test_summary_and_drop_follow_from_the_cells() -> None:
             assert np.isnan(row["increase"])
         else:
             assert row["increase"] == pytest.approx(mean - source)
-    dropped = csv_files.drop(frame)
+    dropped = drop(frame)
     np.testing.assert_allclose(dropped["clean"] - dropped["corrupted"], dropped["drop"])
     np.testing.assert_allclose(dropped["clean"], 98.0)
 
 
 def test_baseline_stands_beside_a_method_that_has_no_number() -> None:
     frame = spoil(cells(), "n/a", "no batch norm", arch="cct", method="tent")
-    row = line(csv_files.summary(frame), arch="cct", method="tent")
+    row = line(summary(frame), arch="cct", method="tent")
     assert row["baseline"] == pytest.approx(accuracies(frame, arch="cct", method="source").mean())
     assert np.isnan(row["increase"])
 
@@ -508,7 +519,7 @@ def test_the_papers_increase_rows_follow_from_its_accuracies(shared: Path) -> No
         datasets=sorted(set(known["dataset"])),
         accuracy=lambda row: value[tuple(row[name] for name in key)],
     )  # fmt: skip
-    table = csv_files.per_corruption(frame)
+    table = per_corruption(frame)
     printed = pd.read_csv(shared / "paper/appendix_increase_rows.csv")
     misprints = {("cifar10-c", "cvt", "motion_blur"), ("cifar10-c", "cvt", "zoom_blur"),
                  ("cifar100-c", "cvt", "shot_noise")}  # fmt: skip
@@ -533,14 +544,14 @@ def test_published_rows_stand_beside_ours_and_say_so() -> None:
     assert all(row.flags == "§" for row in added)
     papers = next(row for row in added if row.arch == "resnet18" and "quantile_paper (" in row.method)
     assert papers.value("mean") == 79.4
-    winners = {row for row, _ in beside.best()}
+    winners = {row for row, _ in best_places(beside)}
     assert not winners & {id(row) for row in added}
 
 
 def test_best_is_the_maximum_of_an_architecture_with_ties_as_printed() -> None:
     values = {"source": 70.0, "tent": 90.04, "quantile": 90.01}
     (built,) = tables.tables(cells(accuracy=lambda row: values[row["base"]]))
-    best = built.best()
+    best = best_places(built)
     for row in built.rows:
         assert ((id(row), "mean") in best) == (row.measured and row.method != "source")
 
@@ -583,7 +594,7 @@ def test_nothing_and_something_else_are_refused() -> None:
 
 def test_cells_of_an_older_version_still_load() -> None:
     old = cells().drop(columns=["precision", "contamination", "history", "epochs", "alarm", "stale", "base"])
-    pd.testing.assert_frame_equal(csv_files.per_corruption(old), csv_files.per_corruption(cells()))
+    pd.testing.assert_frame_equal(per_corruption(old), per_corruption(cells()))
 
 
 def test_one_letter_stands_for_one_kind_with_its_range() -> None:
@@ -608,7 +619,7 @@ def test_one_letter_stands_for_one_kind_with_its_range() -> None:
         older.legend(older.columns)
     )
     # The CSV has each text as it was.
-    shown = line(csv_files.per_corruption(frame), arch="cct", method="tent", row="accuracy")
+    shown = line(per_corruption(frame), arch="cct", method="tent", row="accuracy")
     assert "predictions have 2.2 effective classes and labels have 10.0 (snow)" in shown["notes"]
 
 
@@ -648,8 +659,8 @@ def test_an_extra_corruption_over_fewer_seeds_is_said_and_is_not_bold() -> None:
     row = next(r for r in built.rows if r.kind == "method")
     assert row.partial == {name}
     assert name in row.letters
-    assert (id(row), name) not in built.best()
-    assert (id(row), EXTRA_CORRUPTIONS[1]) in built.best()
+    assert (id(row), name) not in best_places(built)
+    assert (id(row), EXTRA_CORRUPTIONS[1]) in best_places(built)
 
 
 def better(cell: dict[str, Any]) -> float:
@@ -668,8 +679,8 @@ def test_a_partial_baseline_gives_no_increase_and_no_bold() -> None:
     assert np.isnan(rise.value("fog"))
     assert np.isnan(rise.value("mean"))
     assert rise.value("snow") == pytest.approx(-20.0)
-    assert (id(source), "snow") in built.best()
-    assert (id(source), "fog") not in built.best()  # a number over fewer seeds is never the best
+    assert (id(source), "snow") in best_places(built)
+    assert (id(source), "fog") not in best_places(built)  # a number over fewer seeds is never the best
     assert "fog" in source.letters
 
 
@@ -714,7 +725,7 @@ def test_tables_name_the_methods_of_a_stack_and_csv_files_its_identifier(tmp_pat
     console = Console(width=200, file=io.StringIO())
     console.print(terminal.render(frame))
     assert "Quantile + SHOT" in console.file.getvalue()  # type: ignore[attr-defined]
-    assert set(csv_files.per_corruption(frame)["method"]) == {"source", "stack"}
+    assert set(per_corruption(frame)["method"]) == {"source", "stack"}
     archs = {"resnet18": "ResNet18", "cct": "CCT", "cct_7": "CCT-7", "vit_lite_7": "ViT-Lite-7",
              "cct_7_3x1_32": "CCT-7/3x1/32", "timm/resnet50": "timm/resnet50", "cctx": "cctx"}  # fmt: skip
     assert {arch: naming.arch(arch) for arch in archs} == archs
@@ -784,13 +795,11 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
         )),
     ],
 )  # fmt: skip
-def test_what_was_given_in_words_and_in_short(
-    about: dict[str, Any], source: str, short: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str, short: str) -> None:
     """`chosen` is what the docstring of the method's Config says."""
-    chosen = str(about.get("chosen", ""))
-    monkeypatch.setattr(installed, "settings_from", lambda method: chosen)
+    parts = json.loads(facts("stack", "quantile", "cotta"))["parts"]
     plain = {
+        "about_method": json.dumps({"settings_from": about.get("chosen", ""), "parts": parts}),
         "mode": "online",
         "epochs": 0,
         "batch_size": 200,
@@ -818,9 +827,10 @@ def test_a_method_that_could_not_run_needs_what_its_class_declares(
     about: dict[str, Any], source: str, short: str
 ) -> None:
     plain = {"mode": "online", "epochs": 0, "batch_size": 200, "source_data": "", "measured": 0}
-    had = given_.given({**plain, "config": "{}", "method": about["base"], **about})
+    plain |= {"about_method": facts(about["base"], "eata"), "config": "{}", "method": about["base"]}
+    had = given_.given({**plain, **about})
     assert (had.source, had.short) == (source, short)
-    measured = given_.given({**plain, "config": "{}", "method": about["base"], **about, "measured": 15})
+    measured = given_.given({**plain, **about, "measured": 15})
     assert measured.source == "nothing"  # the result says so
 
 
@@ -844,7 +854,7 @@ def test_a_row_of_cells_that_are_not_there_says_what_the_method_needs() -> None:
             "plpd_limit=0.3, lr=0.005",
         ),
         ("tent[norms=all] (offline)", '{"norms": "all", "lr": 0.001}', "norms=all"),
-        ("poem", '{"gamma": 0.07, "lr": 0.00025}', "lr=0.00025"),  # gamma's default is computed
+        ("poem", '{"gamma": 0.07, "lr": 0.00025}', "gamma=0.07, lr=0.00025"),
         ("nosuch", '{"lr": 1.0}', "defaults"),
     ],
 )
@@ -853,7 +863,7 @@ def test_settings_are_those_that_differ_from_the_defaults_also_where_the_label_h
 ) -> None:
     base = label.partition("[")[0]
     about = {"mode": "online", "epochs": 0, "batch_size": 200, "base": base, "method": label}
-    assert given_.given({**about, "config": config}).settings == settings
+    assert given_.given({**about, "config": config, "about_method": facts(base)}).settings == settings
 
 
 def test_a_method_that_ran_on_one_network_was_not_given_something_else_on_the_others() -> None:
@@ -870,41 +880,6 @@ def test_a_method_that_ran_on_one_network_was_not_given_something_else_on_the_ot
     assert "foa" in set(csv_files.methods_given(tables.tables(nowhere))["method"])
 
 
-def test_how_settings_were_chosen_is_known_of_every_method_that_has_settings() -> None:
-    """It is the first paragraph of the docstring of its Config, as `ttabench list settings` shows it."""
-    from ttabench.registry import methods
-
-    for name, cls in methods().items():
-        if fields(cls.Config):
-            text = " ".join(inspect.cleandoc(cls.Config.__doc__ or "").partition("\n\n")[0].split())
-            assert text
-            assert installed.settings_from(name) == text, name
-    assert installed.settings_from("source") == installed.settings_from("nosuch") == ""
-
-
-def test_a_default_is_that_of_the_methods_config() -> None:
-    from ttabench.registry import methods
-
-    known = methods()
-    assert installed.default("quantile", "epochs") == known["quantile"].Config().epochs
-    assert installed.default("quantile_paper", "epochs") == known["quantile_paper"].Config().epochs
-    assert installed.default("tent", "lr") == known["tent"].Config().lr
-    assert installed.default("tent", "nosuch") is installed.default("nosuch", "lr") is None
-    for name, cls in known.items():
-        usual = cls.Config()
-        written = installed.defaults(name)
-        assert written == {setting: getattr(usual, setting) for setting in written}, name
-        assert len(fields(cls.Config)) - len(written) <= 1, name  # a default may be computed
-
-
-def test_declared_source_data_is_that_of_the_methods_class() -> None:
-    from ttabench.registry import methods
-
-    for name, cls in methods().items():
-        assert installed.source_data(name) == cls.needs.source_data, name
-    assert installed.source_data("nosuch") is None
-
-
 def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     frame = cells(("source", "tent", "quantile"))
     methods = csv_files.methods_given(tables.tables(frame)).set_index("method")
@@ -913,24 +888,15 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     given = {row.method: given_.given(row.about) for row in tables.tables(frame)[0].rows if row.measured}
     assert given["quantile"].tuned
     assert not given["tent"].tuned
-    ours = [name for name, path in installed._classes().items() if path.startswith("ttabench_methods")]
-    assert {name for name in ours if given_._is_tuned(installed.settings_from(name), "digits-c")} == {
+    ours = {name: cls for name, cls in registered().items() if cls.__module__.startswith("ttabench_methods")}
+    chosen = {name: facts_of(cls)["settings_from"] for name, cls in ours.items()}
+    assert {name for name, text in chosen.items() if given_._is_tuned(text, "digits-c")} == {
         "actmad", "deyo", "foa", "quantile", "quantile_aqr", "quantile_paper", "stack",
     }  # fmt: skip
     console = Console(width=120, file=io.StringIO())
     console.print(terminal.render(frame))
     text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert "Settings were tuned on the extra corruptions: Quantile." in text
-
-
-def test_reading_what_a_method_declares_imports_nothing() -> None:
-    script = (
-        "import sys; from ttabench_reports.cells.installed import class_text, source_data; "
-        "print(bool(class_text('quantile', 'deviations')), source_data('nosuch') is None, "
-        "'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "True", "False"]
 
 
 def test_planned_cells_that_are_missing_are_told_in_every_csv_table(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from tests.unit.made_cells import cells
+from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import means
 from ttabench_reports.tables import build as tables
 from ttabench_reports.words import unset_settings
-from ttabench_reports.words.unset_settings import SET, set_by_users, without
+from ttabench_reports.words.unset_settings import without
 
 DEFAULTS = ("source", "tent[norms=all]", "sar[lr=0.001]")
 
@@ -50,8 +51,8 @@ def test_names_stay_apart_and_files_that_do_not_know_change_nothing() -> None:
     several = ("source", "tent[norms=all]", "tent[norms=layer]")
     assert names(made(several)) == ["Source", "TENT [norms=all]", "TENT [norms=layer]"]
     assert names(made(asked=None)) == ["Source", "SAR [lr=0.001]", "TENT [norms=all]"]
-    assert unset_settings.of_all([{SET: frozenset({("a", "b")})}, {}]) is None
-    assert unset_settings.of_all([{SET: frozenset()}, {SET: frozenset({("a", "b")})}]) == {("a", "b")}
+    assert of_all([{SET: frozenset({("a", "b")})}, {}]) is None
+    assert of_all([{SET: frozenset()}, {SET: frozenset({("a", "b")})}]) == {("a", "b")}
 
 
 def test_all_sweeps_of_a_folder_say_what_was_set(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.run import shared_folder
-from ttabench.run.cell_group import Unit
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Setup, cluster
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress, Done, Elsewhere
@@ -66,8 +66,8 @@ def cells(cell: Cell) -> list[Cell]:
     return [replace(cell, seed=seed) for seed in range(4)]
 
 
-def units(store: Store, cells: Sequence[Cell]) -> list[Unit]:
-    return [Unit(((cell,),), store.root, command=("sweep", "--begun", "it")) for cell in cells]
+def units(store: Store, cells: Sequence[Cell]) -> list[CellGroup]:
+    return [CellGroup(((cell,),), store.root, command=("sweep", "--begun", "it")) for cell in cells]
 
 
 def follow(made: Made, store: Store, jobs: Sequence[Any], workers: int = 2, each: int = 1) -> Iterator[Any]:
@@ -206,7 +206,7 @@ def test_a_cell_that_takes_its_process_down_again_and_again_is_recorded(
     for death in range(deaths):
         (folder / f"{cell.cell_id}@dead{death}").touch()
     state, events = WorkerState(), list[Any]()
-    Unit(((cell,),), store.root)(events.append, state)
+    CellGroup(((cell,),), store.root)(events.append, state)
     state.close()
     (record,) = store.records()
     assert record.result.status == "failed"

@@ -19,7 +19,7 @@ from ttabench.cell import Cell, Result
 from ttabench.cli import doctor
 from ttabench.errors import UserError
 from ttabench.run import cell_group as unit
-from ttabench.run.cell_group import Unit
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.gpu import check_gpu, free_gpu_memory, use_gpu
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.worker import Worker
@@ -123,10 +123,10 @@ def test_after_a_cell_that_loses_the_gpu_no_other_cell_fails_in_this_process(
     events: list[Any] = []
     first, second = cell, replace(cell, seed=cell.seed + 1)
     with pytest.raises(Ended):
-        Unit(((first,), (second,)), results, "cuda")(events.append, WorkerState())
+        CellGroup(((first,), (second,)), results, "cuda")(events.append, WorkerState())
     assert ran == [(first,)]
     (done,) = [event for event in events if getattr(event, "results", ())]
-    running, rest = Unit(((first,), (second,)), results, "cuda").split(done.finished)
+    running, rest = CellGroup(((first,), (second,)), results, "cuda").split(done.finished)
     assert running is not None
     assert (running.cells, rest) == ((second,), None)
 

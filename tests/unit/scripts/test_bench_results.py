@@ -37,7 +37,7 @@ def test_status_and_report_are_timed_on_as_many_results_as_are_asked_for(
         timed.append(len(Store.at(folder).latest(quick=True)))
         return 1.0, 1.0, 1.0
 
-    monkeypatch.setattr(bench_sweep, "command", command)
+    monkeypatch.setattr(bench_sweep, "run_command", command)
     for count in (3, 5):  # in a folder that is kept, too
         bench_sweep.results(tmp_path, count)
     assert timed == [3, 3, 5, 5]

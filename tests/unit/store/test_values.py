@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from tests.unit import other_code
+from tests.unit.made_cells import facts
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError, shortened
 from ttabench.observe.unknown import CERTAINTIES, FIGURES
@@ -85,6 +86,7 @@ def test_a_row_has_every_value_of_a_result_and_its_environment(store: Store, res
         "warning": "it is low", "stale": False, "stale_because": "", "attested": False,
         "code": current_code("tent", "digits-c", "fog").source, "device": "cpu",
         "processor": processor("cpu"), "threads": torch.get_num_threads(),
+        "about_method": facts("tent"),
         "versions": " ".join(f"{name} {number}" for name, number in sorted(versions().items())),
         "checkpoint": "c" * 64, "fingerprint": "f" * 64, "cell_id": cell.cell_id,
     }  # fmt: skip

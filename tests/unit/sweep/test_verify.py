@@ -143,14 +143,14 @@ def filled(root: Path, results: list[Result]) -> Store:
 
 def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
     records = list(Store.at(out).latest().values())
-    assert set(verify.find_places(records, []).values()) == {verify.Place()}
+    assert set(verify.find_available(records, []).values()) == {verify.Available()}
     cell = records[0].result.cell
     nowhere = record(measured(replace(cell, dataset="nowhere-c-local"), 0))  # a lesser problem
     for changes in ({"arch": "cct"}, {}):
         other = record(measured(replace(cell, fingerprint="0" * 64, **changes), 0))
         for given in ([*records, other], [other, *records], [nowhere, other]):
             with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
-                verify.find_places(given, [])
+                verify.find_available(given, [])
 
 
 def altered(data: dict[str, Any]) -> None:
@@ -419,8 +419,8 @@ def test_data_that_contaminate_a_stream_are_part_of_its_results(
 def test_a_network_that_is_not_installed_is_not_here(out: Path) -> None:
     good = next(iter(Store.at(out).latest().values()))
     cell = replace(good.result.cell, arch="nobodys_nets:build")
-    places = verify.find_places([good, record(replace(good.result, cell=cell))], [])
-    assert places[good.result.cell.cell_id] == verify.Place()
+    places = verify.find_available([good, record(replace(good.result, cell=cell))], [])
+    assert places[good.result.cell.cell_id] == verify.Available()
     assert "nobodys_nets" in places[cell.cell_id].lacks
 
 
@@ -469,7 +469,7 @@ def test_weights_from_a_file_are_known_from_all_sweeps_and_their_rules(
     cell = next(iter(Store.at(out).latest().values())).result.cell
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
     sweeps = [{"archs": ["resnet18"], "datasets": ["digits-c"], **sweep} for sweep in sweeps]
-    (place,) = verify.find_places(records, sweeps).values()
+    (place,) = verify.find_available(records, sweeps).values()
     assert ("--datasets digits-c --checkpoint FILE --dry-run" in place.lacks) == brought
     assert bool(place.other) == (not brought)
 
@@ -489,7 +489,7 @@ def test_a_sweep_of_trained_weights_after_one_of_a_file_hides_none_of_them(
     assert store.sweep()["checkpoint"] == ""
     (folder / "sweep-3.toml").write_bytes("# für später\n".encode("latin-1"))  # is none
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
-    (place,) = verify.find_places(records, verify.sweeps_of(store)).values()
+    (place,) = verify.find_available(records, verify.sweeps_of(store)).values()
     assert "--checkpoint FILE" in place.lacks
     for path in folder.glob("sweep*.toml"):
         path.unlink()

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ttabench.corruptions.imagenet import constants
 from ttabench.corruptions.imagenet.constants import SIZE, at
-from ttabench.corruptions.imagenet.shared import level_of_count, sample_counts
+from ttabench.corruptions.imagenet.shared import sample_counts
 from ttabench.corruptions.layout import Float, Images, select
 from ttabench.corruptions.noise import Impulses
 
@@ -50,11 +50,6 @@ def impulse_noise(image: Images, impulses: Impulses, severity: int) -> Images:
 def shot_noise(image: Images, bits: NDArray[np.uint32], severity: int) -> Images:
     """Poisson(x/255·lambda)/lambda, sampled from 32 uniform bits per value."""
     return sample_counts(image, bits, at(constants.SHOT_NOISE, severity))
-
-
-def shot_noise_of_counts(counts: NDArray[np.int64], severity: int) -> Images:
-    """counts/lambda as grey levels, for counts drawn from Poisson(x/255·lambda)."""
-    return level_of_count(at(constants.SHOT_NOISE, severity), int(counts.max(initial=0)))[counts]
 
 
 def _levels(values: Float) -> Images:

@@ -15,7 +15,7 @@ from ttabench.errors import UserError
 from ttabench.system.progress import OnProgress, silent
 
 # The path of a file below the target folder, by the parts of its name; None = the file is left out.
-Place = Callable[[tuple[str, ...]], tuple[str, ...] | None]
+PathInFolder = Callable[[tuple[str, ...]], tuple[str, ...] | None]
 
 MAX_RATIO = 10
 """An archive may unpack to this many times its own size; the published ones reach 1.5."""
@@ -36,7 +36,7 @@ class _Member(NamedTuple):
     position: int
 
 
-def unpack(archive: Path, folder: Path, place: Place, on_progress: OnProgress = silent) -> int:
+def unpack(archive: Path, folder: Path, place: PathInFolder, on_progress: OnProgress = silent) -> int:
     """Write the files of a tar or zip archive below `folder` and return how many there are.
 
     The whole archive is refused where one member is neither a plain file nor a folder (a link, a device) or

@@ -14,7 +14,7 @@ from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.data.data_root import data_root
 from ttabench.data.fetch.download import alone, download
-from ttabench.data.fetch.extract import Place, unpack
+from ttabench.data.fetch.extract import PathInFolder, unpack
 from ttabench.data.fetch.receipts import (
     FOLDER,
     Contents,
@@ -184,7 +184,7 @@ def _unpack_into_place(
     return files, unpacked
 
 
-def place(archive: Archive) -> Place:
+def place(archive: Archive) -> PathInFolder:
     """The path of each member below the archive's folder; leading folders in the archive are dropped."""
 
     def path_below(parts: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ down. A job is any picklable callable that takes ``emit`` and the :class:`Worker
 also have
 
     split(finished)   (what it was at, what is left after that) when its worker died, see :func:`split`;
-    cells             what it computes and stores, see :class:`ttabench.run.cell_group.Unit`;
+    cells             what it computes and stores, see :class:`ttabench.run.cell_group.CellGroup`;
     command           arguments of ``ttabench`` that do the same on another machine, for an engine with
                       `by_command`. For the jobs of a sweep it is one: processes with it share the cells.
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ttabench.errors import UserError, counted
 from ttabench.run.executors import Setup
 from ttabench.run.progress_events import CellProgress, Done
-from ttabench.store.new_records import Tail, result_in, sizes
+from ttabench.store.new_records import NewRecords, result_in, sizes
 from ttabench.system.claims import Watch
 
 FOLDER = "tasks"  # of a results folder: what places read, and their logs
@@ -85,14 +85,14 @@ def run(
     if cells:  # of one sweep: all commands are the same
         commands = commands[:1] * (at_once * places.rounds)
     start = getattr(jobs[0], "start", None)
-    tail = Tail(setup.folder, sizes(setup.folder) if start is None else dict(start))
+    new_records = NewRecords(setup.folder, sizes(setup.folder) if start is None else dict(start))
     left, names, silent = set(cells), set(cells.values()), bool(cells)
     watch, began = Watch(setup.folder), time.monotonic()
     try:
         places.start(commands, at_once)
         while True:
             is_open = places.is_open()  # asked first: what an ended place has stored is then there
-            for key, line in tail.look():
+            for key, line in new_records.look():
                 if key in cells:
                     left.discard(key)
                     yield Done((result_in(line),))

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import ttabench
-
 _PLACE = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\](?:torch|numpy|scipy|ttabench)[/\\]")
-_HERE = str(Path(ttabench.__file__).parent) + "/"
+_HERE = str(Path(__file__).parents[2]) + "/"
 
 
 def reason_and_place(reason: str, details: Mapping[str, Any]) -> str:

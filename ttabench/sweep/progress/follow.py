@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ttabench.cell import Cell, Result
 from ttabench.errors import counted
-from ttabench.run.cell_group import Unit
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.progress_events import CellProgress, Waiting
 from ttabench.sweep.loggers import Loggers
 from ttabench.sweep.progress.display import Display
@@ -15,14 +15,17 @@ from ttabench.sweep.typical_costs import passes, typical_ratio
 
 
 def follow(
-    events: Iterable[Result | CellProgress | Waiting], units: Sequence[Unit], workers: int, loggers: Loggers
+    events: Iterable[Result | CellProgress | Waiting],
+    groups: Sequence[CellGroup],
+    workers: int,
+    loggers: Loggers,
 ) -> list[Cell]:
     """Show what happens in a sweep; returns the cells that fail."""
     failed: list[Cell] = []
-    kinds = [(str(cell), kind(cell)) for unit in units for cell in unit.cells]
-    relative = {kind(cell): _beside_source(cell) for unit in units for cell in unit.cells}
+    kinds = [(str(cell), kind(cell)) for group in groups for cell in group.cells]
+    relative = {kind(cell): _beside_source(cell) for group in groups for cell in group.cells}
     known = {of: beside for of, beside in relative.items() if beside}
-    epochs = {str(cell): passes(cell) for unit in units for cell in unit.cells}
+    epochs = {str(cell): passes(cell) for group in groups for cell in group.cells}
     with Display(len(kinds), "cells", kinds=kinds, workers=workers, relative=known) as display:
         for event in events:
             if isinstance(event, CellProgress):

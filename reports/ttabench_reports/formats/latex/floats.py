@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ttabench_reports.formats.latex.escape import escape
 from ttabench_reports.formats.latex.pages import LABEL_WIDTH, Form, pages_of, stacked
-from ttabench_reports.sheets.sheet import Cell, Head, Line, Sheet, used
+from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet, used
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _line(line: Line, heads: Sequence[Head], label: int) -> str:
     return " & ".join(texts)
 
 
-def _cell(cell: Cell, head: Head, label: int) -> str:
+def _cell(cell: Entry, head: Head, label: int) -> str:
     text = escape(cell.text)
     if cell.place:
         command = "textbf" if cell.place == "best" else "underline"

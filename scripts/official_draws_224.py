@@ -24,7 +24,7 @@ def official_draw(
 ) -> Any:
     """The draws for one image (n, n, 3), as `apply` of `name` takes them; None for no draws.
 
-    For shot noise these are the Poisson counts themselves, for ``noise.shot_noise_of_counts``.
+    For shot noise these are the Poisson counts themselves.
     """
     if name in DETERMINISTIC:
         return None

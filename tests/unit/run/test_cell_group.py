@@ -16,13 +16,13 @@ import pytest
 from ttabench.cell import Cell, Result
 from ttabench.errors import UnusableModel
 from ttabench.protocol import Protocol
-from ttabench.run.cell_group import Unit
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Died
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import Done
 from ttabench.run.worker import Worker
 from ttabench.store import Store
-from ttabench.sweep.agenda import LARGEST, make_units
+from ttabench.sweep.agenda import LARGEST, make_groups
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.run import run
 from ttabench.system.claims import Claims
@@ -37,8 +37,8 @@ def cells(base: Cell, seeds: int, archs: tuple[str, ...] = ("cct", "resnet18")) 
     return [replace(base, arch=arch, seed=seed) for arch in archs for seed in range(seeds)]
 
 
-def units(todo: list[Cell], store: Store, workers: int, **needs: float) -> list[Unit]:
-    return make_units(todo, [Planned(cell, "") for cell in todo], store, "cpu", workers, **needs)  # type: ignore[arg-type]
+def units(todo: list[Cell], store: Store, workers: int, **needs: float) -> list[CellGroup]:
+    return make_groups(todo, [Planned(cell, "") for cell in todo], store, "cpu", workers, **needs)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 7])
@@ -84,7 +84,7 @@ def test_an_absolute_path_and_the_command_travel_with_a_unit(
 
 def test_a_unit_splits_at_the_cell_that_ran(cell: Cell, tmp_path: Path) -> None:
     a, b, c = (replace(cell, seed=seed) for seed in range(3))
-    unit = Unit(((a,), (b,), (c,)), tmp_path)
+    unit = CellGroup(((a,), (b,), (c,)), tmp_path)
     running, rest = unit.split({a.cell_id})
     assert running is not None
     assert rest is not None
@@ -102,9 +102,9 @@ def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) 
         for at, name in enumerate(("fog", "snow"))
     ]
     planned = [Planned(one, "") for one in todo]
-    made = make_units(todo[1:], planned, store, "cpu", 1)
+    made = make_groups(todo[1:], planned, store, "cpu", 1)
     assert [one for unit in made for one in unit.cells] == todo  # what comes before a cell runs too
-    running, rest = Unit((tuple(todo[:2]), tuple(todo[2:4])), store.root).split({todo[0].cell_id})
+    running, rest = CellGroup((tuple(todo[:2]), tuple(todo[2:4])), store.root).split({todo[0].cell_id})
     assert running is not None
     assert rest is not None
     assert (running.cells, rest.cells) == (tuple(todo[:2]), tuple(todo[2:4]))
@@ -112,7 +112,7 @@ def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) 
 
 def test_units_and_events_are_light_to_load(cell: Cell, tmp_path: Path) -> None:
     file = tmp_path / "unit"
-    file.write_bytes(pickle.dumps(Unit(((cell,),), tmp_path)))
+    file.write_bytes(pickle.dumps(CellGroup(((cell,),), tmp_path)))
     script = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb')); import ttabench.run.progress_events; "
     script += "import ttabench.run.executors.local; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True, check=True)
@@ -127,7 +127,7 @@ def test_long_streams_are_runs_of_their_own(cell: Cell, store: Store) -> None:
     ]
     assert {len(chain) for made in units(todo, store, 0) for chain in made.chains} == {1}
     planned = [Planned(one, "") for one in todo]
-    (unit,) = make_units(todo[1:], planned, store, "cpu", 1)
+    (unit,) = make_groups(todo[1:], planned, store, "cpu", 1)
     assert unit.chains == ((todo[1],),)  # the other one is stored: it need not run again
 
 
@@ -154,7 +154,7 @@ def test_no_method_of_a_unit_imports_what_knows_the_labels(
     setup = compile("__import__('ttab' + 'ench.measure.scoring')", "setup", "exec")
     monkeypatch.setattr(Worker, "run", lambda *_: exec(setup, {"__name__": "ttabench_methods.tent"}))
     with pytest.raises(UnusableModel, match=r"tent imports ttabench\.measure\.scoring"):
-        Unit(((cell,),), store.root)(lambda event: None, WorkerState())
+        CellGroup(((cell,),), store.root)(lambda event: None, WorkerState())
 
 
 def test_a_result_that_is_reported_twice_counts_once(result: Result, store: Store) -> None:
@@ -166,7 +166,7 @@ def test_a_result_that_is_reported_twice_counts_once(result: Result, store: Stor
         yield Done((result, other))
         yield Done((other,))
 
-    todo = [Unit(((result.cell, other.cell),), store.root)]
+    todo = [CellGroup(((result.cell, other.cell),), store.root)]
     with Claims(store.root) as claims:
         events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
     assert events == [result, other]
@@ -178,13 +178,13 @@ def test_a_result_that_was_stored_before_its_worker_died_stays_and_what_goes_on_
     """Of a continual run: stored, running when the worker died, and after that."""
     later = [replace(result.cell, corruption=name, history=("fog-5",)) for name in ("snow", "frost")]
 
-    def executor(jobs: list[Unit], workers: int) -> Iterator[Died]:
+    def executor(jobs: list[CellGroup], workers: int) -> Iterator[Died]:
         writer = store.writer()
         writer.append(result)
         writer.close()
         yield Died(jobs[0], "the worker was killed")
 
-    todo = [Unit(((result.cell, *later),), store.root)]
+    todo = [CellGroup(((result.cell, *later),), store.root)]
     with Claims(store.root) as claims:
         events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
     expected = [

@@ -13,10 +13,11 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.cells.frames import PROTOCOL, ROW, TABLE, one_per_cell
 from ttabench_reports.cells.frames import checked as checked_cells
 from ttabench_reports.formats.files import write_text
+from ttabench_reports.formats.latex import write_sheets
 from ttabench_reports.published.audit import audit, checked
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
-from ttabench_reports.sheets.sheet import Cell, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
 from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import table_row
@@ -34,8 +35,6 @@ def write(cells: pd.DataFrame, to: Path) -> list[Path]:
 
     No LaTeX where nothing is published of the same setting.
     """
-    from ttabench_reports.formats.latex import write_sheets  # it imports this package's catalog
-
     numbers = beside(averages(cells), every=True)
     columns = [*SHOWN, "publication", "published", "difference", "why_not", "remark"]
     columns += ["checkpoint", "fingerprint", "baseline", *PROTOCOL]
@@ -138,7 +137,13 @@ def _sheet(matched: pd.DataFrame) -> Sheet:
 def _lines(matched: pd.DataFrame, letters: Mapping[str, str]) -> Iterator[Line]:
     for _, arch, method, ours, published, difference, publication in _rows(matched):
         marks = letters.get(publication, "")
-        yield [Cell(arch), Cell(method), Cell(ours), Cell(published, marks=marks), Cell(minus(difference))]
+        yield [
+            Entry(arch),
+            Entry(method),
+            Entry(ours),
+            Entry(published, marks=marks),
+            Entry(minus(difference)),
+        ]
 
 
 def render_audit() -> RenderableType:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ttabench.errors import counted
 from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.findings import ALPHA, Finding, groups, which_weights
+from ttabench_reports.evidence.findings import ALPHA, Finding, best_places, groups, paired_with, which_weights
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import COLLAPSED, Stability, stabilities
@@ -192,7 +192,7 @@ def summary(one: Ranking) -> str:
 def _ties(best: Row, one: Ranking) -> list[Row]:
     """The methods that do not differ significantly from the best method; Source may be above all of them."""
     others = [row for row in one.rows if row is not best]
-    tests = stats.holm(one.table.paired(best).p_values(best, others, one.table.main))
+    tests = stats.holm(paired_with(best, one.table).p_values(best, others, one.table.main))
     return [row for row, p in zip(others, tests, strict=True) if row.kind == "method" and p >= ALPHA]
 
 
@@ -257,7 +257,7 @@ def _cells(row: Row, one: Ranking) -> tuple[str, ...]:
     table, finding = one.table, one.findings[id(row)]
     return (
         escape(row.plain_name) + ("<sup>1</sup>" if _never_reset(row) else ""),
-        f"**{number}**" if (id(row), MEAN) in table.best() else number,
+        f"**{number}**" if (id(row), MEAN) in best_places(table) else number,
         words.interval(*finding.interval),
         words.signed(rise),
         finding.record,

@@ -26,7 +26,7 @@ def official_draws(
 ) -> Any:
     """The draws for images (N, n, n, 3) in order, as `apply` of `name` takes them; None for no draws.
 
-    For shot noise these are the Poisson counts themselves, for ``noise.shot_noise_of_counts``.
+    For shot noise these are the Poisson counts themselves.
     """
     if name in DETERMINISTIC:
         return None

@@ -1,0 +1,58 @@
+"""The mean of each method over the corruptions, with its baseline, as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ttabench_reports.evidence.given import given
+from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
+from ttabench_reports.words.naming import MEAN
+
+
+def means(built: Sequence[Table]) -> pd.DataFrame:
+    """Means over the corruptions per dataset × severity × arch × method: baseline, accuracy, increase.
+
+    `word` stands where there is no mean.
+    """
+    lines = []
+    for table in built:
+        for row in filter(lambda row: row.measured, table.rows):
+            mean, clean = row.value(MEAN), row.about["clean_accuracy"]
+            source = row if row.kind == "source" else row.baseline
+            baseline = math.nan if source is None else source.value(MEAN)
+            lines.append({
+                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
+                "arch": row.arch, "method": row.method, "name": row.name, "flags": row.flags,
+                "baseline": baseline,
+                "accuracy": mean, "sd": row.sd[MEAN],
+                "increase": math.nan if source is row else mean - baseline,
+                "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
+                "seeds": row.about["seeds"], "n_images": row.about["n_images"],
+                "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],
+                "batch_size": row.about["batch_size"],
+                **{name: table.key[name] for name in ("order", "reset", "stream")},
+                **given_columns(row.about),
+                "word": row.words.get(MEAN, ""), "notes": notes(row),
+            })  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def given_columns(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What the method of a row was given, as columns; a published row has no `about`."""
+    return given(about).columns() if about else {"source_data": "", "epochs_seen": None, "settings": ""}
+
+
+def notes(row: Row) -> str:
+    """The footnotes of one row in words, each with the columns it is about."""
+    about: dict[str, list[str]] = {}
+    for column, texts in row.remarks.items():
+        for text in texts:
+            about.setdefault(text, []).append(column)
+    parts = [LEGEND[flag] for flag in row.flags]
+    for text, columns in about.items():
+        parts.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(filter(None, columns))})")
+    return "; ".join(parts)

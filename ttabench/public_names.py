@@ -1,0 +1,25 @@
+"""Where the names of the public Python interface are defined."""
+
+from __future__ import annotations
+
+HOMES = {
+    "Adapted": "api.adapting",
+    "Classifier": "classifier",
+    "Dataset": "data.dataset",
+    "Evaluation": "api.evaluation",
+    "Method": "method",
+    "Protocol": "protocol",
+    "UserError": "errors",
+    "adapt": "api.adapting",
+    "corrupt": "api.names",
+    "evaluate": "api.adapting",
+    "get_dataset": "api.names",
+    "get_method": "api.names",
+    "list_corruptions": "api.names",
+    "list_datasets": "api.names",
+    "list_methods": "api.names",
+    "load_results": "api.sweeping",
+    "name_norm_layers": "api.norm_layers",
+    "run_sweep": "api.sweeping",
+}
+"""The module of each public name, below ttabench."""
