@@ -915,7 +915,7 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     assert not given["tent"].tuned
     ours = [name for name, path in installed._classes().items() if path.startswith("ttabench_methods")]
     assert {name for name in ours if given_._is_tuned(installed.settings_from(name), "digits-c")} == {
-        "actmad", "deyo", "foa", "quantile", "quantile_aqr", "quantile_paper", "stack",
+        "actmad", "deyo", "foa", "quantile", "quantile_aqr", "quantile_paper", "quantile_strict", "stack",
     }  # fmt: skip
     console = Console(width=120, file=io.StringIO())
     console.print(terminal.render(frame))
