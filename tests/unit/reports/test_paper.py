@@ -13,6 +13,7 @@ import pytest
 from tests.unit.made_cells import cells, spoil
 from ttabench_reports.paper import sheets, theirs, write
 from ttabench_reports.paper.ours import Ours
+from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
 from ttabench_reports.sheets.sheet import Sheet
 
@@ -104,7 +105,26 @@ def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
     row["config"] = json.dumps({"bank_on_cpu": True, "epochs": 10, "minibatch": 128})
     table = {line[0]: line for line in lines(sheets.time(ours(row)))}
     assert table["Quantile (paper), bank in host memory"][1:5] == ["2.10", "2.03", "3,858", "1,429"]
-    assert table["Quantile without the decorruptor"][2:5:2] == ["1.44", "765"]
+    assert table["Quantile without the decorruptor"][1:5] == ["–", "1.44", "–", "765"]
+    bare = row.assign(
+        base="quantile_strict", seconds=9.0, device_mb=None,
+        config=json.dumps({"decorruptor": "offset", "epochs": 10}),
+    )  # fmt: skip
+    sheet = sheets.time(ours(row, bare))
+    without = next(line for line in sheet.groups[0].lines if line[0].text.endswith("without the decorruptor"))
+    assert [cell.text for cell in without[1:5]] == ["0.90", "1.44", "–", "765"]
+    assert "measured on a processor" in sheet.notes[without[3].marks]
+
+
+def test_one_dataset_in_place_of_several_is_told_once() -> None:
+    digits = dict.fromkeys(theirs.DATASETS, "digits-c")
+    frame = measured("source", dataset="digits-c", accuracy=53.9, clean_accuracy=93.7)
+    said = sentences(ours(frame, stands=digits), {"recipe": "cross-entropy, fast"})
+    assert "Images: Digits-C stands for CIFAR10-C, CIFAR100-C and TinyImageNet-C. " in said[0]
+    assert not any(line.startswith("Images: ") for line in said[1:])
+    assert "with the recipes cross-entropy and fast" in said[1]
+    clean = next(line for line in said if line.startswith("Accuracy (%) on clean images"))
+    assert "CIFAR10-C: ResNet18 93.7 (paper: 92.0); CIFAR100-C: ResNet18 93.7 (paper: 72.5)" in clean
 
 
 def test_the_verdict_says_what_is_and_is_not_reproduced() -> None:
