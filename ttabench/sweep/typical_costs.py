@@ -1,8 +1,8 @@
 """What methods usually cost: the time of one pass over the images, in forward passes of Source.
 
 Medians over the networks of the reference results (`compute_ratio`, over the number of passes). They
-tell a person what to expect before a sweep; no result depends on them. That of `quantile_strict` is the one of
-`quantile_paper` and a pass over the images.
+tell a person what to expect before a sweep; no result depends on them. `quantile_strict` is not among these
+results: its cost is that of `quantile_paper` and one pass more.
 """
 
 from __future__ import annotations
