@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.unit import tex
 from tests.unit.made_cells import cells, spoil
 from ttabench_reports.paper import sheets, theirs, write
 from ttabench_reports.paper.ours import Ours
@@ -158,6 +159,35 @@ def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
         head, row, *_ = csv.reader(file)
     assert head[:4] == ["part", "Network", "Source ours", "Source paper"]
     assert row[1:4] == ["ResNet18", "53.9", "54.4"]
+
+
+def test_the_document_has_the_sentences_and_figures_of_the_page(tmp_path: Path) -> None:
+    curve = {"severities": (1, 5), "corruptions": ("gaussian_noise",)}
+    frame = pd.concat([measured("source", **curve), measured(**curve)], ignore_index=True)
+    facts = {"figures": {"tsne": "100 % of memory"}, "missing": {"cifar100-c": "cifar100-c is not here"}}
+    write(frame, None, facts, tmp_path)
+    text = (tmp_path / "tables" / "paper.tex").read_text()
+    order = [
+        "ours, the paper's, the difference",
+        "What differs in setting",
+        "Not measured",
+        "cifar100-c is not here",
+        r"\input{paper_table1.tex}",
+        "{../figures/severity-curve.pdf}",
+        r"100 \% of memory",
+        "Misprints",
+        r"\end{document}",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_the_document_compiles_with_a_figure(tmp_path: Path) -> None:
+    frame = measured(severities=(1, 5), corruptions=("gaussian_noise",))
+    write(frame, None, {"figures": {"tsne": "λ ≠ 0 & 100 %"}}, tmp_path)
+    text = tex.compiled(tmp_path / "tables", "paper")
+    assert "What differs in setting" in text
+    assert "Accuracy under Gaussian noise by severity" in text
 
 
 @pytest.mark.parametrize("dataset", theirs.DATASETS)
