@@ -22,6 +22,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "foa": {"population": "6"},
     "quantile": {"size": "small", "quantiles_per_class": "20"},
     "quantile_paper": {"size": "small", "quantiles_per_class": "20"},
+    "quantile_strict": {"size": "small", "quantiles_per_class": "20"},
     "quantile_aqr": {"size": "small", "quantiles_per_class": "20"},
     "stack": {"second": "tent"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
@@ -37,12 +38,16 @@ TRANSFORMER = (
     "neo",
     "quantile",
     "quantile_paper",
+    "quantile_strict",
     "sar",
     "source",
     "t3a",
 )
 # A short stream for their memory; and batches of few images for what learns from each by itself.
-LONG = ("actmad", "cotta", "foa", "memo", "quantile", "quantile_aqr", "quantile_paper", "rmt", "stack")
+LONG = (
+    "actmad", "cotta", "foa", "memo", "quantile", "quantile_aqr", "quantile_paper", "quantile_strict", "rmt",
+    "stack",
+)  # fmt: skip
 FEW_IMAGES = {"memo": [6, 6, 6, 2]}
 
 

@@ -113,6 +113,8 @@ VARIANTS: list[tuple[str, dict[str, str]]] = [
     ("quantile", {"bank": "optimal", "per_class": "0"}),
     ("quantile", {"per_class": "1.0", "information": "0.1"}),
     ("quantile", {"bank": "step", "batch_norm": "target"}),
+    *(("quantile_strict", {"loss": loss, "size": "small"}) for loss in ("mmd", "moments", "sliced")),
+    ("quantile_strict", {"decorruptor": "offset"}),
     ("roid", {"official_quirks": "true"}),
     ("sar", {"official_quirks": "true"}),
     ("sotta", {"statistics": "median"}),

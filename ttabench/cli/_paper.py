@@ -19,7 +19,7 @@ from ttabench.errors import UserError, counted, printable
 from ttabench.models.resolve import resolve_model
 from ttabench.paper.experiments import OFFICIAL, Task, stands_for, tasks, title
 from ttabench.paper.rehearsal import Rehearsal
-from ttabench.paper.sources import RECIPE, Weights, trained, weights_of
+from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.registry import view
 from ttabench.run.executors.workers import pick_executor
 from ttabench.sweep.conduct import console_of_errors, run_cells
@@ -74,7 +74,7 @@ class Asked:
 class Facts:
     """What the page says beside the cells; kept in the folder, so that a later run adds to it.
 
-    recipe   "" where it is not known, of results that this command did not measure.
+    recipe   the recipes of the networks that were trained, separated by commas; "" where none is known.
     stands   the dataset of the paper → the dataset that was measured.
     nets     the network of the paper → those that stand for it under other names.
     missing  the dataset of the paper → why it is not measured.
@@ -113,7 +113,7 @@ def run(asked: Asked) -> int:
     every = _every(asked)
     lacking = _lacking(asked, every)
     found = [task for task in every if task.dataset not in lacking]
-    facts.scale, facts.recipe = asked.scale, asked.recipe or RECIPE
+    facts.scale = asked.scale
     facts.missing = {**facts.missing, **lacking}
     _refuse_nothing(asked, found, lacking)
     for why in lacking.values():
@@ -281,8 +281,11 @@ def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
     if weights.note and weights.note not in facts.notes:
         facts.notes.append(weights.note)
         console_of_errors().print(f"Note: {weights.note}.")
-    if weights.model is not None and not weights.model.ready:
-        _train(weights, asked)
+    if weights.model is not None:
+        recipes = dict.fromkeys([*filter(None, facts.recipe.split(", ")), weights.model.plan.recipe.name])
+        facts.recipe = ", ".join(recipes)
+        if not weights.model.ready:
+            _train(weights, asked)
     name = dataset(task.dataset).name
     published = stands_for(asked_for.dataset)
     if published and name != published:

@@ -1,4 +1,4 @@
-"""Quantile matching as its paper describes it, but for what is open there; `quantile` is our best form."""
+"""Quantile matching in its paper's form, but for three points, which are settings of `quantile_strict`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["QuantilePaper", "QuantilePaperConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilePaperConfig(QuantileConfig):
-    """Defaults: the paper's. It does not state `lr`, `epochs` and `regulariser`: these were chosen on the
-    four extra corruptions of CIFAR-10, with ResNet20. It does not state `warmup`, `clip` and `confident`
-    either; these are the values of `quantile`.
+    """Defaults: the paper's where it has them. It does not state `lr`, `epochs` and `regulariser`: these were
+    chosen on the four extra corruptions of CIFAR-10, with ResNet20. It does not state `warmup`, `clip` and
+    `confident` either; these are the values of `quantile`.
     """
 
     epochs: Count = 10  # N of Algorithm 1; not stated in the paper; 5 and 20 are worse

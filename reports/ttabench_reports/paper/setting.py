@@ -27,13 +27,16 @@ def sentences(ours: Ours, facts: Mapping[str, Any]) -> list[str]:
 
 
 def _images(ours: Ours, found: Sequence[Found]) -> Iterator[str]:
+    stands: dict[str, list[str]] = {}
     for published in theirs.DATASETS:
         here = ours.dataset(published)
         if here != published:
-            yield (
-                f"Images: {naming.dataset(here)} stands for {naming.dataset(published)}. Its corrupted "
-                "images are not the published files, so differences of some points may come from them."
-            )
+            stands.setdefault(here, []).append(naming.dataset(published))
+    for here, names in stands.items():
+        yield (
+            f"Images: {naming.dataset(here)} stands for {_listed(names)}. Its corrupted images are not the "
+            "published files, so differences of some points may come from them."
+        )
     fewer = sorted({int(one.about["n_images"]) for one in found if one.about["n_images"] < 10_000})
     if fewer:
         counts = ", ".join(f"{n:,}" for n in fewer)
@@ -41,16 +44,9 @@ def _images(ours: Ours, found: Sequence[Found]) -> Iterator[str]:
 
 
 def _networks(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
-    clean = []
-    for dataset in theirs.DATASETS:
-        for arch in theirs.ARCHS:
-            source = ours.find(dataset, arch, "source")
-            if source.about:
-                paper = _clean(dataset, arch)
-                beside = f" (paper: {paper})" if paper else ""
-                where = naming.dataset(ours.dataset(dataset))
-                clean.append(f"{naming.arch(arch)} on {where} {source.clean:.1f}{beside}")
-    recipe = f" with the recipe {facts['recipe']}" if facts.get("recipe") else ""
+    clean = [words for dataset in theirs.DATASETS if (words := _clean_accuracies(ours, dataset))]
+    recipes = [name for name in str(facts.get("recipe", "")).split(", ") if name]
+    recipe = f" with the recipe{'s' * (len(recipes) > 1)} {_listed(recipes)}" if recipes else ""
     yield (
         f"Networks: trained here{recipe}, unless a note says otherwise; the "
         "paper trained its own, and took CCT on CIFAR from its authors. Training differs, and with it "
@@ -61,6 +57,23 @@ def _networks(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
     for arch, names in facts.get("nets", {}).items():
         yield f"{naming.arch(arch)}: here {', '.join(map(naming.arch, names))}."
     yield from (f"{note.rstrip('.')}." for note in facts.get("notes", ()))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _clean_accuracies(ours: Ours, dataset: str) -> str:
+    """``CIFAR10-C: ResNet18 93.7 (paper: 92.0), CCT 90.2 (paper: 96.2)``; "" where none is measured."""
+    known = []
+    for arch in theirs.ARCHS:
+        source = ours.find(dataset, arch, "source")
+        if source.about:
+            paper = _clean(dataset, arch)
+            beside = f" (paper: {paper})" if paper else ""
+            known.append(f"{naming.arch(arch)} {source.clean:.1f}{beside}")
+    return f"{naming.dataset(dataset)}: {', '.join(known)}" if known else ""
 
 
 def _clean(dataset: str, arch: str) -> str:

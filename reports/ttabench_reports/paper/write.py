@@ -7,7 +7,7 @@ import csv
 import io
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ttabench_reports.formats import latex
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.paper import sheets
 from ttabench_reports.paper.curve import severity_curve
+from ttabench_reports.paper.on_paper import on_paper
 from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
@@ -58,13 +59,25 @@ def write(
     curve = severity_curve(ours, to / "figures", CURVE)
     drawn = {**facts.get("figures", {}), CURVE: "" if curve else "no severity was measured"}
     figures = {name: drawn.get(name, "not asked for yet") for name in WORDS}
-    page = _environment().get_template("paper.html.j2").render(
-        sheets=made, settings=sentences(ours, facts), verdict=[] if small else verdict(ours), small=small,
-        scale=facts.get("scale", 1),
-        figures=_figures(figures, to), misprints=[str(one) for one in audit() if "quantile2026" in str(one)],
-        missing=[*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()], used=used,
-    )  # fmt: skip
-    return [write_text(to / "paper.html", page), *paths, *curve, *_pdf(to / "tables" / "paper.tex")]
+    said = {
+        "settings": sentences(ours, facts), "verdict": [] if small else verdict(ours),
+        "missing": [*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()],
+        "misprints": [str(one) for one in audit() if "quantile2026" in str(one)],
+    }  # fmt: skip
+    page = (
+        _environment()
+        .get_template("paper.html.j2")
+        .render(
+            sheets=made,
+            small=small,
+            scale=facts.get("scale", 1),
+            figures=_figures(figures, to),
+            used=used,
+            **said,
+        )
+    )
+    paper = _on_paper(to / "tables" / "paper.tex", said, figures, to, small=small)
+    return [write_text(to / "paper.html", page), *paths, *curve, *_pdf(paper)]
 
 
 def _csv(sheet: Sheet) -> str:
@@ -73,6 +86,22 @@ def _csv(sheet: Sheet) -> str:
     writer.writerow(sheets.columns(sheet))
     writer.writerows(sheets.cells(sheet))
     return text.getvalue()
+
+
+def _on_paper(
+    file: Path, said: Mapping[str, Sequence[str]], figures: Mapping[str, str], to: Path, *, small: bool
+) -> Path:
+    """Put the sentences and the figures of the page into the document of the tables; its path."""
+    here = {name: not why and (to / "figures" / f"{name}.pdf").exists() for name, why in figures.items()}
+    return write_text(file, on_paper(
+        file.read_text(encoding="utf-8"),
+        f"The quantile-matching paper: ours, the paper's, the difference{' (a rehearsal)' * small}",
+        {"What the tables say": said["verdict"], "What differs in setting": said["settings"],
+         "Not measured": said["missing"]},
+        {WORDS[name]: f"../figures/{name}" for name in figures if here[name]},
+        [f"{WORDS[name]} {figures[name]}" for name in figures if not here[name]],
+        {"Misprints of the paper": said["misprints"]},
+    ))  # fmt: skip
 
 
 def _figures(known: Mapping[str, str], to: Path) -> list[tuple[str, str, str]]:

@@ -68,6 +68,7 @@ _METHODS = {
     "coral": "CORAL", "neo": "NEO", "poem": "POEM", "rdumb": "RDumb", "tca": "LinearTCA", "ttac": "TTAC",
     "stack": "Stack", "rmt": "RMT", "adacontrast": "AdaContrast",
     "quantile": "Quantile", "quantile_paper": "Quantile (paper)",
+    "quantile_strict": "Quantile (strict)",
     "quantile_aqr": "Quantile + AQR",
 }  # fmt: skip
 _ARCHS = {"resnet": "ResNet", "cct": "CCT", "cvt": "CVT", "vit_lite": "ViT-Lite", "wrn": "WRN", "vit": "ViT"}

@@ -122,7 +122,7 @@ def others() -> list[str]:
     """The other methods that run on a convolutional network, one form of each."""
     return [
         name for name in ttabench.list_methods()
-        if name not in (*QUICK, "quantile_paper", "actmad_vit") and not needs_of(name).tags
+        if name not in (*QUICK, "quantile_paper", "quantile_strict", "actmad_vit") and not needs_of(name).tags
     ]  # fmt: skip
 
 

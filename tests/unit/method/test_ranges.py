@@ -125,6 +125,7 @@ LIGHT: dict[str, dict[str, Any]] = {  # so that memories fill, and little is don
     "memo": {"views": 2},
     "quantile": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
     "quantile_paper": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
+    "quantile_strict": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
     "rmt": {"warmup_images": 64},
     "rotta": {"capacity": 8, "update_every": 8},
     "shot": {"epochs": 1},

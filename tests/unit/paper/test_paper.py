@@ -142,6 +142,24 @@ def test_what_is_trained_is_trained_by_that_recipe(monkeypatch: pytest.MonkeyPat
     assert [(job.recipe, job.epochs, job.dataset) for job in jobs] == [("fast", 3, EMBEDDED)]
 
 
+def test_the_page_names_the_recipe_that_was_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The paper's recipe is not known for the embedded images; `fast` is used there."""
+    monkeypatch.setattr(_paper, "train_all", lambda *rest: None)
+    monkeypatch.setattr("ttabench.models.trained_model.TrainedModel.ready", True)
+    facts = _paper.Facts(recipe="own")
+    asked = _paper.Asked([], [], [], [], 0.01, "", "float32", tmp_path, "0", "cpu")
+    for _ in range(2):
+        _paper._prepared(task("resnet18"), asked, facts)
+    assert facts.recipe == "own, fast"
+
+
+def test_the_time_of_the_papers_method_is_measured_with_and_without_its_decorruptor() -> None:
+    methods = {name for each in tasks("runtime") for name in each.grid.methods}
+    assert methods == {"source", "tent", "cotta", "quantile_paper", "quantile_strict"}
+    bare = next(each.grid for each in tasks("runtime") if "quantile_strict" in each.grid.methods)
+    assert "quantile_strict.decorruptor=offset" in bare.settings
+
+
 # ---- rehearsals
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.unit import tex
 from tests.unit.made_cells import cells, spoil
 from ttabench_reports.paper import sheets, theirs, write
 from ttabench_reports.paper.ours import Ours
+from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
 from ttabench_reports.sheets.sheet import Sheet
 
@@ -104,7 +106,26 @@ def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
     row["config"] = json.dumps({"bank_on_cpu": True, "epochs": 10, "minibatch": 128})
     table = {line[0]: line for line in lines(sheets.time(ours(row)))}
     assert table["Quantile (paper), bank in host memory"][1:5] == ["2.10", "2.03", "3,858", "1,429"]
-    assert table["Quantile without the decorruptor"][2:5:2] == ["1.44", "765"]
+    assert table["Quantile without the decorruptor"][1:5] == ["–", "1.44", "–", "765"]
+    bare = row.assign(
+        base="quantile_strict", seconds=9.0, device_mb=None,
+        config=json.dumps({"decorruptor": "offset", "epochs": 10}),
+    )  # fmt: skip
+    sheet = sheets.time(ours(row, bare))
+    without = next(line for line in sheet.groups[0].lines if line[0].text.endswith("without the decorruptor"))
+    assert [cell.text for cell in without[1:5]] == ["0.90", "1.44", "–", "765"]
+    assert "measured on a processor" in sheet.notes[without[3].marks]
+
+
+def test_one_dataset_in_place_of_several_is_told_once() -> None:
+    digits = dict.fromkeys(theirs.DATASETS, "digits-c")
+    frame = measured("source", dataset="digits-c", accuracy=53.9, clean_accuracy=93.7)
+    said = sentences(ours(frame, stands=digits), {"recipe": "cross-entropy, fast"})
+    assert "Images: Digits-C stands for CIFAR10-C, CIFAR100-C and TinyImageNet-C. " in said[0]
+    assert not any(line.startswith("Images: ") for line in said[1:])
+    assert "with the recipes cross-entropy and fast" in said[1]
+    clean = next(line for line in said if line.startswith("Accuracy (%) on clean images"))
+    assert "CIFAR10-C: ResNet18 93.7 (paper: 92.0); CIFAR100-C: ResNet18 93.7 (paper: 72.5)" in clean
 
 
 def test_the_verdict_says_what_is_and_is_not_reproduced() -> None:
@@ -138,6 +159,35 @@ def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
         head, row, *_ = csv.reader(file)
     assert head[:4] == ["part", "Network", "Source ours", "Source paper"]
     assert row[1:4] == ["ResNet18", "53.9", "54.4"]
+
+
+def test_the_document_has_the_sentences_and_figures_of_the_page(tmp_path: Path) -> None:
+    curve = {"severities": (1, 5), "corruptions": ("gaussian_noise",)}
+    frame = pd.concat([measured("source", **curve), measured(**curve)], ignore_index=True)
+    facts = {"figures": {"tsne": "100 % of memory"}, "missing": {"cifar100-c": "cifar100-c is not here"}}
+    write(frame, None, facts, tmp_path)
+    text = (tmp_path / "tables" / "paper.tex").read_text()
+    order = [
+        "ours, the paper's, the difference",
+        "What differs in setting",
+        "Not measured",
+        "cifar100-c is not here",
+        r"\input{paper_table1.tex}",
+        "{../figures/severity-curve.pdf}",
+        r"100 \% of memory",
+        "Misprints",
+        r"\end{document}",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_the_document_compiles_with_a_figure(tmp_path: Path) -> None:
+    frame = measured(severities=(1, 5), corruptions=("gaussian_noise",))
+    write(frame, None, {"figures": {"tsne": "λ ≠ 0 & 100 %"}}, tmp_path)
+    text = tex.compiled(tmp_path / "tables", "paper")
+    assert "What differs in setting" in text
+    assert "Accuracy under Gaussian noise by severity" in text
 
 
 @pytest.mark.parametrize("dataset", theirs.DATASETS)
