@@ -84,7 +84,7 @@ class ASR(ETA):
     def setup(self, source: SourceData | None) -> None:
         super().setup(source)
         self.source = copy.deepcopy(self.model).requires_grad_(False)
-        self.theta0 = tta.snapshot(self.parameters)
+        self.origin = tta.snapshot(self.parameters)
         self.importance: Tensor | None = None
         self.centre: Tensor | None = None
         self.strength = 0.0
@@ -126,7 +126,7 @@ class ASR(ETA):
         self.squares += gradient.square()
         if self.importance is not None and self.centre is not None:
             gradient = gradient + 2 * self.strength * self.importance * (theta - self.centre)
-        parts = gradient.split([q.numel() for q in self.parameters.values()])
+        parts = torch.split(gradient, [q.numel() for q in self.parameters.values()])
         for q, part in zip(self.parameters.values(), parts, strict=True):
             q.grad = part.view_as(q).clone()
         self.optimizer.step()
@@ -156,7 +156,7 @@ class ASR(ETA):
         names = list(self.parameters)
         back = {name: self.parameters[name] for i, name in enumerate(names) if i >= kept_share * len(names)}
         self.counts["reset_parameters"] += len(back)
-        tta.pull(back, self.theta0)
+        tta.pull(back, self.origin)
         self.optimizer.state.clear()
         self.begin()
 

@@ -12,13 +12,14 @@
 | ρ      | threshold | a shift is known where d with prompts Σ w_j p_j is below ρ d without prompts     |
 | α      | step      | of the coreset towards new prompts and moments                                   |
 
-Known shift: one step of AdamW on d, from Σ w_j p_j. Then each p_j and μ_j moves by α w_j of the way to the new
-prompts and to μ of the prompted batch; σ_j as well, but upwards only. New shift: `steps` steps from the first
-prompts; the result enters the coreset, with the moments of the batch. Scored: the forward pass before the last
-step. No weight of the network changes.
+Known shift: one step of AdamW on d, from Σ w_j p_j. Then each p_j and μ_j moves by α w_j of the way to the
+new prompts and to μ of the prompted batch; σ_j as well, but upwards only. New shift: `steps` steps from the
+first prompts; the result enters the coreset, with the moments of the batch. Scored: the forward pass before
+the last step. No weight of the network changes.
 
-Deviations: source images count as sure below 0.355 ln C (official: ln 1000/2 − 1, the same at C = 1000),
-judged without prompts (official: with the first ones). The deviation of one image is 0.
+Deviations: the coreset has at most `capacity` elements; a further one replaces the nearest (official: no
+limit). Source images count as sure below 0.355 ln C (official: ln 1000/2 − 1, the same at C = 1000), judged
+without prompts (official: with the first ones). The deviation of one image is 0.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class DPCoreConfig:
     temperature: Positive = 3.0  # τ
     threshold: NonNegative = 0.8  # ρ
     step: UnitInterval = 0.999  # α
+    capacity: Count = 100  # largest number of prompts in the coreset (ours)
     e0_factor: NonNegative = 0.355  # entropy over ln C, below which a source image is sure
     source_images: Count = 300  # sure source images for the moments
     source_batch_size: Count = 64  # images per batch of them
@@ -62,7 +64,8 @@ def moments(z: Tensor) -> Moments:
 
 def apart(a: Moments, b: Moments) -> Tensor:
     """Sum of the distances of means and of deviations, (…, k) each → (…)."""
-    return torch.linalg.vector_norm(a[0] - b[0], dim=-1) + torch.linalg.vector_norm(a[1] - b[1], dim=-1)
+    distances: Tensor = (a[0] - b[0]).norm(dim=-1) + (a[1] - b[1]).norm(dim=-1)
+    return distances
 
 
 class DPCore(Method[DPCoreConfig]):
@@ -78,8 +81,9 @@ class DPCore(Method[DPCoreConfig]):
     scores = "the forward pass with prompts, before their last update"
     scores_frozen = "a forward pass with the weighted prompts of the coreset"
     deviations = (
-        "source images count as sure below 0.355 ln C, judged without prompts (official: ln 1000/2 − 1, with "
-        "the first prompts); without a class token, the features are those of the last layer"
+        "the coreset has at most capacity elements (official: no limit); source images are sure below "
+        "0.355 ln C, judged without prompts (official: ln 1000/2 − 1, with the first prompts); without a "
+        "class token, the features are the input of the last layer"
     )
 
     @torch.no_grad()
@@ -88,9 +92,10 @@ class DPCore(Method[DPCoreConfig]):
         self.source = self.source_moments(source)
         start = torch.empty(cfg.prompts, self.width).uniform_(-1, 1) * (3 / self.width) ** 0.5
         self.start = start.to(self.source[0])
-        features = len(self.source[0])
-        self.means, self.spreads = self.start.new_empty(2, 0, features).unbind()
-        self.core = self.start.new_empty(0, cfg.prompts, self.width)
+        self.means = self.start.new_zeros(cfg.capacity, len(self.source[0]))
+        self.spreads = torch.zeros_like(self.means)
+        self.core = self.start.new_zeros(cfg.capacity, *self.start.shape)
+        self.filled = 0
 
     def source_moments(self, source: SourceData | None) -> Moments:
         """μ_S and σ_S of the first sure source images; of all, where fewer than two are sure."""
@@ -112,7 +117,7 @@ class DPCore(Method[DPCoreConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             plain = moments(self.model.features(x))
-        if len(self.core):
+        if self.filled:
             weights = self.weights(plain)
             prompts = nn.Parameter(self.weighted(weights))
             logits, now = self.look(x, prompts)
@@ -130,9 +135,11 @@ class DPCore(Method[DPCoreConfig]):
         for _ in range(self.config.steps):
             logits, now = self.look(x, prompts)
             self.update(prompts, now, optimizer)
-        self.means = torch.cat([self.means, plain[0][None]])
-        self.spreads = torch.cat([self.spreads, plain[1][None]])
-        self.core = torch.cat([self.core, prompts.detach()[None]])
+        full = self.filled == self.config.capacity
+        place = int(self.weights(plain).argmax()) if full else self.filled
+        self.means[place], self.spreads[place] = plain
+        self.core[place] = prompts.detach()
+        self.filled += not full
         self.counts["new"] += 1
         return logits.detach()
 
@@ -150,22 +157,24 @@ class DPCore(Method[DPCoreConfig]):
 
     def weights(self, plain: Moments) -> Tensor:
         """w (J,) for a batch whose moments without prompts are `plain`."""
-        return (-apart(plain, (self.means, self.spreads)) / self.config.temperature).softmax(dim=0)
+        known = self.means[: self.filled], self.spreads[: self.filled]
+        return (-apart(plain, known) / self.config.temperature).softmax(dim=0)
 
     def weighted(self, weights: Tensor) -> Tensor:
         """Σ w_j p_j: (N_p, d)."""
-        return torch.einsum("j,jpd->pd", weights, self.core)
+        return torch.einsum("j,jpd->pd", weights, self.core[: self.filled])
 
     def refine(self, weights: Tensor, prompts: Tensor, now: Moments) -> None:
         """Move the coreset towards new prompts and moments."""
         step = (self.config.step * weights)[:, None]
-        self.means = self.means + step * (now[0] - self.means)
-        self.spreads = self.spreads + step * (now[1] - self.spreads).clamp_min(0)
-        self.core = self.core + step[..., None] * (prompts - self.core)
+        means, spreads, core = (one[: self.filled] for one in (self.means, self.spreads, self.core))
+        means += step * (now[0] - means)
+        spreads += step * (now[1] - spreads).clamp_min(0)
+        core += step[..., None] * (prompts - core)
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Tensor:
-        if not len(self.core):
+        if not self.filled:
             return super().predict(x)
         return self.look(x, self.weighted(self.weights(moments(self.model.features(x)))))[0]
 

@@ -74,7 +74,8 @@ def low_frequencies(side: int, device: torch.device) -> tuple[Tensor, Tensor]:
 def without_low_frequencies(x: Tensor, lost: float) -> Tensor:
     """Images whose low frequencies are lost at random: (B, 3, H, W) → (B, 3, H, W)."""
     wide = tta.widen(x)
-    return torch.fft.ifft2(torch.fft.fft2(wide) * symmetric_mask(wide, lost)).real.to(x.dtype)
+    left: Tensor = torch.fft.ifft2(torch.fft.fft2(wide) * symmetric_mask(wide, lost)).real
+    return left.to(x.dtype)
 
 
 def noisy(x: Tensor, amounts: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ class TEA(tta.NormAdapter[TEAConfig]):
 
 def newest(places: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
     """Each place once, with the last of its images, so that writing does not depend on an order."""
-    unique, which = places.unique(return_inverse=True)
+    unique, which = torch.unique(places, return_inverse=True)
     order = torch.arange(len(places), device=places.device)
     last = torch.zeros_like(unique).scatter_reduce(0, which, order, "amax")
     return unique, images[last]

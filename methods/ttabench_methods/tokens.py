@@ -49,12 +49,12 @@ class ClassAttention:
     def begin(self, _block: nn.Module, inputs: tuple[Any, ...]) -> None:
         images, tokens = inputs[0].shape[:2]
         self.mode = _Watch(images, tokens)
-        self.mode.__enter__()
+        self.mode.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self, _block: nn.Module, _inputs: object, _output: object) -> None:
         mode, self.mode = self.mode, None
         assert mode is not None
-        mode.__exit__(None, None, None)
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         if mode.scores is None:
             raise UserError(
                 "the last block of the transformer has no attention between its tokens; use a vision "
@@ -63,11 +63,11 @@ class ClassAttention:
         self.scores = mode.scores
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the first attention between `tokens` tokens of `images` images."""
 
     def __init__(self, images: int, tokens: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.images, self.tokens = images, tokens
         self.scores: Tensor | None = None
 
