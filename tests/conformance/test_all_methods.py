@@ -18,6 +18,9 @@ from ttabench.registry import METHODS, entry_points, method, method_names
 LIGHTER: dict[str, dict[str, str]] = {
     "cotta": {"views": "2"},
     "rmt": {"warmup_images": "200"},
+    "tea": {"sgld_steps": "2", "buffer": "100"},
+    "adacontrast": {"queue": "256", "refine_after": "8"},
+    "dpcore": {"steps": "2", "capacity": "10"},
     "memo": {"views": "2"},
     "foa": {"population": "6"},
     "quantile": {"size": "small", "quantiles_per_class": "20"},
@@ -32,17 +35,34 @@ LIGHTER: dict[str, dict[str, str]] = {
 TRANSFORMER = (
     "actmad_vit",
     "deyo",
+    "dpcore",
     "foa",
     "lame",
     "neo",
     "quantile",
     "quantile_paper",
+    "rem",
     "sar",
     "source",
     "t3a",
 )
 # A short stream for their memory; and batches of few images for what learns from each by itself.
-LONG = ("actmad", "cotta", "foa", "memo", "quantile", "quantile_aqr", "quantile_paper", "rmt", "stack")
+LONG = (
+    "actmad",
+    "adacontrast",
+    "cotta",
+    "dpcore",
+    "foa",
+    "memo",
+    "quantile",
+    "quantile_aqr",
+    "quantile_paper",
+    "rem",
+    "rmt",
+    "spa",
+    "stack",
+    "tea",
+)
 FEW_IMAGES = {"memo": [6, 6, 6, 2]}
 
 

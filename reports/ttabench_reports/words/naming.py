@@ -67,7 +67,8 @@ _METHODS = {
     "deyo": "DeYO", "memo": "MEMO", "roid": "ROID", "shot": "SHOT", "foa": "FOA", "note": "NOTE",
     "actmad": "ActMAD", "actmad_vit": "ActMAD (ViT)", "aqr": "AQR", "cmf": "CMF", "come": "COME",
     "coral": "CORAL", "neo": "NEO", "poem": "POEM", "rdumb": "RDumb", "tca": "LinearTCA", "ttac": "TTAC",
-    "stack": "Stack", "rmt": "RMT", "adacontrast": "AdaContrast",
+    "stack": "Stack", "rmt": "RMT", "adacontrast": "AdaContrast", "tea": "TEA",
+    "asr": "ASR", "rem": "REM", "dpcore": "DPCore", "spa": "SPA",
     "quantile": "Quantile", "quantile_paper": "Quantile (paper)",
     "quantile_aqr": "Quantile + AQR",
 }  # fmt: skip
