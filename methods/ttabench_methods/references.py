@@ -246,3 +246,52 @@ MEDBN = Paper(
     year=2024,
     url="https://arxiv.org/abs/2403.19326",
 )
+ADACONTRAST = Paper(
+    key="chen2022contrastive",
+    title="Contrastive Test-Time Adaptation",
+    authors="Chen, Dian and Wang, Dequan and Darrell, Trevor and Ebrahimi, Sayna",
+    venue="CVPR",
+    year=2022,
+    url="https://arxiv.org/abs/2204.10377",
+)
+ASR = Paper(
+    key="lim2026when",
+    title="When and Where to Reset Matters for Long-Term Test-Time Adaptation",
+    authors="Lim, Taejun and Hwang, Joong-Won and Lee, Kibok",
+    venue="ICLR",
+    year=2026,
+    url="https://arxiv.org/abs/2603.03796",
+)
+DPCORE = Paper(
+    key="zhang2025dpcore",
+    title="DPCore: Dynamic Prompt Coreset for Continual Test-Time Adaptation",
+    authors="Zhang, Yunbei and Mehra, Akshay and Niu, Shuaicheng and Hamm, Jihun",
+    venue="ICML",
+    year=2025,
+    url="https://arxiv.org/abs/2406.10737",
+)
+REM = Paper(
+    key="han2025ranked",
+    title="Ranked Entropy Minimization for Continual Test-Time Adaptation",
+    authors="Han, Jisu and Na, Jaemin and Hwang, Wonjun",
+    venue="ICML",
+    year=2025,
+    url="https://arxiv.org/abs/2505.16441",
+)
+SPA = Paper(
+    key="niu2025selfbootstrapping",
+    title="Self-Bootstrapping for Versatile Test-Time Adaptation",
+    authors="Niu, Shuaicheng and Chen, Guohao and Zhao, Peilin and Wang, Tianyi and Wu, Pengcheng and "
+    "Shen, Zhiqi",
+    venue="ICML",
+    year=2025,
+    url="https://arxiv.org/abs/2504.08010",
+)
+TEA = Paper(
+    key="yuan2024tea",
+    title="TEA: Test-time Energy Adaptation",
+    authors="Yuan, Yige and Xu, Bingbing and Hou, Liang and Sun, Fei and Shen, Huawei and Cheng, Xueqi",
+    venue="CVPR",
+    year=2024,
+    url="https://arxiv.org/abs/2311.14402",
+)

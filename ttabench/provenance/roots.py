@@ -76,6 +76,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "cifar10-c-bar": _nodes("data.generated_datasets:CurrentCifarBar"),
     "cifar10.1": _nodes("data.published.natural_shifts:Cifar101"),
     "cifar": _nodes("data.published.cifar:CifarC"),
+    "stream of CCC": _nodes("data.own.ccc_shards:CCCShards"),
     "domains": _nodes("data.own.domain_folders:DomainFolders"),
     "images": _nodes("data.own.plain_images:PlainImages"),
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
@@ -291,6 +292,8 @@ def _left_out(name: str) -> bool:
 
 def _family(dataset: str) -> str:
     """Which of :data:`READERS` reads or makes the images of a dataset."""
+    if dataset.endswith("-ccc-local"):
+        return "stream of CCC"
     if dataset.endswith("-domains-local"):
         return "domains"
     if dataset.endswith("-images-local"):

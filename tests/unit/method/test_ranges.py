@@ -126,10 +126,13 @@ LIGHT: dict[str, dict[str, Any]] = {  # so that memories fill, and little is don
     "quantile": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
     "quantile_paper": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
     "quantile_strict": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
+    "adacontrast": {"queue": 64},
+    "dpcore": {"steps": 2},
     "rmt": {"warmup_images": 64},
     "rotta": {"capacity": 8, "update_every": 8},
     "shot": {"epochs": 1},
     "sotta": {"threshold": 0.0, "update_every": 8},
+    "tea": {"sgld_steps": 2, "buffer": 64},
 }
 
 

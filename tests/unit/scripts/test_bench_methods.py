@@ -70,10 +70,11 @@ CLAIMS = {
     "cotta, 32 views": (33, 1), "come": (0, 1), "come, host eata": (0, 1), "come, host sar": (0, 2),
     "rdumb": (0, 1), "poem": (0, 1), "roid, no view": (0, 1), "cmf, no view": (0, 1),
     "neo": (1, 0), "aqr": (1, 0), "tca, map fitted in each batch": (1, 0), "t3a": (1, 0),
+    "adacontrast": (4, 1), "tea": (1, 22), "asr": (1, 1), "spa": (1, 2),
     "note": (1, 1), "rmt": (1, 3), "actmad": (1, 1), "ttac": (1, 1), "coral": (1, 1), "actmad_vit": (0, 1),
 }  # fmt: skip
 # Their losses look at features or activations, so no gradient comes from the logits, where it is counted.
-BEFORE_LOGITS = ("actmad", "actmad_vit", "ttac", "coral")
+BEFORE_LOGITS = ("actmad", "actmad_vit", "ttac", "coral", "spa")
 
 
 @pytest.mark.parametrize(

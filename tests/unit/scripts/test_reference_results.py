@@ -58,7 +58,10 @@ def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
     all_methods = set(project["entry-points"]["ttabench.methods"])
     named = methods_of(name)
     assert len(named) == len(set(named))
-    new = {"rmt", "note", "quantile_strict"}  # not measured yet
+    # not measured yet
+    new = {
+        "rmt", "note", "adacontrast", "tea", "asr", "rem", "dpcore", "spa", "quantile_strict",
+    }  # fmt: skip
     left_out = {*new, *(["memo"] if name.startswith("cifar10-test") else [])}
     assert {method.partition("[")[0] for method in named} == all_methods - left_out
 

@@ -123,7 +123,7 @@ def test_what_is_not_known_does_not_count() -> None:
 
 
 def test_every_method_has_a_usual_cost_and_dear_ones_are_named_before_a_sweep() -> None:
-    assert set(typical_costs.PER_PASS) == set(method_names()) - {"rmt", "note"}  # not measured yet
+    assert set(typical_costs.PER_PASS) == set(method_names()) - {"rmt", "note"}
     offline = replace(CELL, method="quantile", label="quantile", config=(("epochs", 10),))
     dear = replace(offline, protocol=Protocol(mode="offline"))
     assert typical_costs.passes(offline) == 0  # online

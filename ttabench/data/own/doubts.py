@@ -14,6 +14,7 @@ import numpy as np
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import labelled_files
 from ttabench.data.files.read_image import read_image
+from ttabench.data.own.ccc_shards import CCCShards
 from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
@@ -40,7 +41,7 @@ def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
     Corrupted images that `ttabench data generate` made are not looked at: they have checksums.
     """
     yield from numbered_folders(data)
-    if isinstance(data, DomainFolders):
+    if isinstance(data, DomainFolders | CCCShards):
         return
     yield from labels_in_8_bits(data)
     yield from shadowed(data)

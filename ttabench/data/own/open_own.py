@@ -7,6 +7,7 @@ from pathlib import Path
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import find_corruptions
 from ttabench.data.files.whole_archive import check_whole
+from ttabench.data.own.ccc_shards import CCCShards, is_ccc
 from ttabench.data.own.domain_folders import DomainFolders, domains_beside, domains_in
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
@@ -15,7 +16,12 @@ from ttabench.errors import UserError
 
 
 def open_own(folder: Path) -> OwnDataset:
-    """The dataset in a folder of arrays or of images. Raises UserError where files are missing or wrong."""
+    """The dataset in a folder of arrays, of images or of shards of CCC.
+
+    Raises UserError where files are missing or wrong.
+    """
+    if is_ccc(folder):
+        return CCCShards(folder)
     if find_corruptions(folder):
         return OwnImageFolders(folder)
     if domains_beside(folder):

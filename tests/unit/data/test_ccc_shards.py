@@ -1,0 +1,154 @@
+"""The published CCC from a folder of shards: its parts in order, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from ttabench.data.catalog import dataset
+from ttabench.data.own.ccc_shards import CCCShards
+from ttabench.errors import UserError
+from ttabench.provenance.roots import shared_code
+
+NAME = "baseline_20_transition+speed_2_seed_44"
+PER_SHARD = 5  # so that parts have 2, 2 and 1 images
+
+
+def jpeg(shade: int, size: int = 224) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (size, size), (shade, 2 * shade, 100)).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+def member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def write_shard(
+    path: Path, first: int, count: int = PER_SHARD, label: Callable[[int], bytes] = lambda i: str(i).encode()
+) -> None:
+    """Samples as webdataset writes them: image i of the stream has shade i and class i."""
+    with tarfile.open(path, "w") as tar:
+        for i in range(count):
+            member(tar, f"sample_{i}.info", b"n1 n2")
+            member(tar, f"sample_{i}.input.jpg", jpeg(first + i))
+            member(tar, f"sample_{i}.output.cls", label(first + i))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    folder = tmp_path / NAME
+    folder.mkdir()
+    for number in range(2):
+        write_shard(folder / f"serial_{number:05}.tar", PER_SHARD * number)
+    return folder
+
+
+def test_parts_are_the_images_between_two_changes_in_the_order_of_the_stream(folder: Path) -> None:
+    data = dataset(str(folder))
+    assert isinstance(data, CCCShards)
+    assert data.name == "baseline_20_transition-speed_2_seed_44-ccc-local"
+    assert data.corruptions == ("00000-0", "00000-1", "00000-2", "00001-0", "00001-1", "00001-2")
+    assert (data.num_classes, data.image_size, data.shifted_count()) == (1000, 224, 1)
+    labels, shades = [], []
+    for part in data.corruptions:
+        one = data.corrupted(part, 0)
+        labels += one.labels.tolist()
+        shades += one.images[:, 100, 100, 0].tolist()
+    assert labels == list(range(2 * PER_SHARD))
+    assert np.abs(np.array(shades) - labels).max() <= 2  # JPEG
+
+
+def test_it_is_opened_by_its_name_after_it_was_opened_by_its_path(folder: Path) -> None:
+    name = dataset(str(folder)).name
+    assert dataset(name).corruptions == dataset(str(folder)).corruptions
+    assert shared_code(name) != shared_code("mine-local")
+
+
+def test_another_shard_is_another_fingerprint(folder: Path) -> None:
+    before = dataset(str(folder)).fingerprint()
+    write_shard(folder / "serial_00002.tar", 10)
+    assert dataset(str(folder)).fingerprint() != before
+
+
+def test_the_clean_images_are_those_of_imagenet(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"imagenet/val is missing, which has the clean images of CCC; down"):
+        dataset(str(folder)).test()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda f: (f / "serial_00000.tar").unlink(), "serial_00000.tar is missing; CCC is one stream"),
+        (lambda f: write_shard(f / "serial_00003.tar", 0), "serial_00002.tar is missing"),
+        (lambda f: (f / "serial_00000.tar").write_bytes(b"no tar" * 200), "cannot be read as a tar file"),
+        (lambda f: write_shard(f / "serial_00000.tar", 0, count=0), "expected a shard of CCC"),
+        (lambda f: [p.unlink() for p in f.iterdir()], "serial_00000.tar is missing"),
+    ],
+)
+def test_a_broken_stream_is_refused_when_it_is_opened(
+    folder: Path, break_it: Callable[[Path], object], says: str
+) -> None:
+    break_it(folder)
+    with pytest.raises(UserError, match=says):
+        dataset(str(folder))
+
+
+def test_a_folder_that_was_renamed_does_not_say_when_the_stream_changes(folder: Path) -> None:
+    renamed = folder.rename(folder.with_name("ccc"))
+    with pytest.raises(UserError, match=r"expected the name that it is published by, such as baseline_20_tr"):
+        dataset(str(renamed))
+
+
+def test_a_broken_shard_is_refused_when_it_is_read(folder: Path) -> None:
+    data = dataset(str(folder))
+    second = folder / "serial_00001.tar"
+    write_shard(second, 5, count=4)
+    with pytest.raises(UserError, match=r"holds 4 images; expected 5, as in serial_00000\.tar"):
+        data.corrupted("00001-0", 0)
+    write_shard(second, 5, label=lambda i: b"cat")
+    with pytest.raises(UserError, match=r"sample_0.output.cls of .* is b'cat'; expected a class 0 to 999"):
+        data.corrupted("00001-0", 0)
+    write_shard(second, 5)
+    second.write_bytes(second.read_bytes()[:4000])
+    with pytest.raises(UserError, match=r"serial_00001.tar.*fetch it again"):
+        data.corrupted("00001-0", 0)
+    with tarfile.open(second, "w") as tar:
+        for i in range(PER_SHARD):
+            member(tar, f"sample_{i}.input.jpg", jpeg(i, size=32))
+            member(tar, f"sample_{i}.output.cls", b"1")
+    with pytest.raises(UserError, match=r"has 32×32 pixels; expected 224×224"):
+        data.corrupted("00001-0", 0)
+
+
+def test_members_with_other_names_are_never_read_and_images_need_labels(folder: Path) -> None:
+    first = folder / "serial_00000.tar"
+    with tarfile.open(first, "w") as tar:
+        member(tar, "../../escape.jpg", b"x")
+        member(tar, "sample_0.input.jpg", jpeg(0))
+    with pytest.raises(UserError, match=r"lacks sample_0\.output\.cls"):
+        dataset(str(folder))
+    with tarfile.open(first, "a") as tar:
+        link = tarfile.TarInfo("sample_0.output.cls")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        tar.addfile(link)
+    with pytest.raises(UserError, match=r"lacks sample_0\.output\.cls"):
+        dataset(str(folder))
+
+
+def test_a_part_that_is_not_there_and_a_severity_are_refused(folder: Path) -> None:
+    data = dataset(str(folder))
+    with pytest.raises(UserError, match="part of baseline_20"):
+        data.corrupted("00002-0", 0)
+    with pytest.raises(UserError, match="has no severity; severity 5"):
+        data.corrupted("00000-0", 5)
