@@ -12,6 +12,7 @@ from typing import Any
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.method.settings import configured, label
@@ -41,6 +42,7 @@ class Source:
 
     name         of the model.
     fingerprint  SHA-256 of what the dataset is made from.
+    num_classes  those that methods choose their settings by.
     checkpoint   SHA-256 of the weights, "" before training.
     trains       whether the dataset has training images, which are the source images of methods too.
     no_gradient  why methods that need gradients cannot run on it, "" if they can.
@@ -91,7 +93,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             classifier, checkpoint = model.build(), ""
         sources.append(
             Source(
-                name=model.name, dataset=data.name, num_classes=data.num_classes,
+                name=model.name, dataset=data.name, num_classes=settled_classes(data),
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
                 checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
                 no_gradient="" if model.trainable else gradient_problem(classifier, data.image_size),
