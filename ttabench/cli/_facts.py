@@ -75,6 +75,7 @@ def about(fact: Fact) -> list[tuple[str, str]]:
         ("scored", fact["scores"]),
         ("scored offline", fact["scores_frozen"]),
         ("restores", fact["restores"]),
+        ("estimated for each class", fact["per_class"] or "nothing"),
         ("deviations", fact["deviations"]),
     ]
 
@@ -192,6 +193,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Ma
         "scores": cls.scores,
         "scores_frozen": cls.scores_frozen,
         "restores": cls.restores,
+        "per_class": cls.per_class,
         "deviations": cls.deviations,
         "about_settings": _about_settings(cls.Config),
         "settings": _settings(config),

@@ -26,6 +26,7 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
+from ttabench.system.malloc import give_back, keep_freed_memory
 from ttabench.system.progress import OnProgress, silent
 
 NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
@@ -76,6 +77,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
 
     Warns if a clean accuracy is too low or differs from the claimed one. Raises UserError without weights.
     """
+    keep_freed_memory()  # networks are run on many clean images
     fingerprints: dict[str, str] = {}
     sources = []
     for model in models:
@@ -100,6 +102,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             )
         )  # fmt: skip
     free_gpu_memory(device)  # for the workers
+    give_back()
     return sources
 
 
