@@ -98,7 +98,6 @@ class SHOT(Method[SHOTConfig]):
     Config = SHOTConfig
     batch_size = 64
     scores_frozen = "a forward pass after all updates; offline, with the updated running statistics"
-    per_class = "centroids of features, for pseudo-labels"
     deviations = "online by default, as TTAB runs it; one learning rate for all layers; dropout is off"
 
     def setup(self, source: SourceData | None) -> None:
