@@ -8,7 +8,8 @@ same images, in batches of 50: the shortest cell that there is. On the CPU it ru
 Printed: milliseconds per image, and the ratios first/network and again/network. The first cell of a
 corruption waits for `first`, so its ratio is the largest share of time that reading ahead could save there.
 
-Usage: python scripts/bench_decode.py [--images 100] [--folder PHOTOS] [--arch resnet50] [--device cpu] [--repeats 1]
+Usage: python scripts/bench_decode.py [--images 100] [--folder PHOTOS] [--arch resnet50] [--device cpu]
+           [--repeats 1]
 """
 
 from __future__ import annotations
