@@ -75,7 +75,7 @@ def about(fact: Fact) -> list[tuple[str, str]]:
         ("scored", fact["scores"]),
         ("scored offline", fact["scores_frozen"]),
         ("restores", fact["restores"]),
-        ("estimated for each class", fact["per_class"] or "nothing"),
+        *([("estimated for each class", fact["per_class"])] if fact["per_class"] else []),
         ("deviations", fact["deviations"]),
     ]
 
