@@ -12,9 +12,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet import FolderC
 from ttabench.data.published.natural_shifts import NaturalImageNet
-
-ENOUGH = 5
-"""Images of each class. Fewer are noted."""
+from ttabench.observe.few_of_each import too_few
 
 
 def notes_on_few_classes(
@@ -46,7 +44,7 @@ def notes_on_few_of_each(
     classes_of: Callable[[str], int],
     estimated_by: Callable[[str], str],
 ) -> Iterator[str]:
-    """A sentence for each number of images of a dataset that are fewer than :data:`ENOUGH` of each class.
+    """A sentence for each number of images of a dataset that are :func:`too_few` of each class.
 
     images_of     the number of images of a cell, 0 = unknown.
     classes_of    the number of classes of a dataset.
@@ -55,7 +53,7 @@ def notes_on_few_of_each(
     few: dict[tuple[str, int], dict[str, None]] = {}
     for cell in cells:
         images, what = images_of(cell), estimated_by(cell.method)
-        if what and 0 < images < ENOUGH * classes_of(cell.dataset):
+        if what and too_few(images, classes_of(cell.dataset)):
             few.setdefault((cell.dataset, images), {})[f"{cell.label} ({what})"] = None
     for (dataset, images), labels in few.items():
         classes = classes_of(dataset)
