@@ -1,7 +1,8 @@
 """All reference results, from a fresh clone: the sweeps of scripts/reference/*.toml into results/reference/.
 
 `digits-c+slow.toml` adds to the results of `digits-c.toml`: the folder is the part before the plus. CIFAR-10
-needs a folder ../shared with the images, see scripts/real_cifar10.py. All its test images, which the sweeps
+needs a folder ../shared with the images, see scripts/real_cifar10.py, and so does imagenet-1000, see
+scripts/imagenet_1000.py. All its test images, which the sweeps
 cifar10-test-… use, can be made from published files too, with --cifar10 and --frost. A sweep that was stopped
 goes on where it was, and what was made with other code is made again. In the end the shards of each folder
 are merged into one, and what each method cost is printed. What stands after -- goes to `ttabench sweep`,
@@ -44,6 +45,8 @@ RECIPE = "fast-portable"
 """Of the networks that are trained for CIFAR-10: the same weights on every x86-64 processor with AVX2."""
 EPOCHS = {"cvt_2": 130}
 """Epochs of networks for which those of the recipe are too few, measured on clean images."""
+PHOTOGRAPHS = "imagenet-1000-c-local"
+"""One photograph of each class of ImageNet."""
 WHOLE = "cifar10-test-c-local"
 """All 10,000 test images of CIFAR-10, corrupted by `ttabench data generate`."""
 TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
@@ -86,6 +89,9 @@ def prepare(
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     if not any(name.endswith(SUFFIX) for name in grid.datasets):
         return {}
+    if PHOTOGRAPHS in grid.datasets:
+        _photographs(file, data)
+        return {}
     if published:
         trains = _from_published(published, file, data, grid.datasets)
     else:
@@ -114,6 +120,20 @@ def _from_shared(file: Path, data: Path, names: Sequence[str]) -> Dataset:
     if WHOLE in names:
         _corrupt(data / "cifar10-test.npz", real / "train.npz", SHARED / "data" / "frost", data)
     return trains
+
+
+def _photographs(file: Path, data: Path) -> None:
+    packed = SHARED / "imagenet" / "imagenet-1000.npz"
+    if not packed.is_file():
+        raise UserError(
+            f"{file.name} needs the photographs in {packed}, which are not published. With your own: "
+            "ttabench data generate, and ttabench sweep with the options of the sweep file."
+        )
+    from imagenet_1000 import make
+
+    from ttabench.data.catalog import dataset
+
+    dataset(str(make(packed, SHARED / "data" / "frost", data)))  # from now on by its name too
 
 
 def _from_published(published: Published, file: Path, data: Path, names: Sequence[str]) -> Dataset:

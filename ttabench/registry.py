@@ -35,7 +35,7 @@ LISTED = "`ttabench list methods`; a method of your own needs its package instal
 # Attributes of a method that the core reads; they are of the same type as those of `Method`.
 DECLARED = (
     "needs", "family", "mode", "batch_size", "imagenet_batch_size", "online_batch_size", "scores",
-    "scores_frozen", "restores", "deviations",
+    "scores_frozen", "restores", "deviations", "per_class",
 )  # fmt: skip
 SCALARS = (str, int, float, bool, type(None))  # as in `ttabench.cell.Scalar`
 TERMINATED = 128 + signal.SIGTERM

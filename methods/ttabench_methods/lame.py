@@ -93,6 +93,7 @@ class LAME(Method[LAMEConfig]):
     batch_size = 64
     scores = "corrected log-probabilities of the only forward pass, in eval mode"
     scores_frozen = scores
+    per_class = "which images of a batch are alike"
     deviations = "none; affinity (rbf, k = 5, not symmetric) and end of the iteration are the official code's"
 
     def adapt(self, x: Tensor) -> Tensor:

@@ -66,6 +66,7 @@ class T3A(Method[T3AConfig]):
     batch_size = 32
     scores = "inner products with the prototypes, which include the batch"
     scores_frozen = "inner products with the prototypes of all batches"
+    per_class = "prototypes"
     deviations = (
         "none (official_quirks, as in the official code: prototypes of length 1; the last layer predicts the "
         "labels of its own weights)"

@@ -75,6 +75,7 @@ def about(fact: Fact) -> list[tuple[str, str]]:
         ("scored", fact["scores"]),
         ("scored offline", fact["scores_frozen"]),
         ("restores", fact["restores"]),
+        *([("estimated for each class", fact["per_class"])] if fact["per_class"] else []),
         ("deviations", fact["deviations"]),
     ]
 
@@ -193,6 +194,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Ma
         "scores": cls.scores,
         "scores_frozen": cls.scores_frozen,
         "restores": cls.restores,
+        "per_class": cls.per_class,
         "deviations": cls.deviations,
         "about_settings": settings_from(cls.Config),
         "settings": _settings(config),

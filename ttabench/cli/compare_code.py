@@ -43,6 +43,7 @@ def compare_code(
     """
     import torch
 
+    from ttabench.data.published.own_head import settled_classes
     from ttabench.measure.torch_defaults import default_modes
     from ttabench.system.environment import pick_device
 
@@ -52,7 +53,7 @@ def compare_code(
     torch.set_num_threads(1)
     with default_modes():
         pair = [_prepared(cls, texts, model, place, seed) for cls, texts in methods]
-        size = batch_size or pair[0].native_batch_size(model.dataset.num_classes, "online")
+        size = batch_size or pair[0].native_batch_size(settled_classes(model.dataset), "online")
         differing, images = _run(pair, shifted, size, batches, seed, tolerance)
     if differing is not None:
         print(f"{first} and {second} differ; {differing} of {images} images get other classes.")
@@ -117,13 +118,14 @@ def _prepared(
     """A method around the network, with its settings there. Raises UserError if it cannot run there."""
     import torch
 
+    from ttabench.data.published.own_head import settled_classes
     from ttabench.errors import UserError
     from ttabench.measure.source_access import SourceImages
     from ttabench.method.settings import make_config
 
     data, classifier = model.dataset, model.load(device).classifier
     arch = classifier.architecture()
-    usual = {**cls.for_dataset(data.name, data.num_classes), **cls.for_architecture(arch)}
+    usual = {**cls.for_dataset(data.name, settled_classes(data)), **cls.for_architecture(arch)}
     config = make_config(cls, texts, usual)
     needs = cls.needs_of(config)
     if unmet := needs.unmet(arch):

@@ -27,6 +27,8 @@ EMBEDDED = "digits-c"
 NAMES: tuple[str, ...] = (EMBEDDED, *PUBLISHED)
 SUBSETS = ("imagenet-c",)
 """Datasets of which some images can be named, as ``imagenet-c[5000]``."""
+HEADS = ("imagenet-r", "imagenet-a")
+"""Datasets whose networks can have outputs for their classes alone, as ``imagenet-r[200-way]``."""
 
 CODED = "coded-"
 """What coded names of foreign sets begin with, see :mod:`ttabench.data.foreign`."""
@@ -42,8 +44,9 @@ def local_names(root: Path | str | None = None) -> list[str]:
 def dataset(name: str, root: Path | str | None = None) -> Dataset:
     """Open a dataset by its name or by its path.
 
-    name   of a published dataset, perhaps with a subset (``imagenet-c[5000]``), of a generated dataset below
-           the data root, or of an own dataset that was opened by its path before.
+    name   of a published dataset, perhaps with a subset (``imagenet-c[5000]``) or with a head for its classes
+           alone (``imagenet-r[200-way]``), of a generated dataset below the data root, or of an own dataset
+           that was opened by its path before.
     path   of a folder made by `ttabench data generate`, or of an existing -C folder (its layouts are
            described in ``docs/bring-your-own.md``).
 
@@ -110,7 +113,7 @@ def foreign_set(name: str, root: Path | str | None = None) -> ForeignSet:
 def split_subset(name: str) -> tuple[str, str]:
     """``imagenet-c[5000]`` → (``imagenet-c``, ``5000``); another name → (itself, "")."""
     plain, bracket, rest = name.partition("[")
-    if bracket and rest.endswith("]") and plain in SUBSETS:
+    if bracket and rest.endswith("]") and plain in (*SUBSETS, *HEADS):
         return plain, rest[:-1].strip()
     return name, ""
 
@@ -148,6 +151,10 @@ def _open_published(facts: PublishedDataset, root: Path, subset: str = "") -> Da
         from ttabench.data.generated_datasets import CurrentCifarBar
 
         return CurrentCifarBar(facts, root)
+    if facts.shifted and subset:
+        from ttabench.data.published.own_head import open_own_head
+
+        return open_own_head(facts, root, subset)
     if facts.shifted:
         from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet
 

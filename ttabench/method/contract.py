@@ -237,6 +237,8 @@ class Method(ABC, Generic[C]):
     scores_frozen  the same for :meth:`predict`, which offline and held-out protocols score.
     restores       what it resets by itself, in addition to the protocol, for `ttabench list methods`.
     deviations     where this differs from the paper or its official code, and why.
+    per_class      what it estimates for each class, such as "prototypes"; "" = nothing, or only with some
+                   settings. A sweep with few images of each class says so.
     family         a group of methods in tables, e.g. "alignment": methods that align target features or
                    activations with the source's; "" = none.
     mode           "online" or "offline": the mode of the paper (protocol mode ``native``).
@@ -261,6 +263,7 @@ class Method(ABC, Generic[C]):
     scores_frozen: ClassVar[str] = "a forward pass after all updates"
     restores: ClassVar[str] = "nothing"
     deviations: ClassVar[str] = "none"
+    per_class: ClassVar[str] = ""
 
     model: Classifier
     config: C

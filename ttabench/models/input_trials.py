@@ -21,6 +21,7 @@ from ttabench.measure.stream import Stream
 TRIAL_IMAGES = 1000
 LARGE, TRIAL_LARGE = 64, 250
 """Images of more than `LARGE` pixels a side are tried in smaller number."""
+BATCH, BATCH_LARGE = 500, 50  # images
 LEAST = 5  # images of a class, before its predictions are taken for those of another class
 SHOWN = 6  # classes that are named
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -35,7 +36,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
 @torch.no_grad()
 def predictions(model: Callable[[Tensor], Tensor], data: Labelled, device: str = "cpu") -> NDArray[np.int64]:
     """The predicted class of each image: (n,)."""
-    stream = Stream(data.images, np.arange(len(data)), 500, device)
+    stream = Stream(data.images, np.arange(len(data)), _batch_size(data), device)
     return torch.cat([model(x).argmax(dim=1).cpu() for x in stream]).numpy()
 
 
@@ -44,8 +45,13 @@ def probabilities(
     model: Callable[[Tensor], Tensor], data: Labelled, device: str = "cpu"
 ) -> NDArray[np.float32]:
     """The softmax of the logits of each image: (n, C)."""
-    stream = Stream(data.images, np.arange(len(data)), 500, device)
+    stream = Stream(data.images, np.arange(len(data)), _batch_size(data), device)
     return torch.cat([model(x).float().softmax(dim=1).cpu() for x in stream]).numpy()
+
+
+def _batch_size(data: Labelled) -> int:
+    """Activations of one layer of 500 images of 224 pixels may need gigabytes."""
+    return BATCH_LARGE if data.images.shape[1] > LARGE else BATCH
 
 
 def some_of(data: Labelled) -> Labelled:

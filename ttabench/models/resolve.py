@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttabench.data.dataset import Dataset
+from ttabench.data.published.own_head import OwnHead
 from ttabench.errors import UnknownName, UserError
 from ttabench.models.external import (
     clip,
@@ -18,6 +19,7 @@ from ttabench.models.external import (
 from ttabench.models.external.checkpoint_model import CheckpointModel
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.external.python_path import PythonModel
+from ttabench.models.head_rows import HeadRows
 from ttabench.models.model import Model
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.trained_python import TrainedPython
@@ -83,9 +85,16 @@ def resolve_model(
                 "or class that makes it."
             ) from None
     if checkpoint is not None:
-        return CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
-    if normalize and model.trainable:
+        model = CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
+    elif normalize and model.trainable:
         raise UserError(f"{name} is trained here with the dataset's normalisation; leave --normalize out.")
+    if isinstance(dataset, OwnHead) and isinstance(model, ExternalModel):
+        whole = resolve_model(
+            name, dataset.whole, checkpoint=checkpoint, normalize=normalize, claimed=claimed, recipe=recipe,
+            epochs=epochs, seed=seed,
+        )  # fmt: skip
+        assert isinstance(whole, ExternalModel)
+        return HeadRows(whole, model, dataset)
     return model
 
 

@@ -16,6 +16,8 @@ __all__ = ["code_hash", "marked", "text_of", "without_words"]
 
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
+# The same, added when results were stored already: without it, a class is what it was.
+ADDED = frozenset({"per_class"})
 PAPERS = frozenset({"paper", "papers"})
 # A field of `ttabench.method.Needs`: lists and the check of a method read it, and no number depends on it.
 DECLARATION, NEEDS = "source_statistics", "Needs"
@@ -135,6 +137,7 @@ class _WithoutWords(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         if node.name == NEEDS:
             node.body = [each for each in node.body if not _declares(each)]
+        node.body = [each for each in node.body if not _is_added(each)]
         for statement in node.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign) and _describes(statement):
                 statement.value = ast.Constant("")
@@ -152,6 +155,13 @@ class _WithoutWords(ast.NodeTransformer):
 def _describes(statement: ast.Assign | ast.AnnAssign) -> bool:
     """Whether a statement of a class sets texts that describe a method, and nothing else."""
     return _targets(statement) <= DESCRIPTIONS and _is_sentence(statement.value)
+
+
+def _is_added(statement: ast.stmt) -> bool:
+    """Whether a statement of a class sets one of :data:`ADDED` to a text, and nothing else."""
+    if not (isinstance(statement, ast.Assign | ast.AnnAssign) and _targets(statement) <= ADDED):
+        return False
+    return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
 
 
 def _targets(statement: ast.Assign | ast.AnnAssign) -> set[str]:

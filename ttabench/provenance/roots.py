@@ -82,6 +82,8 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
     "imagenet-c[": _nodes("data.published.imagenet_subset:ImageNetSubset"),
     "imagenet-c": _nodes("data.published.imagenet:ImageNetC"),
+    "imagenet-r[": _nodes("data.published.own_head:OwnHead"),
+    "imagenet-a[": _nodes("data.published.own_head:OwnHead"),
     "imagenet-": _nodes("data.published.natural_shifts:NaturalImageNet"),
     "folders": _nodes("data.published.imagenet:TinyImageNetC"),
 }
@@ -111,6 +113,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.system.files": "writes files whole",
     "ttabench.system.malloc": "gives memory back",
     "ttabench.models.resolve": "opens networks by name; their weights are in the identity of a result",
+    "ttabench.models.head_rows": "makes weights, which are in the identity of a result",
     "ttabench.plain_text": "is what users see",
     "ttabench.system.progress": "is what users see",
     "ttabench.protocol:Protocol.__post_init__": "refuses protocols; their values are in the identity",

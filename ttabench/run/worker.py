@@ -45,6 +45,7 @@ from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import Meter, measured, source_forward
 from ttabench.observe.decline import Course
+from ttabench.observe.few_of_each import few_of_each_alarm
 from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import DEAR, Collected, consistency, sample, source_accuracy
 from ttabench.observe.unknown import Certainties, watched
@@ -191,8 +192,15 @@ class Worker:
             harm = harm_alarm(
                 source.classifier, cell_images, evaluation.correct, self.device, dataset.scored_classes
             )
+        few = few_of_each_alarm(
+            type(method).per_class,
+            len(evaluation.correct),
+            len(dataset.scored_classes) or dataset.num_classes,
+        )
         own = str(alarms.pop("alarm", ""))
-        alarm = "; ".join(filter(None, (import_alarm, evaluation.alarm, falls, harm, settings_alarm, own)))
+        alarm = "; ".join(
+            filter(None, (import_alarm, evaluation.alarm, falls, harm, few, settings_alarm, own))
+        )
         return Result(
             cell=cell,
             status="ok",

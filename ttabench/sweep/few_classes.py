@@ -1,4 +1,4 @@
-"""Notes on a --limit that leaves out classes, because the test images come class by class."""
+"""Notes on few classes under a --limit, and on few images of each class."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet import FolderC
 from ttabench.data.published.natural_shifts import NaturalImageNet
+from ttabench.observe.few_of_each import too_few
 
 
 def notes_on_few_classes(
@@ -35,6 +36,31 @@ def notes_on_few_classes(
                 "they come class by class. Such an accuracy says nothing of the other classes. Leave out "
                 "--limit, or use a test set with fewer images of each class."
             )
+
+
+def notes_on_few_of_each(
+    cells: Iterable[Cell],
+    images_of: Callable[[Cell], int],
+    classes_of: Callable[[str], int],
+    estimated_by: Callable[[str], str],
+) -> Iterator[str]:
+    """A sentence for each number of images of a dataset that are :func:`too_few` of each class.
+
+    images_of     the number of images of a cell, 0 = unknown.
+    classes_of    the number of classes of a dataset.
+    estimated_by  what a method of this name estimates for each class, "" = nothing.
+    """
+    few: dict[tuple[str, int], dict[str, None]] = {}
+    for cell in cells:
+        images, what = images_of(cell), estimated_by(cell.method)
+        if what and too_few(images, classes_of(cell.dataset)):
+            few.setdefault((cell.dataset, images), {})[f"{cell.label} ({what})"] = None
+    for (dataset, images), labels in few.items():
+        classes = classes_of(dataset)
+        yield (
+            f"{dataset}: {images:,} images of {classes:,} classes are {images / classes:.2g} of each. What "
+            f"these methods estimate for each class has little to go by: {', '.join(labels)}."
+        )
 
 
 def labels_in_order(dataset: Dataset) -> NDArray[np.int64] | None:

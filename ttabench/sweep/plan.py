@@ -12,6 +12,7 @@ from typing import Any
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.method.settings import configured, label
@@ -25,6 +26,7 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
+from ttabench.system.malloc import give_back, keep_freed_memory
 from ttabench.system.progress import OnProgress, silent
 
 NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
@@ -41,6 +43,7 @@ class Source:
 
     name         of the model.
     fingerprint  SHA-256 of what the dataset is made from.
+    num_classes  those that methods choose their settings by.
     checkpoint   SHA-256 of the weights, "" before training.
     trains       whether the dataset has training images, which are the source images of methods too.
     no_gradient  why methods that need gradients cannot run on it, "" if they can.
@@ -74,6 +77,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
 
     Warns if a clean accuracy is too low or differs from the claimed one. Raises UserError without weights.
     """
+    keep_freed_memory()  # networks are run on many clean images
     fingerprints: dict[str, str] = {}
     sources = []
     for model in models:
@@ -91,13 +95,14 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             classifier, checkpoint = model.build(), ""
         sources.append(
             Source(
-                name=model.name, dataset=data.name, num_classes=data.num_classes,
+                name=model.name, dataset=data.name, num_classes=settled_classes(data),
                 fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
                 checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
                 no_gradient="" if model.trainable else gradient_problem(classifier, data.image_size),
             )
         )  # fmt: skip
     free_gpu_memory(device)  # for the workers
+    give_back()
     return sources
 
 

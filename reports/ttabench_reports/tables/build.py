@@ -226,6 +226,8 @@ def _build(
         remarks.append(f"The mean is over {these} of the 15 corruptions.")
     if classes := next((m["scored_classes"] for m in members if m["scored_classes"]), ""):
         remarks.append(f"Predictions are chosen from the {classes} that the images have.")
+    if naming.has_own_head(key["dataset"]):
+        remarks.append("Networks have outputs for the classes of the images alone; methods see no others.")
     if twins:
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
     remarks += filter(None, further)

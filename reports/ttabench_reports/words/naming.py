@@ -84,6 +84,9 @@ _SHIFTS = {
 }  # fmt: skip
 
 
+HEAD = re.compile(r"\d+-way")
+
+
 _CHOSEN: ContextVar[Mapping[str, str]] = ContextVar("chosen", default={})  # noqa: B039 # never changed
 
 
@@ -177,11 +180,21 @@ def dataset(name: str) -> str:
 
 
 def _subset(text: str) -> str:
-    """``5000`` → ``5000 images, balanced``; ``here-4000`` → ``4000 images, incomplete``; lists by name."""
+    """``5000`` → ``5000 images, balanced``; ``here-4000`` → ``4000 images, incomplete``; lists by name.
+
+    ``200-way`` → ``200-way head``
+    """
+    if HEAD.fullmatch(text):
+        return f"{text} head"
     count, _, seed = text.partition("@")
     if count.isdecimal():
         return f"{count} images, balanced" + (f", seed {seed}" if seed else "")
     return f"{text.removeprefix('here-')} images, incomplete" if text.startswith("here-") else text
+
+
+def has_own_head(name: str) -> bool:
+    """Whether networks have outputs for the classes of a dataset alone: ``imagenet-r[200-way]``."""
+    return bool(HEAD.fullmatch(name.partition("[")[2].removesuffix("]")))
 
 
 def clean(name: str) -> str:

@@ -26,7 +26,7 @@ from ttabench.measure.stream import Stream, arrange
 from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.nn.pixels import to_tensor
-from ttabench.observe.collapse import collapse_alarm
+from ttabench.observe.collapse import collapse_alarm, effective_number, number_in_draws
 from ttabench.protocol import Protocol
 
 CLASSES = 4
@@ -203,6 +203,26 @@ def test_a_collapse_is_to_less_than_half_of_the_classes_the_first_not_counted(
     """Of eleven classes: five are four more than one, and half of ten is five."""
     labels = np.arange(2310) % 11
     assert bool(collapse_alarm(np.arange(2310) % used, labels)) == collapsed
+
+
+@pytest.mark.parametrize("each", [1, 10])
+def test_random_mistakes_are_no_collapse_where_there_are_few_images_of_each_class(each: int) -> None:
+    """One image of each of 1,000 classes, few of them right: this alone halves the classes."""
+    labels, draw = np.arange(1000).repeat(each), np.random.Generator(np.random.PCG64(each))
+    likely = draw.dirichlet(np.ones(1000))  # some classes are taken for others more often
+    wrong = draw.choice(1000, len(labels), p=likely)
+    predicted = np.where(draw.random(len(labels)) < 0.2, labels, wrong)
+    assert collapse_alarm(predicted, labels) == ""
+    assert "collapse" in collapse_alarm(predicted % 250, labels)
+    assert "labels have 1000.0" in collapse_alarm(predicted % 250, labels)
+
+
+def test_the_number_in_draws_is_that_of_the_classes_where_images_are_many() -> None:
+    assert number_in_draws(np.full(1000, 1)) == pytest.approx(565, abs=10)
+    assert number_in_draws(np.full(10, 1000)) == pytest.approx(10, rel=2e-3)
+    assert number_in_draws(np.array([900, 100])) == pytest.approx(
+        effective_number(np.array([900, 100])), rel=0.05
+    )
 
 
 def test_one_class_that_is_there_alone_is_no_collapse() -> None:

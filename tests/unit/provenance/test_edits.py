@@ -37,11 +37,17 @@ FRESH = {
     "a docstring": (UPDATES, ("One step of the optimiser", "A step of the optimiser")),
     "an error": (UPDATES, ("expected adam, adamw", "give adam, adamw")),
     "what a method says of itself": (TENT, ("eval mode\"", "the mode of evaluation\"")),
+    "a new word of a method": (
+        TENT, ('    name = "tent"\n', '    name = "tent"\n    per_class = "nothing"\n'),
+    ),
     "a local variable": (TENT, ("logits", "scores")),
 }  # fmt: skip
 STALE = {
     "a step of the optimiser": (UPDATES, ("    optimizer.zero_grad()\n", "")),
     "a parameter of Adam": (UPDATES, BETAS),
+    "a word that is computed": (
+        TENT, ('    name = "tent"\n', '    name = "tent"\n    per_class = str(entropy)\n'),
+    ),
     "an own predict": (
         TENT, ("    def setup(self", "    def predict(self, x): return -x\n    def setup(self"),
     ),

@@ -38,6 +38,18 @@ def test_a_natural_shift_has_no_severity_and_one_column() -> None:
     assert "over the images" in text
 
 
+def test_a_head_for_the_classes_of_the_images_is_in_the_heading_and_the_caption() -> None:
+    frame = cells(
+        archs=("resnet18",), datasets=("imagenet-r[200-way]",), corruptions=(NATURAL,),
+        severities=(NO_SEVERITY,),
+    )  # fmt: skip
+    (table,) = tables.tables(frame)
+    assert table.heading == "ImageNet-R [200-way head]"
+    assert naming.clean("imagenet-r[200-way]") == "ImageNet [200-way head]"
+    assert "Networks have outputs for the classes of the images alone" in table.caption
+    assert "Predictions are chosen" not in table.caption
+
+
 def test_means_say_whether_they_are_over_a_natural_shift_or_a_long_stream() -> None:
     corrupted = cells(archs=("cct",), datasets=("cifar10-c",))
     shift = cells(archs=("cct",), datasets=("cifar10.1",), corruptions=(NATURAL,), severities=(0,))

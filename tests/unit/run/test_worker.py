@@ -25,6 +25,7 @@ from ttabench.measure.stream import arrange
 from ttabench.measure.streams.images import Batch, LongStream
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
+from ttabench.observe.few_of_each import few_of_each_alarm
 from ttabench.observe.label_free_scores import sample
 from ttabench.protocol import Protocol
 from ttabench.run import worker
@@ -276,6 +277,19 @@ def test_of_some_classes_only_these_are_predicted(setting: Setting) -> None:
     result = setting.one()
     assert result.accuracy == 50.0
     assert result.details["scored_classes"] == "2 of 4 classes"
+
+
+@pytest.mark.parametrize(
+    ("images", "alarm"), [(0, "few images: 3 of each class"), (4, "few images: 1 of each")]
+)
+def test_few_images_of_each_class_are_an_alarm_where_something_is_estimated_for_each(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, images: int, alarm: str
+) -> None:
+    cell = replace(CELL, protocol=replace(CELL.protocol, limit=images))
+    assert setting.one(cell).details["alarm"] == ""
+    monkeypatch.setattr(Toy, "per_class", "prototypes")
+    assert alarm in setting.one(cell).details["alarm"]
+    assert few_of_each_alarm("prototypes", 20, 4) == ""
 
 
 def test_a_mixed_cell_has_every_corruption(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.published.imagenet import TinyImageNetC
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.protocol import Protocol
-from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
+from ttabench.registry import method
+from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes, notes_on_few_of_each
 from ttabench.sweep.progress.outlook import _notes
 
 BY_CLASS = np.repeat(np.arange(4), 10)
@@ -70,3 +71,26 @@ def test_labels_of_published_class_folders_are_those_of_the_images_that_are_scor
         labels = labels_in_order(data)
         assert labels is not None
         assert labels.tolist() == data.corrupted(corruption, severity).labels.tolist()
+
+
+# ---- few images of each class
+
+
+def of_each(cells: list[Cell], images: int, classes: int) -> list[str]:
+    said = notes_on_few_of_each(
+        cells, lambda _: images, lambda _: classes, lambda name: method(name).per_class
+    )
+    return list(said)
+
+
+def test_few_images_of_each_class_are_noted_for_what_is_estimated_from_them(cell: Cell) -> None:
+    cells = [replace(cell, method=name, label=name) for name in ("source", "tent", "t3a", "lame", "t3a")]
+    (note,) = of_each(cells, 1000, 1000)
+    assert note.startswith("digits-c: 1,000 images of 1,000 classes are 1 of each.")
+    assert note.endswith(": t3a (prototypes), lame (which images of a batch are alike).")
+
+
+@pytest.mark.parametrize(("images", "noted"), [(4999, True), (5000, False), (0, False)])
+def test_enough_images_and_an_unknown_number_are_not_noted(cell: Cell, images: int, noted: bool) -> None:
+    assert bool(of_each([replace(cell, method="t3a")], images, 1000)) is noted
+    assert of_each([replace(cell, method="tent")], images, 1000) == []

@@ -111,7 +111,7 @@ class ExternalModel(Model):
             **self.origin(),
             "parameters": sum(p.numel() for p in classifier.parameters()), "versions": versions(), **identity,
         }  # fmt: skip
-        self._check_rebuilt(classifier.cpu(), test.images[:REBUILT])
+        self._check_rebuilt(classifier.cpu(), np.array(test.images[:REBUILT]))  # writable, as torch asks
         described = cache.save_external(self.name, self.dataset.name, classifier, note)
         return cache.open_described(described, self.build)
 

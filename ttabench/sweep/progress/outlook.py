@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from ttabench.cell import Cell
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import counted
 from ttabench.provenance.staleness import by_importance
 from ttabench.registry import method
 from ttabench.store import Store
 from ttabench.sweep.agenda import Agenda
 from ttabench.sweep.few_batches import notes_on_few_batches
-from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes
+from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes, notes_on_few_of_each
 from ttabench.sweep.other_weights import notes_on_other_weights
 from ttabench.sweep.resolve import Sweep
 from ttabench.sweep.typical_costs import note_on_costs
@@ -33,11 +34,18 @@ def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
 
     def images_of(cell: Cell) -> int:
         dataset = datasets[cell.dataset]
-        return cell.protocol.limit or (dataset.shifted_count() if isinstance(dataset, OwnDataset) else 0)
+        quickly_counted = isinstance(dataset, OwnDataset | ImageNetSubset)
+        return cell.protocol.limit or (dataset.shifted_count() if quickly_counted else 0)
 
     return [
         *notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient),
         *notes_on_few_classes(agenda.todo, lambda name: labels_in_order(datasets[name])),
+        *notes_on_few_of_each(
+            agenda.todo,
+            images_of,
+            lambda name: datasets[name].num_classes,
+            lambda name: method(name).per_class,
+        ),
     ]
 
 

@@ -1,0 +1,61 @@
+"""Photographs in one file become class folders and a corrupted dataset."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
+
+import imagenet_1000
+import reference_results as script
+from PIL import Image
+
+from tests.unit import data_fakes as fakes
+from ttabench.corruptions.frost_textures import OFFICIAL_FILES
+from ttabench.data.catalog import dataset
+from ttabench.errors import UserError
+
+SWEEP = script.SWEEPS / "imagenet-1000.toml"
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of two photographs, of 32 pixels so that they are corrupted quickly, and pictures of frost."""
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    files = []
+    for image in fakes.clean_images(2):
+        out = io.BytesIO()
+        Image.fromarray(image).save(out, "JPEG")
+        files.append(out.getvalue())
+    (tmp_path / "imagenet").mkdir()
+    np.savez(
+        tmp_path / "imagenet" / "imagenet-1000.npz",
+        jpeg=np.frombuffer(b"".join(files), np.uint8), offsets=np.cumsum([0, *map(len, files)]),
+        labels=[0, 1], wnids=["n1", "n2"],
+    )  # fmt: skip
+    frost = tmp_path / "data" / "frost"
+    frost.mkdir(parents=True)
+    for file in OFFICIAL_FILES:
+        Image.fromarray(fakes.clean_images(1, 300)[0]).save(frost / file)
+    monkeypatch.setattr(script, "SHARED", tmp_path)
+    return tmp_path
+
+
+def test_the_dataset_of_the_sweep_is_made_and_known_by_its_name(shared: Path) -> None:
+    assert script.prepare(SWEEP, shared / "made") == {}
+    data = dataset("imagenet-1000-c-local")
+    assert (len(data.test()), len(data.corruptions), data.num_classes) == (2, 15, 2)
+    assert data.manifest["jpeg"] == 85  # type: ignore[attr-defined]
+    photograph = np.asarray(Image.open(shared / "made" / imagenet_1000.NAME / "n2" / "0001.jpg"))
+    assert (data.test().images[1] == photograph).all()
+
+
+def test_without_the_photographs_it_says_what_to_do_with_ones_own(shared: Path) -> None:
+    (shared / "imagenet" / "imagenet-1000.npz").unlink()
+    with pytest.raises(UserError, match=r"which are not published. With your own: ttabench data generate"):
+        script.prepare(SWEEP, shared / "made")
