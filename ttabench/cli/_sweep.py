@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ttabench.cli._table import REPORT, screen
 from ttabench.errors import counted, printable
 from ttabench.method.spelling import split_list
 from ttabench.registry import load, view
@@ -112,9 +113,7 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
 
 def _summary(frame: pd.DataFrame) -> None:
     """Print the table of a sweep's cells, made by the report that is registered as `terminal`."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+    console = screen(REPORT)
     texts = {name: frame[name].map(printable) for name in ("reason", "alarm")}  # of a method's own code
     console.print(view("terminal")(frame.assign(**texts)))
     learns = ~frame["adapted"].isin(["", "nothing"])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 USUAL = 80  # columns of a terminal
 SENTENCE = 12  # columns that a folded text needs at least
+REPORT = 120  # columns of a report where there is no terminal
 GAP = 3  # columns between two columns of a table
 
 
@@ -81,12 +82,12 @@ class Fitted:
         return made
 
 
-def screen() -> Console:
-    """The terminal; where there is none, text of 140 columns."""
+def screen(width: int = 140) -> Console:
+    """The terminal; where there is none, text of `width` columns."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=140)
+    return console if console.is_terminal else Console(highlight=False, width=width)
 
 
 def say(text: str) -> None:

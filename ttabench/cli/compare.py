@@ -60,8 +60,7 @@ def compare(
     """
     import os
 
-    from rich.console import Console
-
+    from ttabench.cli._table import REPORT, screen
     from ttabench.errors import UserError
     from ttabench.registry import view
 
@@ -75,11 +74,8 @@ def compare(
     if json:
         print(comparing.as_json(outcome))
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=120)
         shown = comparing.render if gating else comparing.side_by_side
-        console.print(shown(outcome))
+        screen(REPORT).print(shown(outcome))
     for line in comparing.github(outcome) if github else ():
         print(line)
     if junit:

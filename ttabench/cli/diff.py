@@ -23,8 +23,7 @@ def diff(
     It compares settings, protocol, versions, source of the method, data and weights. Cells are matched by
     method, architecture, dataset, corruption, severity and seed. Exit code 1 if anything differs.
     """
-    from rich.console import Console
-
+    from ttabench.cli._table import REPORT, screen
     from ttabench.registry import view
 
     comparing = view("compare")
@@ -32,9 +31,6 @@ def diff(
     if json:
         print(comparing.diff_json(differences))
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=120)
-        console.print(comparing.render_diff(differences))
+        screen(REPORT).print(comparing.render_diff(differences))
     if differences.differs:
         raise typer.Exit(1)
