@@ -7,6 +7,11 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
     tent, eata, eta    1 forward + backward, gradients of the norm layers' affine parameters only
     rdumb, poem        the same; come (one row per host) the passes of its host
     roid, cmf          the same, and once more of the images of which they take a view
+    asr                the same as tent; 1 forward of the source network
+    spa                2 of them; 1 forward. Above its floor are two Fourier transforms of the images, and
+                       random numbers for every frequency: they weigh more, the smaller the network
+    tea                2 of them, 20 more for the images that it imagines, and 1 forward
+    adacontrast        1 forward + backward, gradients of all parameters; 4 forward, 1 in eval mode
     sar                2 of them
     sotta              2 of them for every 64 images that arrived, on as many from the memory; 1 forward of
                        every image on arrival: its prediction, and whether the memory takes it, come from

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -37,11 +37,11 @@ from ttabench import nn as tta
 from ttabench.method import (
     Count,
     Method,
-    Momentum,
     Natural,
     Needs,
     NonNegative,
     Positive,
+    Range,
     SourceData,
     UnitInterval,
 )
@@ -56,7 +56,7 @@ class AdaContrastConfig:
 
     optimizer: Literal["adam", "sgd", "nesterov"] = "nesterov"
     lr: NonNegative = 2e-4  # learning rate
-    momentum: Momentum = 0.9  # momentum of SGD, β₁ of Adam
+    momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # momentum of SGD, β₁ of Adam
     weight_decay: NonNegative = 1e-4
     smoothing: UnitInterval = 0.999  # m of the slow model
     temperature: Positive = 0.07  # τ of the contrast

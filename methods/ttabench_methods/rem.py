@@ -20,13 +20,13 @@ are left out before the first block, as in the official code; the paper speaks o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from ttabench import nn as tta
-from ttabench.method import Count, Needs, NonNegative, SourceData, UnitInterval
+from ttabench.method import Needs, NonNegative, Range, SourceData, UnitInterval
 from ttabench_methods import references
 from ttabench_methods.tokens import ClassAttention, KeptTokens
 
@@ -36,7 +36,7 @@ class REMConfig(tta.NormSettings):
     """Defaults: the official configuration for CIFAR-10-C (batch size 20) and ImageNet-C (50)."""
 
     norms: Literal["batch", "all"] = "all"
-    levels: Count = 3  # predictions per batch, with the one that sees all tokens
+    levels: Annotated[int, Range(least=2)] = 3  # predictions per batch, with the one that sees all tokens
     mask_step: UnitInterval = 0.1  # share of the tokens that each level masks further
     ranking: NonNegative = 1.0  # λ
     margin: NonNegative = 0.0  # of the ranking, in units of ln C
