@@ -54,10 +54,10 @@ from ttabench_methods.views import View
 class AdaContrastConfig:
     """Defaults: those of the RMT repository, for CIFAR-10-C (batch size 200) and ImageNet-C (64) alike."""
 
-    optimizer: Literal["adam", "sgd", "nesterov"] = "nesterov"
+    optimizer: Literal["adam", "sgd", "nesterov"] = "nesterov"  # optimiser of the model
     lr: NonNegative = 2e-4  # learning rate
     momentum: Annotated[float, Range(above=0, below=1)] = 0.9  # momentum of SGD, β₁ of Adam
-    weight_decay: NonNegative = 1e-4
+    weight_decay: NonNegative = 1e-4  # weight decay of the optimiser
     smoothing: UnitInterval = 0.999  # m of the slow model
     temperature: Positive = 0.07  # τ of the contrast
     neighbours: Count = 10  # images whose probabilities make a pseudo-label

@@ -79,12 +79,15 @@ JITTER: tuple[tuple[Callable[[Tensor, Tensor], Tensor], float, float], ...] = (
 def jittered(x: Tensor) -> Tensor:
     """The four changes of JITTER, in an order of its own for each image, each clipped to [0, 1]."""
     factors = [uniform(x, low, high) for _, low, high in JITTER]
-    orders = torch.rand(len(x), len(JITTER), device=x.device).argsort(dim=1)
+    # On the CPU, so that a GPU need not wait for the number of images that a change comes to.
+    orders = torch.rand(len(x), len(JITTER)).argsort(dim=1)
+    images, turns = orders.argsort(dim=0, stable=True).to(x.device), orders.sort(dim=0).values
     for place in range(len(JITTER)):
+        counts = torch.bincount(turns[:, place], minlength=len(JITTER)).tolist()
+        parts = images[:, place].split(counts)
         x = x.clone()
-        for which, (change, _, _) in enumerate(JITTER):
-            turn = (orders[:, place] == which).nonzero().squeeze(1)
-            x[turn] = change(x[turn], factors[which][turn]).clamp(0, 1)
+        for turn, (change, _, _), factor in zip(parts, JITTER, factors, strict=True):
+            x[turn] = change(x[turn], factor[turn]).clamp(0, 1)
     return x
 
 

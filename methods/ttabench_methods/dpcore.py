@@ -46,7 +46,7 @@ class DPCoreConfig:
     prompts: Count = 8  # N_p
     steps: Count = 50  # updates on a batch of a new shift
     lr: NonNegative = 0.1  # learning rate of AdamW
-    weight_decay: NonNegative = 0.01
+    weight_decay: NonNegative = 0.01  # weight decay of AdamW
     temperature: Positive = 3.0  # τ
     threshold: NonNegative = 0.8  # ρ
     step: UnitInterval = 0.999  # α
