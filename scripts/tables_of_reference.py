@@ -14,6 +14,7 @@ The first names a folder below results/reference (or several, separated by comma
     which_method  the ranking on each network with what it costs and needs
     scores        how well label-free scores order the methods
     times         how long all cells took, and on which machines
+    costs         what each method costs
 
 `means of tent,quantile` shows these methods and Source alone. `means on streams` shows what was measured in
 another order than iid, on long streams or at a pace; the other tables leave it out. Where none of the folders
@@ -47,6 +48,7 @@ from ttabench_reports.plots.bars import all_bars
 from ttabench_reports.plots.plot import render as render_plot
 from ttabench_reports.plots.style import plot_style
 from ttabench_reports.sheets import per_corruption, words
+from ttabench_reports.sheets.costs import cost
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words import naming
@@ -302,10 +304,16 @@ def times(report: Report) -> str:
     return "\n".join([*made, ""])
 
 
+def costs(made: Report) -> str:
+    """The table of costs."""
+    sheet = cost(made)
+    return "" if sheet is None else f"{render(sheet)}\n"
+
+
 KINDS = {
     "means": means, "networks": networks, "corruptions": corruptions, "overview": overview,
     "which_method": which_method,
-    "scores": scores, "times": times,
+    "scores": scores, "times": times, "costs": costs,
 }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from ttabench.registry import method as find_method
 from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.presets import preset
 from ttabench.sweep.sweep_file import read_sweep_file
 from ttabench_reports.cells import load
 from ttabench_reports.evidence.report import Report
@@ -44,6 +45,8 @@ ROOT = script.ROOT
 FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
 PHOTOGRAPHS = "imagenet-1000"  # without source images, and dear: some methods, three corruptions
 THREE = ("gaussian_noise", "defocus_blur", "contrast")
+WILD = "wild-digits-c"  # the methods of its presets
+COSTS = "costs-digits-c"  # times on a quiet machine, of one corruption
 ON_GPU = {"cifar10-own"}  # measured on a GPU, by the commands on the page
 
 
@@ -54,7 +57,7 @@ def methods_of(name: str) -> list[str]:
     return [method for config in configs for method in split_list(str(config["methods"]))]
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name not in (WILD, COSTS)])
 def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     all_methods = set(project["entry-points"]["ttabench.methods"])
@@ -76,12 +79,23 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     if script.folder(file) == PHOTOGRAPHS:
         assert grid.corruptions == THREE
-    elif file.stem.endswith("+wild-mixed"):
+    elif script.folder(file) == COSTS:
+        assert grid.corruptions == ("fog",)
+    elif file.stem == f"{WILD}+mixed":
         assert grid.corruptions == ("mixed",)  # all fifteen in one stream
     else:
         assert len(grid.corruptions) == 15
     assert grid.severities == (5,)
     assert script.title(file).endswith(".")
+
+
+@pytest.mark.parametrize("file", script.sweeps([WILD]), ids=lambda file: file.stem)
+def test_the_wild_sweeps_are_the_presets_on_networks_that_come_with_ttabench(file: Path) -> None:
+    usual = make_grid({**DEFAULTS, **preset("wild:" + file.stem.partition("+")[2])})
+    grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
+    assert {*grid.methods} == {"source", *usual.methods}
+    for name in ("corruptions", "order", "stream", "batch_size", "batch_rate"):
+        assert getattr(grid, name) == getattr(usual, name)
 
 
 @pytest.mark.parametrize("stream", ["dirichlet", "recurring"])
@@ -262,7 +276,8 @@ def test_the_picture_of_the_readme_is_that_of_the_reference_results() -> None:
 
 
 def test_every_reference_has_its_tables() -> None:
-    assert tables.named((ROOT / "docs" / "reference-results.md").read_text()) == {*FOLDERS, *ON_GPU}
+    assert tables.named((ROOT / "docs" / "reference-results.md").read_text()) == {*FOLDERS, *ON_GPU} - {COSTS}
+    assert COSTS in tables.named((ROOT / "docs" / "reference-tables.md").read_text())
     held = {path.name for path in tables.RESULTS.glob("*") if (path / "sweep.json").exists()}
     assert held <= {*FOLDERS, *ON_GPU}
 
@@ -293,7 +308,7 @@ def changes_since(results: Path) -> set[str]:
 TEXT = "before\n<!-- reference one: {} -->\nas it was\n<!-- end of reference -->\nafter\n"
 
 
-@pytest.mark.parametrize("kind", sorted(tables.KINDS.keys() - {"scores", "times"}))
+@pytest.mark.parametrize("kind", sorted(tables.KINDS.keys() - {"scores", "times", "costs"}))
 def test_a_table_follows_its_store(kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     right = {(corruption, 0): rng.random(600) < 0.8 for corruption in ("fog", "snow")}

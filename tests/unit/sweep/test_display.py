@@ -17,7 +17,7 @@ from ttabench.sweep import typical_costs
 from ttabench.sweep.progress.display import Display, clock_left, shorten
 from ttabench.sweep.progress.pace import Pace
 
-NEW = {"rmt", "note", "adacontrast", "tea", "asr", "rem", "dpcore", "spa"}  # not measured yet
+NEW = {"rmt", "rem", "dpcore"}  # not measured yet
 LONG = "quantile[per_class=1,information=0.1] · resnet18 · tinyimagenet-c · gaussian_noise-5 · seed 0"
 
 
