@@ -215,7 +215,7 @@ def test_cells_that_crash_hang_or_grow_are_recorded_and_cost_no_other(tmp_path: 
         "bad:nan": {"batch 1: the model returned NaN logits"},
     }
     output = subprocess.run(
-        [*command, "status", str(out)], env=environment, capture_output=True, text=True, check=True
+        [*command, "status", str(out)], env=environment(tmp_path), capture_output=True, text=True, check=True
     ).stdout
     assert "5: 1 done, 4 failed" in output
     assert "SIGSEGV" in output
