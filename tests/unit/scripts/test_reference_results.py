@@ -45,7 +45,7 @@ ROOT = script.ROOT
 FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
 PHOTOGRAPHS = "imagenet-1000"  # without source images, and dear: some methods, three corruptions
 THREE = ("gaussian_noise", "defocus_blur", "contrast")
-WILD = "wild-digits-c"  # the methods of its presets
+WILD = [name for name in FOLDERS if name.startswith("wild-")]  # the methods of the presets
 COSTS = "costs-digits-c"  # times on a quiet machine, of one corruption
 ON_GPU = {"cifar10-own"}  # measured on a GPU, by the commands on the page
 
@@ -57,7 +57,7 @@ def methods_of(name: str) -> list[str]:
     return [method for config in configs for method in split_list(str(config["methods"]))]
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name not in (WILD, COSTS)])
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name not in (*WILD, COSTS)])
 def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     all_methods = set(project["entry-points"]["ttabench.methods"])
@@ -81,7 +81,7 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
         assert grid.corruptions == THREE
     elif script.folder(file) == COSTS:
         assert grid.corruptions == ("fog",)
-    elif file.stem == f"{WILD}+mixed":
+    elif file.stem == "wild-mixed-digits-c":
         assert grid.corruptions == ("mixed",)  # all fifteen in one stream
     else:
         assert len(grid.corruptions) == 15
@@ -89,9 +89,9 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
     assert script.title(file).endswith(".")
 
 
-@pytest.mark.parametrize("file", script.sweeps([WILD]), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", script.sweeps(WILD), ids=lambda file: file.stem)
 def test_the_wild_sweeps_are_the_presets_on_networks_that_come_with_ttabench(file: Path) -> None:
-    usual = make_grid({**DEFAULTS, **preset("wild:" + file.stem.partition("+")[2])})
+    usual = make_grid({**DEFAULTS, **preset(":".join(file.stem.split("-")[:2]))})
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     assert {*grid.methods} == {"source", *usual.methods}
     for name in ("corruptions", "order", "stream", "batch_size", "batch_rate"):
