@@ -112,13 +112,7 @@ class AdaContrast(Method[AdaContrastConfig]):
     def setup(self, source: SourceData | None) -> None:
         cfg, like = self.config, self.model.linear.weight
         self.slow = copy.deepcopy(self.model)
-        self.parameters = {
-            name: parameter
-            for name, parameter in self.model.named_parameters()
-            if name.rpartition(".")[2] in ("weight", "bias")
-        }
-        for parameter in self.parameters.values():
-            parameter.requires_grad_(True)
+        self.parameters = tta.weights_and_biases(self.model)
         self.optimizer = tta.make_optimizer(
             cfg.optimizer, self.parameters.values(), cfg.lr, cfg.momentum, cfg.weight_decay
         )

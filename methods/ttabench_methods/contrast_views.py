@@ -81,10 +81,11 @@ def jittered(x: Tensor) -> Tensor:
     factors = [uniform(x, low, high) for _, low, high in JITTER]
     # On the CPU, so that a GPU need not wait for the number of images that a change comes to.
     orders = torch.rand(len(x), len(JITTER)).argsort(dim=1)
-    images, turns = orders.argsort(dim=0, stable=True).to(x.device), orders.sort(dim=0).values
+    turns, images = orders.sort(dim=0, stable=True)
+    images = images.to(x.device)
     for place in range(len(JITTER)):
         counts = torch.bincount(turns[:, place], minlength=len(JITTER)).tolist()
-        parts = images[:, place].split(counts)
+        parts = torch.split(images[:, place], counts)
         x = x.clone()
         for turn, (change, _, _), factor in zip(parts, JITTER, factors, strict=True):
             x[turn] = change(x[turn], factor[turn]).clamp(0, 1)

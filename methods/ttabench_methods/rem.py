@@ -19,6 +19,7 @@ are left out before the first block, as in the official code; the paper speaks o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -103,6 +104,6 @@ class REM(tta.NormAdapter[REMConfig]):
         return logits
 
     def loss(self, chain: list[Tensor]) -> Tensor:
-        margin = self.config.margin * torch.tensor(float(self.model.num_classes)).log().item()
+        margin = self.config.margin * math.log(self.model.num_classes)
         entropies = [tta.entropy(logits) for logits in chain]
         return agree(chain) + self.config.ranking * ranked(entropies, margin)

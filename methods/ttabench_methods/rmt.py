@@ -118,16 +118,10 @@ class RMT(Method[RMTConfig]):
         self.prototypes = self.class_means(batches)
         self.images = torch.cat([(255 * x).round().to(torch.uint8) for x in batches])
         self.teacher = copy.deepcopy(self.model)
-        self.parameters = {
-            name: parameter
-            for name, parameter in self.model.named_parameters()
-            if name.rpartition(".")[2] in ("weight", "bias")
-        }
+        self.parameters = tta.weights_and_biases(self.model)
         width = self.prototypes.shape[1]
         layers = nn.Linear(width, cfg.projection), nn.ReLU(), nn.Linear(cfg.projection, cfg.projection)
         self.projector = nn.Sequential(*layers).to(self.prototypes.device, self.prototypes.dtype)
-        for parameter in self.parameters.values():
-            parameter.requires_grad_(True)
         learned = [*self.parameters.values(), *self.projector.parameters()]
         self.optimizer = tta.make_optimizer(cfg.optimizer, learned, cfg.lr, cfg.momentum)
         self.warm_up(cfg.warmup_images // cfg.source_batch_size)

@@ -9,6 +9,7 @@ from ttabench.classifier.norm_layers import norm_kind, norm_modules
 from ttabench.classifier.transformer_blocks import transformer_blocks
 from ttabench.errors import warn_of_setting
 from ttabench.nn.adapted_norms import describe, norm_affine, norm_needs, set_norm_mode
+from ttabench.nn.all_layers import weights_and_biases
 from ttabench.nn.batch_norm import (
     AdaptiveBatchNorm,
     adapt_batch_norm,
@@ -70,5 +71,6 @@ __all__ = [
     "use_batch_statistics",
     "use_running_statistics",
     "warn_of_setting",
+    "weights_and_biases",
     "widen",
 ]

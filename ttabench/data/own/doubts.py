@@ -23,7 +23,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
 
-__all__ = ["labels_in_8_bits", "numbered_folders", "shadowed", "warn_of_doubts"]
+__all__ = ["labels_in_8_bits", "numbered_folders", "of_corruptions", "shadowed", "warn_of_doubts"]
 
 LOOKED_AT = 500  # test images whose files are sought among those of the training set
 
@@ -41,7 +41,7 @@ def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
     Corrupted images that `ttabench data generate` made are not looked at: they have checksums.
     """
     yield from numbered_folders(data)
-    if isinstance(data, DomainFolders | CCCShards):
+    if not of_corruptions(data):
         return
     yield from labels_in_8_bits(data)
     yield from shadowed(data)
@@ -52,6 +52,11 @@ def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
             found = {level: _some(data, corruption, level) for level in data.severities(corruption)}
             images = {level: some for level, (some, of) in found.items() if of == count}
             yield from (f"{corruption}: {text}" for text in of_corruption(reference, images, corruption))
+
+
+def of_corruptions(data: OwnDataset) -> bool:
+    """Whether the sets beside the clean ones are its test images, corrupted, and named by the corruption."""
+    return not isinstance(data, DomainFolders | CCCShards)
 
 
 def numbered_folders(data: OwnDataset) -> list[str]:

@@ -16,10 +16,8 @@ from ttabench.corruptions.names import (
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.own.ccc_shards import CCCShards
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
-from ttabench.data.own.domain_folders import DomainFolders
-from ttabench.data.own.doubts import labels_in_8_bits, numbered_folders, shadowed
+from ttabench.data.own.doubts import labels_in_8_bits, numbered_folders, of_corruptions, shadowed
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.own_dataset import OwnDataset
@@ -128,9 +126,7 @@ def _levels(data: Dataset) -> str:
 
 def _not_read(data: OwnDataset) -> Iterator[Finding]:
     """Arrays, or folders of images, whose names are no corruption's: perhaps a slip of the pen."""
-    if isinstance(
-        data, DomainFolders | CCCShards
-    ):  # every folder beside it is a domain, or has other classes
+    if not of_corruptions(data):  # every folder beside it is a domain, or has other classes
         return
     used = [path.relative_to(data.folder).parts for path in data.pieces().values()]
     folders = isinstance(data, OwnImageFolders)
