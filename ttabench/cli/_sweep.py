@@ -97,7 +97,7 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     finished = run_cells(grid, options, extend=extend, fail_fast=fail_fast)
     if finished.cells:  # a slice of a small sweep may be empty
         frame = finished.store.frame()
-        _summary(frame[frame["cell_id"].isin(finished.cells)])
+        _summary(frame[frame["cell_id"].isin(finished.cells)], finished.store)
     took = clock(time.monotonic() - started)
     out, console = printable(shlex.quote(str(out_folder(options)))), console_of_errors()
     console.print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed; {took} in total.")
@@ -111,11 +111,11 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     return len(finished.failed)
 
 
-def _summary(frame: pd.DataFrame) -> None:
+def _summary(frame: pd.DataFrame, store: Store) -> None:
     """Print the table of a sweep's cells, made by the report that is registered as `terminal`."""
     console = screen(REPORT)
     texts = {name: frame[name].map(printable) for name in ("reason", "alarm")}  # of a method's own code
-    console.print(view("terminal")(frame.assign(**texts)))
+    console.print(view("terminal")(frame.assign(**texts), store))
     learns = ~frame["adapted"].isin(["", "nothing"])
     adapted = frame.loc[learns, ["method", "arch", "adapted"]].drop_duplicates()
     for _, row in adapted.iterrows():

@@ -15,6 +15,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ttabench.errors import counted
+from ttabench_reports.cells.set_by_users import SET, set_by_users
 from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.means import means as means_of
@@ -26,13 +27,21 @@ from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
+    from ttabench.store import Store
+
 MOST_ROWS = 40
 # (decimals of accuracies, decimals of increases) per corruption, from wide to narrow; means keep theirs.
 PRECISIONS = ((1, 1), (1, 0), (0, 0))
 
 
-def render(cells: pd.DataFrame) -> RenderableType:
-    """What a sweep shows at its end: per-corruption tables, or where those are many, only their means."""
+def render(cells: pd.DataFrame, store: Store | None = None) -> RenderableType:
+    """What a sweep shows at its end: per-corruption tables, or where those are many, only their means.
+
+    store   where the cells are; its sweeps say which settings were asked for, so that names have no others.
+    """
+    if store is not None:
+        cells = cells.copy(deep=False)
+        cells.attrs[SET] = set_by_users(store.root, store.sweep())
     built = tables(cells)
     if sum(len(table.rows) for table in built) > MOST_ROWS:
         return means(means_of(built))

@@ -50,6 +50,18 @@ def test_a_sweep_fills_the_store_and_prints_the_table(ttabench: Run, out: Path) 
     assert "4 cells" in output.err
 
 
+def test_the_table_of_a_sweep_says_defaults_of_a_network_below_and_settings_of_the_user_in_names(
+    ttabench: Run, out: Path
+) -> None:
+    options = ("--archs", "cct", "--corruptions", "fog", "--limit", "20", *HERE, "--out", out)
+    shown = " ".join(ttabench("sweep", "--methods", "tent", *options).out.split())
+    assert "TENT [" not in shown
+    assert "Defaults of methods on CCT: norms=all (TENT)." in shown
+    asked = ttabench("sweep", "--methods", "tent[norms=all]", *options[:-1], out.with_name("asked"))
+    assert "TENT [norms=all]" in asked.out
+    assert "Defaults of methods" not in asked.out
+
+
 def test_the_same_command_again_recomputes_nothing(
     ttabench: Run, swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
