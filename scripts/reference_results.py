@@ -1,12 +1,11 @@
 """All reference results, from a fresh clone: the sweeps of scripts/reference/*.toml into results/reference/.
 
-`digits-c+slow.toml` adds to the results of `digits-c.toml`: the folder is the part before the plus. CIFAR-10
-needs a folder ../shared with the images, see scripts/real_cifar10.py, and so does imagenet-1000, see
-scripts/imagenet_1000.py. All its test images, which the sweeps
-cifar10-test-… use, can be made from published files too, with --cifar10 and --frost. A sweep that was stopped
-goes on where it was, and what was made with other code is made again. In the end the shards of each folder
-are merged into one, and what each method cost is printed. What stands after -- goes to `ttabench sweep`,
-instead of what this script would give for the same option.
+`digits-c+slow.toml` adds to the results of `digits-c.toml`: the folder is the part before the plus. CIFAR and
+ImageNet need a folder ../shared with the images, see scripts/real_cifar.py and scripts/imagenet_1000.py. All
+test images of CIFAR-10, which the sweeps cifar10-test-… use, can be made from published files too, with
+--cifar10 and --frost. A sweep that was stopped goes on where it was, and what was made with other code is
+made again. In the end the shards of each folder are merged into one, and what each method cost is printed.
+What stands after -- goes to `ttabench sweep`, instead of what this script would give for the same option.
 
     python scripts/reference_results.py --list
     python scripts/reference_results.py --only digits-c --workers 2
@@ -25,10 +24,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from reference_data import ROOT, Published, make
 
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError, unknown
+from ttabench.protocol import parse_contamination
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
@@ -37,26 +39,13 @@ from ttabench.system.environment import machine, processor
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
 
-ROOT = Path(__file__).resolve().parents[1]
 SWEEPS = ROOT / "scripts" / "reference"
 RESULTS = ROOT / "results" / "reference"
-SHARED = ROOT.parent / "shared"
 RECIPE = "fast-portable"
-"""Of the networks that are trained for CIFAR-10: the same weights on every x86-64 processor with AVX2."""
-EPOCHS = {"cvt_2": 130}
-"""Epochs of networks for which those of the recipe are too few, measured on clean images."""
-PHOTOGRAPHS = "imagenet-1000-c-local"
-"""One photograph of each class of ImageNet."""
-WHOLE = "cifar10-test-c-local"
-"""All 10,000 test images of CIFAR-10, corrupted by `ttabench data generate`."""
+"""Of the networks that are trained for CIFAR: the same weights on every x86-64 processor with AVX2."""
+EPOCHS = {"real-cifar10-cvt_2": 130, "wild-real-cifar10-cct_2": 8, "unknown-real-cifar10-cct_2": 8}
+"""Epochs of the network of a results folder that was not trained for those of the recipe."""
 TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
-
-
-class Published(NamedTuple):
-    """Folders of published files: the batches of CIFAR-10, and the pictures of frost of ImageNet-C."""
-
-    cifar10: Path
-    frost: Path
 
 
 def sweeps(only: Sequence[str] = ()) -> list[Path]:
@@ -82,94 +71,38 @@ def title(file: Path) -> str:
 def prepare(
     file: Path, data: Path, published: Published | None = None, extra: Sequence[str] = ()
 ) -> dict[str, str | Path]:
-    """Make the dataset of a sweep file in the folder `data`; returns further options of the sweep.
+    """Make the datasets of a sweep file in the folder `data`; returns further options of the sweep.
 
-    Nothing is trained where the sweep file, or what the user gives (`extra`), names the weights.
+    These are its own dataset and the one that contaminates its streams. Nothing is trained where the sweep
+    file, or what the user gives (`extra`), names the weights, or where they come with a package.
     """
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
-    if not any(name.endswith(SUFFIX) for name in grid.datasets):
+    foreign, _ = parse_contamination(grid.contamination) or ("", 0.0)
+    if foreign.endswith(SUFFIX):
+        make(foreign, data, published)
+    trains = [make(name, data, published) for name in grid.datasets if name.endswith(SUFFIX)]
+    given = grid.checkpoint or "--checkpoint" in names_of(extra) or any("/" in arch for arch in grid.archs)
+    if not trains or given:
         return {}
-    if PHOTOGRAPHS in grid.datasets:
-        _photographs(file, data)
-        return {}
-    if published:
-        trains = _from_published(published, file, data, grid.datasets)
-    else:
-        trains = _from_shared(file, data, grid.datasets)
-    (arch,) = grid.archs
-    # Both datasets have the same training images, and so the same classifiers.
-    given = grid.checkpoint or "--checkpoint" in names_of(extra)
-    return {} if given else {"--checkpoint": trained(arch, trains, data)}
+    (arch,), (known,) = grid.archs, trains
+    return {"--checkpoint": trained(arch, known, data, EPOCHS.get(folder(file), 0))}
 
 
-def _from_shared(file: Path, data: Path, names: Sequence[str]) -> Dataset:
-    """Make the datasets from the folder ../shared; returns the one that trains."""
-    if not SHARED.is_dir():
-        raise UserError(
-            f"{file.name} needs the images in {SHARED}; see scripts/real_cifar10.py. "
-            "The sweeps cifar10-test-… take --cifar10 and --frost instead."
-        )
-    real = data / "real-cifar10-local"
-    if not ((data / "cifar10-test.npz").exists() and (real / "train.npz").exists()):
-        from real_cifar10 import make
+def trained(arch: str, known: Dataset, data: Path, epochs: int = 0) -> Path:
+    """The weights of a network that `known` trains, as a file in `data`; trained now if it was not before.
 
-        make(SHARED, data)
-    from ttabench.data.catalog import dataset
-
-    trains = dataset(str(real))  # from now on by its name too
-    if WHOLE in names:
-        _corrupt(data / "cifar10-test.npz", real / "train.npz", SHARED / "data" / "frost", data)
-    return trains
-
-
-def _photographs(file: Path, data: Path) -> None:
-    packed = SHARED / "imagenet" / "imagenet-1000.npz"
-    if not packed.is_file():
-        raise UserError(
-            f"{file.name} needs the photographs in {packed}, which are not published. With your own: "
-            "ttabench data generate, and ttabench sweep with the options of the sweep file."
-        )
-    from imagenet_1000 import make
-
-    from ttabench.data.catalog import dataset
-
-    dataset(str(make(packed, SHARED / "data" / "frost", data)))  # from now on by its name too
-
-
-def _from_published(published: Published, file: Path, data: Path, names: Sequence[str]) -> Dataset:
-    """Make the dataset from files that everybody can have."""
-    if [*names] != [WHOLE]:
-        raise UserError(
-            f"{file.name} needs images of the official generator in {SHARED}, and they are not published. "
-            "With --cifar10, choose --only cifar10-test-resnet20 or cifar10-test-cct_2."
-        )
-    from real_cifar10 import clean_from_batches
-
-    test, train = clean_from_batches(published.cifar10, data)
-    return _corrupt(test, train, published.frost, data)
-
-
-def _corrupt(test: Path, train: Path, frost: Path, data: Path) -> Dataset:
-    """All test images under the fifteen corruptions."""
-    from ttabench.data.catalog import dataset
-
-    run("data", "generate", test, "--train", train, "--root", data,
-        "--corruptions", "all", "--severities", "5", "--frost", frost)  # fmt: skip
-    return dataset(str(data / WHOLE))
-
-
-def trained(arch: str, known: Dataset, data: Path) -> Path:
-    """The weights of a network that `known` trains, as a file in `data`; trained now if it was not before."""
+    `epochs` of 0 are those of the recipe.
+    """
     from ttabench.models.trained_model import TrainedModel
 
-    model = TrainedModel(arch, known, recipe=RECIPE, epochs=EPOCHS.get(arch, 0))
+    model = TrainedModel(arch, known, recipe=RECIPE, epochs=epochs)
     if not model.ready:
-        longer = ("--epochs", str(EPOCHS[arch])) if arch in EPOCHS else ()
-        run("train", "--archs", arch, "--datasets", known.name, "--recipe", RECIPE, *longer)
+        other = ("--epochs", str(epochs)) if epochs else ()
+        run("train", "--archs", arch, "--datasets", known.name, "--recipe", RECIPE, *other)
     weights = model.weights()
     if weights is None:
         raise UserError(f"{arch} was not trained; see above.")
-    copied = Path(shutil.copy(weights, data / f"{arch}.safetensors"))
+    copied = Path(shutil.copy(weights, data / weights.name))
     return copied.relative_to(ROOT) if copied.is_relative_to(ROOT) else copied
 
 

@@ -26,7 +26,7 @@ SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 def script() -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPTS))
-        return importlib.import_module("real_cifar10")
+        return importlib.import_module("real_cifar")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,13 @@ def test_the_clean_official_images_score_as_stated(
 
 
 @pytest.mark.slow
+def test_the_test_images_of_cifar100_are_in_the_published_order(shared: Path, script: ModuleType) -> None:
+    labels = script.read_split(shared / "data" / "cifar100", "test").labels
+    assert labels[:10].tolist() == [49, 33, 72, 51, 71, 92, 15, 14, 23, 0]
+    assert (np.bincount(labels) == 100).all()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("depth", "right"), [(20, 9173), (56, 9339)])
 def test_all_test_images_score_as_published_to_the_last_image(
     shared: Path, script: ModuleType, depth: int, right: int
@@ -80,7 +87,7 @@ def test_all_test_images_score_as_published_to_the_last_image(
 def test_real_images_through_the_door_for_ones_own(
     shared: Path, script: ModuleType, resnet20: Classifier, tmp_path: Path
 ) -> None:
-    data: Dataset = catalog.dataset(str(script.make(shared, tmp_path)))
+    data: Dataset = catalog.dataset(str(script.make_cifar10(shared, tmp_path)))
     assert data.name == "real-cifar10-local"
     assert data.corruptions == ALL_CORRUPTIONS
     assert (len(data.train()), len(data.test())) == (50_000, 1_000)

@@ -12,6 +12,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 
 import imagenet_1000
+import reference_data
 import reference_results as script
 from PIL import Image
 
@@ -42,7 +43,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     frost.mkdir(parents=True)
     for file in OFFICIAL_FILES:
         Image.fromarray(fakes.clean_images(1, 300)[0]).save(frost / file)
-    monkeypatch.setattr(script, "SHARED", tmp_path)
+    monkeypatch.setattr(reference_data, "SHARED", tmp_path)
     return tmp_path
 
 
@@ -57,5 +58,5 @@ def test_the_dataset_of_the_sweep_is_made_and_known_by_its_name(shared: Path) ->
 
 def test_without_the_photographs_it_says_what_to_do_with_ones_own(shared: Path) -> None:
     (shared / "imagenet" / "imagenet-1000.npz").unlink()
-    with pytest.raises(UserError, match=r"which are not published. With your own: ttabench data generate"):
+    with pytest.raises(UserError, match=r"they are not published\. With your own: ttabench data generate"):
         script.prepare(SWEEP, shared / "made")
