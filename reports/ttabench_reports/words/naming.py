@@ -85,6 +85,7 @@ _SHIFTS = {
 
 
 HEAD = re.compile(r"\d+-way")
+DRAW = re.compile(r"\d+(@\d+)?\]")
 
 
 _CHOSEN: ContextVar[Mapping[str, str]] = ContextVar("chosen", default={})  # noqa: B039 # never changed
@@ -173,7 +174,7 @@ def dataset(name: str) -> str:
         plain = name.removesuffix(OWN)
         return f"{plain.removesuffix('-c')}-C (own)" if plain.endswith("-c") else f"{plain} (own)"
     if "[" in name:
-        plain, _, subset = name.partition("[")
+        plain, _, subset = name.rpartition("[")
         return f"{dataset(plain)} [{_subset(subset.removesuffix(']'))}]"
     base, shift = _parts(name)
     return _DATASETS[base] + _SHIFTS[shift] if base in _DATASETS and shift in _SHIFTS else name
@@ -194,7 +195,7 @@ def _subset(text: str) -> str:
 
 def has_own_head(name: str) -> bool:
     """Whether networks have outputs for the classes of a dataset alone: ``imagenet-r[200-way]``."""
-    return bool(HEAD.fullmatch(name.partition("[")[2].removesuffix("]")))
+    return any(map(HEAD.fullmatch, re.findall(r"\[(.*?)\]", name)))
 
 
 def clean(name: str) -> str:
@@ -204,7 +205,9 @@ def clean(name: str) -> str:
     if name.endswith(OWN):
         return f"{name.removesuffix(OWN).removesuffix('-c')} (own), clean"
     if "[" in name:
-        plain, _, subset = name.partition("[")
+        plain, _, subset = name.rpartition("[")
+        if plain != "imagenet-c" and DRAW.fullmatch(subset):
+            return clean(plain)  # a network is measured on all clean images, whatever is drawn
         return f"{clean(plain)} [{_subset(subset.removesuffix(']'))}]"
     base, shift = _parts(name)
     if base == "cifar10.1":
