@@ -25,7 +25,7 @@ def plan(asked: Grid, sources: Sequence[Source], ratio_of: RatioOf = lambda cell
     """The cells of a grid on these sources; a grid with rules needs those that `resolve` finds."""
     methods = tuple(choose_methods(asked))
     data = SimpleNamespace(shifted_count=lambda: IMAGES)
-    models = tuple(cast("Model", SimpleNamespace(dataset=data)) for _ in sources)
+    models = tuple(cast("Model", SimpleNamespace(dataset=data, measured=data)) for _ in sources)
     parts = tuple(
         Part(methods, (model,), shifts_of(HAS.get(source.dataset, ALL_CORRUPTIONS), asked))
         for model, source in zip(models, sources, strict=True)

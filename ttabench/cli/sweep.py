@@ -57,6 +57,7 @@ def sweep(
     batch_rate: Annotated[str, _option("batch_rate")] = DEFAULTS["batch_rate"],
     epochs: Annotated[int, _option("epochs")] = DEFAULTS["epochs"],
     limit: Annotated[int, _option("limit")] = DEFAULTS["limit"],
+    classes: Annotated[str, _option("classes")] = DEFAULTS["classes"],
     subset: Annotated[str, _option("subset")] = DEFAULTS["subset"],
     precision: Annotated[str, _option("precision")] = DEFAULTS["precision"],
     stream: Annotated[str, _option("stream")] = DEFAULTS["stream"],

@@ -15,6 +15,7 @@ from ttabench.data.data_root import data_root
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.published.recognise import how_to_open
+from ttabench.data.subset_names import drawn_from, split_subset
 from ttabench.errors import UnknownName, UserError, shortened, unknown
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, user_path
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = "digits-c"
 NAMES: tuple[str, ...] = (EMBEDDED, *PUBLISHED)
-SUBSETS = ("imagenet-c",)
-"""Datasets of which some images can be named, as ``imagenet-c[5000]``."""
-HEADS = ("imagenet-r", "imagenet-a")
-"""Datasets whose networks can have outputs for their classes alone, as ``imagenet-r[200-way]``."""
-
 CODED = "coded-"
 """What coded names of foreign sets begin with, see :mod:`ttabench.data.foreign`."""
 
@@ -44,11 +40,13 @@ def local_names(root: Path | str | None = None) -> list[str]:
 def dataset(name: str, root: Path | str | None = None) -> Dataset:
     """Open a dataset by its name or by its path.
 
-    name   of a published dataset, perhaps with a subset (``imagenet-c[5000]``) or with a head for its classes
-           alone (``imagenet-r[200-way]``), of a generated dataset below the data root, or of an own dataset
-           that was opened by its path before.
+    name   of a published dataset, perhaps with a head for its classes alone (``imagenet-r[200-way]``), of a
+           generated dataset below the data root, or of an own dataset that was opened by its path before.
     path   of a folder made by `ttabench data generate`, or of an existing -C folder (its layouts are
            described in ``docs/bring-your-own.md``).
+
+    Both perhaps with a number of images (``cifar100-c[1000]``, ``imagenet-c[5000@3]``), see
+    :mod:`ttabench.data.drawn`.
 
     Raises UnknownName where there is no such name or folder, and UserError where files are missing or wrong.
     """
@@ -59,6 +57,10 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
 
         return CurrentDigits()
     plain, subset = split_subset(name)
+    if (whole := drawn_from(name)) != name and not user_path(name).is_dir():
+        from ttabench.data.drawn import drawn
+
+        return drawn(dataset(whole, root), subset)
     if plain in PUBLISHED:
         return _open_published(PUBLISHED[plain], data_root(root), subset)
     if os.sep not in name and (folder := _folder_by_name(name, root)):
@@ -110,19 +112,12 @@ def foreign_set(name: str, root: Path | str | None = None) -> ForeignSet:
         raise unknown("contamination", name, ("noise", *NAMES, *local_names(root))) from None
 
 
-def split_subset(name: str) -> tuple[str, str]:
-    """``imagenet-c[5000]`` → (``imagenet-c``, ``5000``); another name → (itself, "")."""
-    plain, bracket, rest = name.partition("[")
-    if bracket and rest.endswith("]") and plain in (*SUBSETS, *HEADS):
-        return plain, rest[:-1].strip()
-    return name, ""
-
-
 def check_names(datasets: Iterable[Dataset]) -> None:
     """Raise UserError for an own dataset whose name means another folder: workers open it by its name."""
+    from ttabench.data.drawn import undrawn
     from ttabench.data.own.own_dataset import OwnDataset
 
-    for data in datasets:
+    for data in map(undrawn, datasets):
         if not isinstance(data, OwnDataset):
             continue
         named = _folder_by_name(data.name, None)

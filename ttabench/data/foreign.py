@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ttabench.data.catalog import CODED, foreign_set
 from ttabench.data.dataset import Dataset
+from ttabench.data.drawn import undrawn
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol, parse_contamination
 
@@ -27,7 +28,7 @@ def check_foreign(contamination: str, data: Dataset) -> None:
             f"images of {name} are {foreign.image_size} pixels wide, those of the stream {data.image_size}; "
             "contaminate with a dataset of the same size, or with noise."
         )
-    if foreign.name == data.name:
+    if undrawn(foreign.data).name == undrawn(data).name:
         raise UserError(
             f"--contamination {contamination}: the images of {name} are no foreign ones for a network of "
             f"{data.name}; name another dataset, or noise."

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.drawn import undrawn
 from ttabench.data.on_disk import OnDisk
 from ttabench.errors import UserError, counted
 from ttabench.system.progress import OnProgress, silent
@@ -70,7 +71,8 @@ def picture(
 
 def severities(data: Dataset, corruption: str) -> tuple[int, ...]:
     """The severities of a corruption that are there."""
-    return data.severities(corruption) if isinstance(data, OnDisk) else SEVERITIES
+    whole = undrawn(data)
+    return whole.severities(corruption) if isinstance(whole, OnDisk) else SEVERITIES
 
 
 def _natural(data: Dataset) -> Image.Image:

@@ -23,6 +23,8 @@ class Model(ABC):
     """A source classifier for one dataset.
 
     name       the name that the user gave; results are stored under it.
+    dataset    whose classes and clean images it is for; its weights are kept under this name.
+    measured   what it is measured on: `dataset`, or a draw of its images.
     trainable  whether `ttabench train` makes its weights.
     """
 
@@ -31,9 +33,10 @@ class Model(ABC):
     def __init__(self, name: str, dataset: Dataset) -> None:
         self.name = name
         self.dataset = dataset
+        self.measured = dataset
 
     def __str__(self) -> str:
-        return f"{self.name} on {self.dataset.name}"
+        return f"{self.name} on {self.measured.name}"
 
     @property
     def asked(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttabench.data.dataset import Dataset
+from ttabench.data.drawn import undrawn
 from ttabench.data.published.own_head import OwnHead
 from ttabench.errors import UnknownName, UserError
 from ttabench.models.external import (
@@ -59,8 +60,28 @@ def resolve_model(
     normalize    see `clean_accuracy.NORMALISATIONS`; for models that are not trained here.
     recipe, epochs, seed   of training, see `TrainedModel`.
 
-    Raises UserError for an unknown name.
+    The network of a draw of some images is that of the whole dataset. Raises UserError for an unknown name.
     """
+    whole = undrawn(dataset)
+    model = _network_of(
+        name, whole, checkpoint=checkpoint, normalize=normalize, claimed=claimed, recipe=recipe,
+        epochs=epochs, seed=seed,
+    )  # fmt: skip
+    model.measured = dataset
+    return model
+
+
+def _network_of(
+    name: str,
+    dataset: Dataset,
+    *,
+    checkpoint: Path | None,
+    normalize: str,
+    claimed: float | None,
+    recipe: str,
+    epochs: int,
+    seed: int,
+) -> Model:
     prefix, slash, _ = name.partition("/")
     kind = ORIGINS.get(f"{prefix}/")
     model: Model
@@ -89,7 +110,7 @@ def resolve_model(
     elif normalize and model.trainable:
         raise UserError(f"{name} is trained here with the dataset's normalisation; leave --normalize out.")
     if isinstance(dataset, OwnHead) and isinstance(model, ExternalModel):
-        whole = resolve_model(
+        whole = _network_of(
             name, dataset.whole, checkpoint=checkpoint, normalize=normalize, claimed=claimed, recipe=recipe,
             epochs=epochs, seed=seed,
         )  # fmt: skip
@@ -106,7 +127,7 @@ def resolve_trainable(
     Raises UserError for an unknown name, and for models that come with weights.
     """
     if ":" in name and "/" not in name:
-        return TrainedPython(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+        return TrainedPython(name, undrawn(dataset), recipe=recipe, epochs=epochs, seed=seed)
     model = resolve_model(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
     if not isinstance(model, TrainedModel):
         raise UserError(f"{name} comes with weights and is not trained here; sweep takes it as it is.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -87,6 +88,8 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "imagenet-": _nodes("data.published.natural_shifts:NaturalImageNet"),
     "folders": _nodes("data.published.imagenet:TinyImageNetC"),
 }
+DRAWN = _nodes("data.drawn:Drawn")  # of which some images are measured: ``digits-c[100]``
+DRAW = re.compile(r"(?!imagenet-c\[)(.+)\[\d+(?:@\d+)?\]")  # as `data.subset_names` spells it
 NETWORKS = _nodes("models.architectures.build:build")
 OF_OTHERS = _nodes(  # for networks that ttabench did not train
     "models.external.external_model:ExternalModel.wrap", "measure.any_network:SourceOfAnyNetwork"
@@ -149,6 +152,7 @@ def current_code(
     order          of its protocol.
     """
     foreign, _, _ = contamination.partition("(")
+    drawn = any(map(DRAW.fullmatch, (dataset, foreign)))
     return code_by_kind(
         method,
         _family(dataset),
@@ -158,6 +162,7 @@ def current_code(
         _family(foreign) if foreign not in ("", "noise") else "",
         _named(method, config or {}),
         order if order in ORDERS else "",
+        drawn,
     )
 
 
@@ -185,6 +190,7 @@ def code_by_kind(
     foreign: str,
     named: tuple[str, ...],
     order: str,
+    drawn: bool,
 ) -> Code:
     known = entry_points(METHODS)
     if method not in known:
@@ -195,6 +201,7 @@ def code_by_kind(
         *STREAMS.get(stream, ()),
         *ORDERS.get(order, ()),
         *READERS[family],
+        *(DRAWN if drawn else ()),
         *NETWORKS,
         *_node_of(point),
     ]
@@ -294,7 +301,9 @@ def _left_out(name: str) -> bool:
 
 
 def _family(dataset: str) -> str:
-    """Which of :data:`READERS` reads or makes the images of a dataset."""
+    """Which of :data:`READERS` reads or makes the images of a dataset, or of the one it is drawn from."""
+    if match := DRAW.fullmatch(dataset):
+        dataset = match[1]
     if dataset.endswith("-ccc-local"):
         return "stream of CCC"
     if dataset.endswith("-domains-local"):

@@ -20,6 +20,7 @@ from ttabench.corruptions.names import NATURAL
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.drawn import undrawn
 from ttabench.data.files.file_states import CLEAN as CLEAN_IMAGES
 from ttabench.data.files.file_states import State, file_states
 from ttabench.data.foreign import coded
@@ -337,7 +338,8 @@ class Worker:
         dataset = self.dataset(cell.dataset)
         own = resolve_model(cell.arch, dataset).trainable
         kind = SourceImages if own else SourceOfAnyNetwork
-        identity = (dataset.fingerprint(), cell.checkpoint, shared_code(cell.dataset))
+        whole = undrawn(dataset)  # whose training images a draw has
+        identity = (whole.fingerprint(), cell.checkpoint, shared_code(whole.name))
         cache = SourceCache(cache_dir() / "source", identity if own else (*identity, kind.__name__))
         source = kind(lambda: dataset.train().images, needs, self.device, memo, cache)
         declared: Any = DeclaredSource(source, needs)

@@ -64,6 +64,7 @@ def _counted(found: Counter[str]) -> str:
 
 def _origin(dataset: str) -> str:
     """Where the images come from, as a sentence. They are not in the folder."""
+    dataset = dataset.partition("[")[0]
     if dataset == "digits-c":
         return "`digits-c` is made by ttabench, the same everywhere."
     if dataset.endswith("-local"):

@@ -33,8 +33,8 @@ def notes_on_few_classes(
         if there < whole:
             yield (
                 f"the first {limit:,} test images of {dataset} are of {there:,} of its {whole:,} classes: "
-                "they come class by class. Such an accuracy says nothing of the other classes. Leave out "
-                "--limit, or use a test set with fewer images of each class."
+                "they come class by class. Such an accuracy says nothing of the other classes. Add "
+                "--classes balanced, or leave out --limit."
             )
 
 

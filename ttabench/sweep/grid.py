@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ttabench.errors import UserError, unknown
-from ttabench.sweep.option_table import BATCH_RATES, MODES
+from ttabench.sweep.option_table import BATCH_RATES, CLASSES, MODES
 
 RULES = ("include", "exclude", "per_method", "per_dataset")
-LATER = ("batch_rate", "stream", "pace", "pace_ratio", *RULES)
+LATER = ("batch_rate", "classes", "stream", "pace", "pace_ratio", *RULES)
 """Fields that were added later: stored only if they are set, so that older folders still hold their sweep."""
 
 Rule = Mapping[str, Any]
@@ -26,6 +26,7 @@ class Grid:
     mode      native (each method as its paper runs it) | online | offline.
     batch_size, epochs   0 = each method's own.
     batch_rate   official | fixed: the learning rate where the batch size is not the method's own.
+    classes   first | balanced: which images a limit means; see `resolve` for imagenet-c.
     checkpoint, normalize   a weights file for the architecture, and its normalisation.
     stream    "" | recurring(K) | gradual | ccc(…): the corruptions are one long stream, which is never
               reset per corruption. A ccc stream may also name a network, see `shifts.split_baseline`.
@@ -51,6 +52,7 @@ class Grid:
     contamination: str = ""
     held_out: float = 0.0
     limit: int = 0
+    classes: str = "first"
     precision: str = "float32"
     checkpoint: str = ""
     normalize: str = ""
@@ -73,6 +75,8 @@ class Grid:
             raise unknown("mode", self.mode, MODES)
         if self.batch_rate not in BATCH_RATES:
             raise unknown("batch rate", self.batch_rate, BATCH_RATES)
+        if self.classes not in CLASSES:
+            raise unknown("choice of classes", self.classes, CLASSES)
         for severity in self.severities:
             if not 1 <= severity <= 5:
                 raise UserError(f"severity {severity} does not exist; severities are 1 to 5.")

@@ -13,6 +13,7 @@ __all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Opt
 
 MODES = ("native", "online", "offline")
 BATCH_RATES = ("official", "fixed")
+CLASSES = ("first", "balanced")
 SCORES = ("cheap", "all")
 OVERWRITE = ("never", "failed", "stale", "always")
 """Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
@@ -115,8 +116,14 @@ _TABLE = (
     ),
     Option("limit", 0, "COUNT", "Only the first test images; 0 = all.", Count(), "data"),
     Option(
+        "classes", "first", "RULE",
+        "Images that --limit means: first, or balanced (drawn, as many of each class; of imagenet-c always).",
+        Choice(CLASSES), "data",
+    ),
+    Option(
         "subset", "", "NAME",
-        "Images of imagenet-c: their number (drawn evenly over classes), robustbench-5k, or a file of names.",
+        "Number of images, drawn evenly over classes: 1000, or 1000@3 with seed 3. Of imagenet-c, also "
+        "robustbench-5k, or a file of names.",
         Text("a number, robustbench-5k or a file"), "run",
     ),
     Option("precision", "float32", "TYPE", "float32, bfloat16 or tf32 (GPU).", Choice(PRECISIONS), "data"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -237,20 +237,22 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _with_subset(datasets: tuple[str, ...], subset: str) -> tuple[str, ...]:
-    """The datasets, with the subset at those that can have one. Raises UserError."""
-    from ttabench.data.catalog import SUBSETS
+def _subsets(datasets: Iterable[str], subset: str) -> dict[str, str]:
+    """The name of each dataset with the subset, of those that can have it. Raises UserError."""
+    from ttabench.data.subset_names import DRAW, SUBSETS
 
+    if DRAW.fullmatch(subset):
+        return {name: f"{name}[{subset}]" for name in datasets}
     if not any(name in SUBSETS for name in datasets):
         raise UserError(
             f"--subset {subset} is of {', '.join(SUBSETS)}, and --datasets names {', '.join(datasets)}; name "
-            "it there, or leave --subset out."
+            "it there, give a number of images, or leave --subset out."
         )
     if os.sep in subset or subset.endswith(".txt") or user_path(subset).is_file():
         from ttabench.data.published.imagenet_subset import remember_list
 
         subset = remember_list(SUBSETS[0], user_path(subset))
-    return tuple(f"{name}[{subset}]" if name in SUBSETS else name for name in datasets)
+    return {name: f"{name}[{subset}]" for name in SUBSETS}
 
 
 def make_grid(options: Mapping[str, Any]) -> Grid:
@@ -259,12 +261,19 @@ def make_grid(options: Mapping[str, Any]) -> Grid:
     Raises UserError.
     """
     fields = grid_fields(options)
-    if subset := str(options.get("subset", "")):
-        fields["datasets"] = _with_subset(fields["datasets"], subset)
+    include = [grid_fields(rule) for rule in options.get("include", ())]
+    per_dataset = {name: grid_fields(rule) for name, rule in options.get("per_dataset", {}).items()}
+    if subset := str(options.get("subset", "")).strip():
+        named = [*fields["datasets"], *(name for rule in include for name in rule.get("datasets", ()))]
+        subsets = _subsets(named, subset)
+        for each in (fields, *include):
+            if "datasets" in each:
+                each["datasets"] = tuple(subsets.get(name, name) for name in each["datasets"])
+        per_dataset = {subsets.get(name, name): rule for name, rule in per_dataset.items()}
     return Grid(
         **fields,
-        include=tuple(grid_fields(rule) for rule in options.get("include", ())),
+        include=tuple(include),
         exclude=tuple(grid_fields(rule) for rule in options.get("exclude", ())),
         per_method={name: grid_fields(rule) for name, rule in options.get("per_method", {}).items()},
-        per_dataset={name: grid_fields(rule) for name, rule in options.get("per_dataset", {}).items()},
+        per_dataset=per_dataset,
     )

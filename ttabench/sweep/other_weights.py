@@ -17,7 +17,7 @@ def notes_on_other_weights(cells: Iterable[Cell], models: Iterable[Model], store
 
     A callable without a fixed seed makes other weights in each run, and so other cells.
     """
-    own = {(model.name, model.dataset.name) for model in models if isinstance(model, PythonModel)}
+    own = {(model.name, model.measured.name) for model in models if isinstance(model, PythonModel)}
     now: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         if (key := (cell.arch, cell.dataset)) in own:

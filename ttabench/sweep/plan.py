@@ -13,6 +13,7 @@ from ttabench.cell import Cell
 from ttabench.classifier import Architecture
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.own_head import settled_classes
+from ttabench.data.subset_names import split_subset
 from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.method.settings import configured, label
@@ -81,9 +82,9 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
     fingerprints: dict[str, str] = {}
     sources = []
     for model in models:
-        data = model.dataset
-        if data.name not in fingerprints:
-            fingerprints[data.name] = data.fingerprint()
+        data, measured = model.dataset, model.measured
+        if measured.name not in fingerprints:
+            fingerprints[measured.name] = measured.fingerprint()
         if model.ready:
             loaded = model.load(device, progress)
             classifier, checkpoint = loaded.classifier, loaded.sha256
@@ -95,8 +96,8 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             classifier, checkpoint = model.build(), ""
         sources.append(
             Source(
-                name=model.name, dataset=data.name, num_classes=settled_classes(data),
-                fingerprint=fingerprints[data.name], architecture=classifier.architecture(),
+                name=model.name, dataset=measured.name, num_classes=settled_classes(data),
+                fingerprint=fingerprints[measured.name], architecture=classifier.architecture(),
                 checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
                 no_gradient="" if model.trainable else gradient_problem(classifier, data.image_size),
             )
@@ -116,7 +117,7 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     seen: set[str] = set()
     source_of = dict(zip(map(id, sweep.models), sources, strict=True))
     for model, source in zip(sweep.models, sources, strict=True):
-        count = cache(lambda model=model: model.dataset.shifted_count())
+        count = cache(lambda model=model: model.measured.shifted_count())
         for part in sweep.parts:
             if not any(model is one for one in part.models):
                 continue
@@ -222,7 +223,7 @@ def _configured(source: Source, choice: MethodChoice, protocol: Protocol) -> tup
     """
     cls = choice.cls
     try:
-        of_dataset = dict(cls.for_dataset(source.dataset, source.num_classes))
+        of_dataset = dict(cls.for_dataset(split_subset(source.dataset)[0], source.num_classes))
         of_architecture = dict(cls.for_architecture(source.architecture))
         config = configured(cls, choice.given, {**of_dataset, **of_architecture})
         if choice.grid.batch_size and choice.grid.batch_rate == "official" and RATE not in choice.given:

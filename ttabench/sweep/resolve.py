@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttabench.cell import Scalar
-from ttabench.data.catalog import SUBSETS, check_names, split_subset
+from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
+from ttabench.data.drawn import undrawn
 from ttabench.data.own.doubts import warn_of_doubts
+from ttabench.data.subset_names import SUBSETS, drawn_from, split_subset
 from ttabench.errors import UserError, counted, unknown
 from ttabench.method import Method
 from ttabench.method.settings import configured, parse_values
@@ -66,7 +68,7 @@ def resolve(grid: Grid) -> Sweep:
     """Look up every name and check every setting; nothing is fetched or trained. Raises UserError."""
     known: dict[tuple[str, ...], Model] = {}
     parts = tuple(part for plain in plain_grids(grid) for part in _parts(plain, known))
-    check_names(model.dataset for model in known.values())
+    check_names(model.measured for model in known.values())
     return Sweep(parts, tuple(known.values()))
 
 
@@ -81,14 +83,14 @@ def _part(
     name: str, grid: Grid, methods: tuple[MethodChoice, ...], known: dict[tuple[str, ...], Model]
 ) -> Part:
     """The part of a plain grid that is on one dataset."""
-    named = {name, split_subset(name)[0]}
-    if draw := _draw_of(name, grid.limit):
-        name, grid = draw, replace(grid, limit=0)
+    named = {name, drawn_from(name), split_subset(name)[0]}
+    if draw := _draw_of(name, grid):
+        name, grid = draw, replace(grid, limit=0, classes="first")
         methods = tuple(replace(choice, grid=replace(choice.grid, limit=0)) for choice in methods)
     data = open_dataset(name)
     _say_if_not_whole(data)
     shifts = find_shifts(data, grid)
-    warn_of_doubts(data, shifts.corruptions)
+    warn_of_doubts(undrawn(data), shifts.corruptions)
     for choice in methods:
         _check_held_out(data, choice.grid)
     wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}
@@ -106,17 +108,21 @@ def _part(
     return Part(methods, ours, shifts, exclude, models.get(shifts.baseline))
 
 
-def _draw_of(name: str, limit: int) -> str:
-    """The balanced draw that a limit means for images that come class by class: ``imagenet-c[5000]``.
+def _draw_of(name: str, grid: Grid) -> str:
+    """The balanced draw that a limit means: ``imagenet-c[5000]``, whose images come class by class.
 
-    "" where there is no limit, and for other datasets, whose first images are taken. Raises UserError.
+    "" where there is no limit, and where the first images of other datasets are taken. Raises UserError.
     """
     plain, subset = split_subset(name)
-    if not limit or plain not in SUBSETS:
+    if not grid.limit:
+        if grid.classes != "first":
+            raise UserError(
+                f"--classes {grid.classes} draws the images that --limit counts; add --limit or leave it out."
+            )
         return ""
-    if subset:
-        raise UserError(f"--limit {limit}: {name} is a subset already; leave one of the two out.")
-    return f"{plain}[{limit}]"
+    if (subset and plain in SUBSETS) or drawn_from(name) != name:
+        raise UserError(f"--limit {grid.limit}: {name} is a subset already; leave one of the two out.")
+    return f"{name}[{grid.limit}]" if plain in SUBSETS or grid.classes == "balanced" else ""
 
 
 def _say_if_not_whole(data: Dataset) -> None:
@@ -134,7 +140,7 @@ def _check_distinct(models: Sequence[Model]) -> None:
     for model in models:
         if (other := first.setdefault(model.aliases[-1], model)) is not model:
             both = f"{other.asked} and {model.asked}"
-            raise UserError(f"{both} are the same network on {model.dataset.name}; name one of them.")
+            raise UserError(f"{both} are the same network on {model.measured.name}; name one of them.")
 
 
 def _check_held_out(data: Dataset, grid: Grid) -> None:

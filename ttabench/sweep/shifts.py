@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset
+from ttabench.data.drawn import undrawn
 from ttabench.data.foreign import check_foreign
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
@@ -68,6 +69,8 @@ def split_baseline(stream: str) -> tuple[str, str]:
 
 def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     """What a grid measures on a dataset. Raises UserError if it lacks corruptions or images for that."""
+    _check_limit(data, grid)
+    data = undrawn(data)  # which has the same corruptions and severities
     shifts = shifts_of(data.corruptions, grid)
     corrupts_itself = shifts.stream is not None and shifts.stream.kind in CORRUPTS_ITSELF
     if isinstance(data, OwnDataset) and not data.corruptions and not corrupts_itself:
@@ -79,14 +82,17 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
         _check_corruptions(data, shifts.corruptions)
     _check_severities(data, shifts)
     _check_download(data, shifts)
-    if grid.limit and grid.limit > (count := data.shifted_count()):
-        raise UserError(
-            f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
-        )
     if grid.contamination:
         check_foreign(grid.contamination, data)
         shifts = replace(shifts, foreign=foreign_fingerprint(grid.contamination))
     return shifts
+
+
+def _check_limit(data: Dataset, grid: Grid) -> None:
+    if grid.limit and grid.limit > (count := data.shifted_count()):
+        raise UserError(
+            f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
+        )
 
 
 def foreign_fingerprint(contamination: str) -> str:

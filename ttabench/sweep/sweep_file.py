@@ -215,8 +215,9 @@ def to_toml(grid: Grid) -> str:
     """A sweep file of what a grid measures: every option with its value, names of groups resolved."""
     values = grid.to_json(whole=True)
     values["set"] = values.pop("settings")
-    if values["batch_rate"] == DEFAULTS["batch_rate"]:
-        del values["batch_rate"]  # folders of earlier sweeps have none, and hold the same sweep
+    for name in ("batch_rate", "classes"):  # folders of earlier sweeps have none, and hold the same sweep
+        if values[name] == DEFAULTS[name]:
+            del values[name]
     lines = ["# What this sweep measures, with every value. Run it again: ttabench sweep --config FILE"]
     lines += _lines({name: values[name] for name in MEASURED if name in values})
     for name in ("include", "exclude"):

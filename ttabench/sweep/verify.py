@@ -24,6 +24,7 @@ from ttabench.cell import Cell, Result
 from ttabench.data.catalog import NAMES
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.own.manifest import SUFFIX
+from ttabench.data.subset_names import drawn_from
 from ttabench.errors import UserError
 from ttabench.method.spelling import split_list
 from ttabench.models.checkpoints import cache
@@ -226,7 +227,7 @@ def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | No
         model = resolve_model(cell.arch, data)
     except UserError as problem:  # a network of the user, or of a package, that is not installed
         raise NotHere(str(problem)) from None
-    if cache.with_hash(data.name, model.aliases, cell.checkpoint) is not None:
+    if cache.with_hash(model.dataset.name, model.aliases, cell.checkpoint) is not None:
         return None
     weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"
     again = f"--archs {cell.arch} --datasets {cell.dataset}"
@@ -255,7 +256,7 @@ def _brings_weights(sweep: Mapping[str, Any], cell: Cell) -> bool:
     sweep = {**DEFAULTS, **sweep}
     for rule in ({}, *sweep.get("include", ())):
         for dataset in _names({**sweep, **rule}["datasets"]):
-            if dataset != cell.dataset and not _is_path(dataset):
+            if dataset not in (cell.dataset, drawn_from(cell.dataset)) and not _is_path(dataset):
                 continue
             values = {**sweep, **sweep.get("per_dataset", {}).get(dataset, {}), **rule}
             if values["checkpoint"] and cell.arch in map(arch_spelling, _names(values["archs"])):

@@ -133,7 +133,7 @@ def _is_tuned(chosen: str, dataset: str) -> bool:
     """Whether a part of the text says so; one that begins ``On digits-c`` is about that dataset alone."""
     parts = [part.strip() for part in re.split(r"[;.] ", chosen) if _affirms(part)]
     named = [re.match(r"[Oo]n (\S+-c)\b", part) for part in parts]
-    return any(match is None or match[1] == dataset for match in named)
+    return any(match is None or match[1] == dataset.partition("[")[0] for match in named)
 
 
 def _affirms(part: str) -> bool:

@@ -95,5 +95,5 @@ def _drawing(
 
 
 def _name_corruptions(axes: Axes, order: Sequence[str]) -> None:
-    names = [naming.short(name) for name in order]
+    names = naming.shorts(order)
     axes.set_xticks(range(1, len(order) + 1), names, rotation=90, size=SIZE - 0.8)

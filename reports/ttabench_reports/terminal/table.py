@@ -107,8 +107,9 @@ class Fitted:
     def grid(self, columns: Sequence[str], accuracy: int, increase: int) -> Grid:
         grid = Grid(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
         grid.add_column("", overflow="fold", max_width=30)
+        heads = dict(zip(self.table.columns, naming.shorts(self.table.columns), strict=True))
         for column in columns:
-            grid.add_column(naming.short(column), justify="right", no_wrap=True)
+            grid.add_column(heads[column], justify="right", no_wrap=True)
         styles = {"best": "bold", "second": "underline"}
         for arch, rows in self.table.archs().items():
             grid.add_row(Text(naming.arch(arch), style="bold"), *[""] * len(columns))

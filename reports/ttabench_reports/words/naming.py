@@ -85,6 +85,8 @@ _SHIFTS = {
 
 
 HEAD = re.compile(r"\d+-way")
+DRAW = re.compile(r"\d+(@\d+)?\]")
+CCC_PART = re.compile(r"(\d{5})-(\d+)")  # of the published files: shard, part of the shard
 
 
 _CHOSEN: ContextVar[Mapping[str, str]] = ContextVar("chosen", default={})  # noqa: B039 # never changed
@@ -173,7 +175,7 @@ def dataset(name: str) -> str:
         plain = name.removesuffix(OWN)
         return f"{plain.removesuffix('-c')}-C (own)" if plain.endswith("-c") else f"{plain} (own)"
     if "[" in name:
-        plain, _, subset = name.partition("[")
+        plain, _, subset = name.rpartition("[")
         return f"{dataset(plain)} [{_subset(subset.removesuffix(']'))}]"
     base, shift = _parts(name)
     return _DATASETS[base] + _SHIFTS[shift] if base in _DATASETS and shift in _SHIFTS else name
@@ -194,7 +196,7 @@ def _subset(text: str) -> str:
 
 def has_own_head(name: str) -> bool:
     """Whether networks have outputs for the classes of a dataset alone: ``imagenet-r[200-way]``."""
-    return bool(HEAD.fullmatch(name.partition("[")[2].removesuffix("]")))
+    return any(map(HEAD.fullmatch, re.findall(r"\[(.*?)\]", name)))
 
 
 def clean(name: str) -> str:
@@ -204,7 +206,9 @@ def clean(name: str) -> str:
     if name.endswith(OWN):
         return f"{name.removesuffix(OWN).removesuffix('-c')} (own), clean"
     if "[" in name:
-        plain, _, subset = name.partition("[")
+        plain, _, subset = name.rpartition("[")
+        if plain != "imagenet-c" and DRAW.fullmatch(subset):
+            return clean(plain)  # a network is measured on all clean images, whatever is drawn
         return f"{clean(plain)} [{_subset(subset.removesuffix(']'))}]"
     base, shift = _parts(name)
     if base == "cifar10.1":
@@ -249,13 +253,31 @@ def stream(text: str) -> str:
     return ", ".join([name, *said])
 
 
-def short(column: str) -> str:
-    """A corruption in three letters (``gau``), or ``mean``; foreign names are cut."""
-    return _NAMES[column][0] if column in _NAMES else column[:3]
+def short(column: str, letters: int = 3) -> str:
+    """A corruption in three letters (``gau``), or ``mean``; foreign names are cut to as many `letters`.
+
+    Part 00012-3 of the published CCC is ``12-3``.
+    """
+    if part := CCC_PART.fullmatch(column):
+        return f"{int(part[1])}-{part[2]}"
+    return _NAMES[column][0] if column in _NAMES else column[:letters]
+
+
+def shorts(columns: Sequence[str]) -> list[str]:
+    """:func:`short` of each; foreign names keep as many letters as they need to differ."""
+    plain = [column for column in columns if column not in _NAMES]
+    for letters in range(3, max(map(len, plain), default=3)):
+        if len({short(column, letters) for column in plain}) == len(plain):
+            break
+    else:
+        letters = max(map(len, plain), default=3)
+    return [short(column, letters) for column in columns]
 
 
 def title(column: str) -> str:
     """A corruption as papers head their columns (``Gaussian``), or ``Mean``."""
+    if part := CCC_PART.fullmatch(column):
+        return f"Shard {int(part[1])}, part {part[2]}"
     return _NAMES[column][1] if column in _NAMES else column.replace("_", " ").capitalize()
 
 
@@ -294,10 +316,10 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     return tuple((0, float(p), "") if p[0].isdigit() else (1, 0.0, p) for p in parts)
 
 
-def corruption_key(name: str) -> tuple[int, str]:
-    """The fifteen, the extra ones, those of -C-bar, then foreign names."""
+def corruption_key(name: str) -> tuple[object, ...]:
+    """The fifteen, the extra ones, those of -C-bar, then foreign names in natural order."""
     known = KNOWN_CORRUPTIONS
-    return known.index(name) if name in known else len(known), name
+    return known.index(name) if name in known else len(known), natural(name)
 
 
 def arch_key(arch: str) -> tuple[object, ...]:

@@ -175,8 +175,11 @@ def test_limit_and_subset_of_a_sweep(root: Path, tmp_path: Path, monkeypatch: py
     assert resolve(chosen).models[0].dataset.shifted_count() == 1
     with pytest.raises(UserError, match=r"--limit 2: imagenet-c\[4\] is a subset already"):
         resolve(grid(subset="4", limit="2"))
-    with pytest.raises(UserError, match="--subset 4 is of imagenet-c, and --datasets names digits-c"):
-        grid(subset="4", datasets="digits-c")
+    with pytest.raises(
+        UserError, match="--subset robustbench-5k is of imagenet-c, and --datasets names digits-c"
+    ):
+        grid(subset="robustbench-5k", datasets="digits-c")
+    assert grid(subset="4", datasets="imagenet-c,digits-c").datasets == ("imagenet-c[4]", "digits-c[4]")
 
 
 def test_a_partial_download_says_what_is_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +202,8 @@ class FakeModel:
     ready = True
 
     def __init__(self, arch: str, data: object, **_: object) -> None:
-        self.name, self.dataset, self.aliases = arch, data, (f"{arch} on {data.name}",)  # type: ignore[attr-defined]
+        self.name, self.aliases = arch, (f"{arch} on {data.name}",)  # type: ignore[attr-defined]
+        self.dataset = self.measured = data
 
 
 def test_clean_images_of_224_pixels_are_not_cropped_once_more(root: Path) -> None:

@@ -149,3 +149,21 @@ def test_a_caption_says_batch_sizes_once_and_leaves_to_headings_what_they_say() 
         "Protocol: online, batch size 64, iid order, reset per corruption, all images, unless a heading says "
         "otherwise; exceptions: table of protocols."
     )
+
+
+@pytest.mark.parametrize(
+    ("columns", "heads"),
+    [
+        (("00000-0", "00000-2", "00000-10", "00012-3"), ["0-0", "0-2", "0-10", "12-3"]),
+        (("clipart", "clipped", "real"), ["clipa", "clipp", "real"]),
+        (("real", "real_2", "real_10"), ["real", "real_2", "real_1"]),
+        (("art", "photo", "sketch"), ["art", "pho", "ske"]),
+    ],
+)
+def test_columns_that_are_no_corruptions_have_names_that_differ(
+    columns: tuple[str, ...], heads: list[str]
+) -> None:
+    frame = cells(("source",), ("cct",), corruptions=columns[::-1], severity=0)
+    words = shown(frame, 200).splitlines()[1].split()
+    assert words == [*heads, "mean"]  # in natural order: parts of CCC are parts of one stream
+    assert len({naming.title(column) for column in columns}) == len(columns)

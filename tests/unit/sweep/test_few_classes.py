@@ -53,7 +53,7 @@ def test_a_sweep_notes_it_for_class_folders(cell: Cell, tmp_path: Path) -> None:
         for k in range(3):
             fakes.write_png(folder / f"{k}.png", fakes.clean_images(1, seed=3 * i + k)[0])
     data = open_dataset(str(tmp_path / "birds"))
-    sweep = SimpleNamespace(models=[SimpleNamespace(dataset=data)])
+    sweep = SimpleNamespace(models=[SimpleNamespace(dataset=data, measured=data)])
     said = {}
     for limit in (3, 4):
         cells = [replace(limited(cell, limit), dataset=data.name, method="source")]

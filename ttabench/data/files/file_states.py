@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ttabench.corruptions.names import NATURAL, SEVERITIES
 from ttabench.data.dataset import Dataset
+from ttabench.data.drawn import undrawn
 from ttabench.data.on_disk import OnDisk
 from ttabench.errors import UserError
 
@@ -28,6 +29,7 @@ def file_states(dataset: Dataset, corruption: str, severity: int) -> dict[str, S
 
     Raises UserError where a file is gone.
     """
+    dataset = undrawn(dataset)
     if not isinstance(dataset, OnDisk):
         return {}
     wanted = CLEAN_FOLDERS if corruption == CLEAN else {NATURAL, f"{corruption}/{severity}"}

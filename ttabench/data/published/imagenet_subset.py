@@ -17,6 +17,7 @@ import numpy as np
 
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.dataset import Labelled
+from ttabench.data.drawn import balanced_rows
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset
@@ -162,22 +163,9 @@ def there(data: ImageNetC) -> str:
 
 
 def balanced(names: Sequence[str], count: int, seed: int, what: str) -> tuple[str, ...]:
-    """`count` of the names, as many of each class as of any other, or one more; sorted.
-
-    Where a class has too few, others give more. With one seed, a larger draw contains a smaller one.
-    Raises UserError.
-    """
-    if not 0 < count <= len(names):
-        raise UserError(f"{what}: {len(names):,} images are here; expected 1 to {len(names):,}.")
-    draw = np.random.Generator(np.random.PCG64(seed))
-    shuffled = [names[i] for i in draw.permutation(len(names))]
-    turn: Counter[str] = Counter()
-    ranked = []
-    for position, name in enumerate(shuffled):
-        wnid = name.split("/")[0]
-        ranked.append((turn[wnid], position, name))
-        turn[wnid] += 1
-    return tuple(sorted(name for _, _, name in sorted(ranked)[:count]))
+    """`count` of the sorted names, as :func:`balanced_rows` draws them. Raises UserError."""
+    rows = balanced_rows([name.split("/")[0] for name in names], count, seed, what)
+    return tuple(sorted(names[row] for row in rows))
 
 
 def robustbench_names() -> list[str]:

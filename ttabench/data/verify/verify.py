@@ -6,16 +6,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from ttabench.corruptions.names import (
     ALL_CORRUPTIONS,
     CORRUPTIONS,
     KNOWN_CORRUPTIONS,
+    NATURAL,
     NO_SEVERITY,
     SEVERITIES,
 )
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.drawn import Drawn
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
 from ttabench.data.own.doubts import labels_in_8_bits, numbered_folders, of_corruptions, shadowed
 from ttabench.data.own.open_own import no_corruptions
@@ -25,6 +29,7 @@ from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.show import severities
+from ttabench.data.subset_names import drawn_from
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
@@ -54,11 +59,25 @@ def verify(
     if name in PUBLISHED:
         return verify_published(PUBLISHED[name], data_root(root), deep=deep, on_progress=on_progress)
     try:
-        return list(_read_everything(dataset(name, root), on_progress))
+        data = dataset(name, root)
+        if isinstance(data, Drawn):
+            whole = drawn_from(name)
+            return [*verify(whole, root, deep=deep, on_progress=on_progress), *_drawn_from_each(data)]
+        return list(_read_everything(data, on_progress))
     except UnknownName:
         raise
     except UserError as problem:
         return [error(str(problem))]
+
+
+def _drawn_from_each(data: Drawn) -> Iterator[Finding]:
+    """How many images of each class a draw has of the first corrupted set, which the others are like."""
+    first = data.corruptions[0]
+    severity = NO_SEVERITY if first == NATURAL else severities(data, first)[-1]
+    counts = np.bincount(data.corrupted(first, severity).labels, minlength=data.num_classes)
+    of = counts[list(data.scored_classes)] if data.scored_classes else counts
+    each = f"{of.min()}" if of.min() == of.max() else f"{of.min()} to {of.max()}"
+    yield Finding("ok", f"{data.name}: {counted(data.count, 'image')}, {each} of each class.")
 
 
 def verify_published(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttabench.cell import Cell
+from ttabench.data.drawn import Drawn
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import counted
@@ -30,11 +31,11 @@ def outlook(sweep: Sweep, agenda: Agenda, store: Store) -> Iterator[str]:
 
 def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
     """What a reader should know of the cells before they run."""
-    datasets = {model.dataset.name: model.dataset for model in sweep.models}
+    datasets = {model.measured.name: model.measured for model in sweep.models}
 
     def images_of(cell: Cell) -> int:
         dataset = datasets[cell.dataset]
-        quickly_counted = isinstance(dataset, OwnDataset | ImageNetSubset)
+        quickly_counted = isinstance(dataset, OwnDataset | ImageNetSubset | Drawn)
         return cell.protocol.limit or (dataset.shifted_count() if quickly_counted else 0)
 
     return [
