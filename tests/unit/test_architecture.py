@@ -73,6 +73,10 @@ def test_the_core_reaches_methods_and_reports_only_through_entry_points() -> Non
             ("torch",),
         ),
         ("import ttabench_reports.plots", ("torch",)),
+        (
+            "import ttabench, ttabench.api, ttabench.run.worker, ttabench.models.resolve",
+            ("torchvision", "timm"),
+        ),
         ("import ttabench.models.architectures.names", ("torch",)),
         ("import ttabench.corruptions.names", ("torch", "cv2", "scipy")),
     ],

@@ -31,16 +31,32 @@ def doctor() -> None:
         if version == "not installed":
             problems.append(f"{name} is missing: pip install {name}")
     problems += _devices()
-    for package, extra in {"timm": "timm", "transformers": "hf", "robustbench": "robustbench"}.items():
-        there = importlib.util.find_spec(package) is not None
-        print(f"{package:<14} {'installed' if there else f'optional, not installed: ttabench[{extra}]'}")
+    unusable = _networks_of_others()
     problems += _cache(cache_dir())
     problems += _plugins()
+    for sentence in unusable:
+        print(f"note: {sentence}")
     for problem in problems:
         print(f"problem: {problem}")
-    print(counted(len(problems), "problem") if problems else "all is well")
+    print(counted(len(problems), "problem") if problems else f"all is well{' otherwise' * bool(unusable)}")
     if problems:
         raise typer.Exit(1)
+
+
+def _networks_of_others() -> list[str]:
+    """Prints which packages of networks there are; returns what is wrong with them."""
+    from ttabench.errors import UserError
+    from ttabench.models.external.packages import imported
+
+    for package, extra in {"timm": "", "transformers": "hf", "robustbench": "robustbench"}.items():
+        there = importlib.util.find_spec(package) is not None
+        lacks = f"optional, not installed: ttabench[{extra}]" if extra else "not installed"
+        print(f"{package:<14} {'installed' if there else lacks}")
+    try:
+        imported("torchvision", "a network of timm, torchvision, RobustBench or open_clip")
+    except UserError as problem:
+        return [str(problem)]
+    return []
 
 
 def _cache(folder: Path) -> list[str]:

@@ -101,6 +101,7 @@ def _archs() -> None:
     from ttabench.cli._table import say, table
     from ttabench.models.architectures import names
     from ttabench.models.checkpoints.cache import with_package
+    from ttabench.models.external.packages import made_for_another_torch
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
@@ -115,6 +116,8 @@ def _archs() -> None:
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
         "efficientnet_lite/lite0, clip/NAME.WEIGHTS."
     )
+    if problem := made_for_another_torch():
+        say(f"Not usable here: timm/, torchvision/, robustbench/, clip/. {problem}.")
     say("A network of your own: MODULE:CALLABLE, such as mynets:build for build in mynets.py.")
 
 

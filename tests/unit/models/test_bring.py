@@ -523,7 +523,7 @@ def test_timm_weights_out_of_reach_are_told_at_once_with_the_file(monkeypatch: p
 
 def test_timm_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(UserError, match=r"pip install 'ttabench\[timm\]'"):
+    with pytest.raises(UserError, match=r"^timm/resnet50 needs timm \(.*\): pip install timm\.$"):
         construct("timm/resnet50", Squares())
 
 

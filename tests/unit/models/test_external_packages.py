@@ -6,10 +6,13 @@ One test opens a network with transformers themselves, where they are installed.
 from __future__ import annotations
 
 import enum
+import re
 import socketserver
 import sys
 import threading
+import tomllib
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +20,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.unit.conftest import Output
 from tests.unit.models.test_bring import Quarters, Squares
 from tests.unit.models_by_name import bring, construct, recall
 from ttabench.errors import UserError
-from ttabench.models.external import hugging_face_hub
+from ttabench.models.external import hugging_face_hub, packages
 from ttabench.models.external.hugging_face_hub import check_reachable
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+
+
+def or_skip(package: str) -> Any:
+    """The package itself, where it can be imported."""
+    try:
+        return packages.imported(package, "this test")
+    except UserError as problem:
+        pytest.skip(str(problem))
 
 
 class Photos(Squares):
@@ -138,7 +150,7 @@ def test_torchvision_networks_are_made_again_as_the_pretrained_ones(name: str) -
 
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
 def test_torchvision_itself_makes_them_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = pytest.importorskip("torchvision").models
+    models = or_skip("torchvision").models
     torch.manual_seed(0)
     random = models.get_model(name, init_weights=False).state_dict()
     monkeypatch.setattr(models.get_model_weights(name), "get_state_dict", lambda *_, **__: random)
@@ -174,7 +186,9 @@ def test_wrong_torchvision_models_are_one_sentence(arch: str, says: str) -> None
 
 def test_torchvision_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(UserError, match=r"pip install 'ttabench\[timm\]'"):
+    with pytest.raises(
+        UserError, match=r"^torchvision/resnet50 needs torchvision \(.*: pip install torchvision\.$"
+    ):
         construct("torchvision/resnet50", Squares())
 
 
@@ -381,7 +395,7 @@ def test_a_package_that_a_processor_lacks_is_one_sentence(text: str, says: str) 
 
     package = sys.modules["transformers"]
     package.AutoImageProcessor = Dummy("AutoImageProcessor", (), {})  # type: ignore[attr-defined]
-    sentence = f"^hf/someone/quarters needs a package that is missing or broken {says}; install it\\.$"
+    sentence = f"^hf/someone/quarters needs a package that is missing or broken {says}: install it\\.$"
     with pytest.raises(UserError, match=sentence):
         bring("hf/someone/quarters", Squares())
 
@@ -448,7 +462,8 @@ def test_a_folder_needs_no_hub(
     "says", [{}, {"do_rescale": False}, {"rescale_factor": 1 / 127.5}, {"do_normalize": False}]
 )
 def test_transformers_themselves_open_a_folder(tmp_path: Path, says: dict[str, Any]) -> None:
-    package = pytest.importorskip("transformers")
+    or_skip("torchvision")  # which it imports
+    package = or_skip("transformers")
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = package.ViTConfig(**size, image_size=32, patch_size=8, num_labels=4)
     net = package.ViTForImageClassification(config).eval()
@@ -470,3 +485,85 @@ def test_transformers_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"pip install 'ttabench\[hf\]'"):
         construct("hf/google/vit-base-patch16-224", Squares())
+
+
+# ---- a torchvision that was made for another torch
+
+
+@pytest.fixture
+def of_another_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision as it fails beside a torch of another build, and packages that import it."""
+    fails = {"torchvision": 'raise RuntimeError("operator torchvision::nms does not exist")'}
+    for name in ("torchvision", "timm", "open_clip"):
+        (tmp_path / f"{name}.py").write_text(fails.get(name, "import torchvision"))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+OF_ANOTHER_TORCH = (
+    "(operator torchvision::nms does not exist): torchvision was made for another torch; install both from "
+    "one index: pip install --force-reinstall torch torchvision."
+)
+
+
+@pytest.mark.usefixtures("of_another_torch")
+@pytest.mark.parametrize("arch", ["timm/resnet18", "torchvision/resnet18", "clip/ViT-B-32.openai"])
+def test_a_torchvision_of_another_torch_is_one_sentence_with_the_cure(arch: str) -> None:
+    with pytest.raises(UserError, match=rf"^{arch} needs \w+ {re.escape(OF_ANOTHER_TORCH)}$"):
+        construct(arch, Squares())
+
+
+@pytest.mark.usefixtures("of_another_torch")
+def test_list_and_doctor_say_it_and_all_else_is_well(
+    ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "made_for_another_torch", lambda: "torchvision does not fit")
+    output = ttabench("list", "archs")
+    assert output.code == 0
+    assert (
+        "Not usable here: timm/, torchvision/, robustbench/, clip/. torchvision does not fit." in output.out
+    )
+    output = ttabench("doctor")
+    assert output.code == 0
+    assert output.out.endswith(f" {OF_ANOTHER_TORCH}\nall is well otherwise\n")
+
+
+@pytest.mark.parametrize(
+    ("torch_here", "torchvision_here", "asks", "fits"),
+    [
+        ("2.13.0+cpu", "0.28.0+cu130", "torch (==2.13.0)", False),
+        ("2.13.0+cu130", "0.28.0+cpu", "torch==2.13.0", False),
+        ("2.12.1", "0.28.0+cu130", "torch (==2.13.0)", False),
+        ("2.13.0", "0.28.0+cu130", "torch (==2.13.0)", True),  # the index's own build states none
+        ("2.13.0+cpu", "0.28.0+cpu", "torch==2.13.0", True),
+        ("2.13.0+cpu", "0.28.0a0+8fb8771", "torch==2.13.0", True),  # made here from source: nothing is known
+    ],
+)
+def test_a_torchvision_that_does_not_fit_is_told_without_an_import(
+    torch_here: str, torchvision_here: str, asks: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages.metadata, "version", {"torch": torch_here}.__getitem__)
+    monkeypatch.setattr(packages.metadata, "requires", lambda name: ["numpy", "torchdata>=1", asks])
+    monkeypatch.setattr(packages, "_version_with_build", lambda: torchvision_here)
+    says = packages.made_for_another_torch()
+    assert (says == "") is fits
+    if not fits:
+        assert says.startswith(
+            f"torchvision {torchvision_here} does not fit torch {torch_here}: install both"
+        )
+
+
+# ---- the plain install
+
+
+def test_the_plain_install_brings_timm_and_torchvision_and_pins_them() -> None:
+    """RobustBench is apart: it asks for exact versions."""
+    root = Path(__file__).resolve().parents[3]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[^\w-]", each)[0] for each in project["dependencies"]}
+    assert {"torch", "torchvision", "timm"} <= names
+    assert "robustbench" not in names
+    assert "robustbench" in project["optional-dependencies"]
+    for file in ("constraints.txt", "constraints-external.txt"):
+        pinned = {line.partition("==")[0].lower() for line in (root / file).read_text().splitlines()}
+        assert names <= pinned, file

@@ -178,16 +178,26 @@ def test_wrong_names_are_explained(arch: str, classes: int, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [ImportError("no"), RuntimeError("operator torchvision::nms does not exist\n…")]
+    ("broken", "cure"),
+    [
+        (ImportError("no"), "(no): pip install 'ttabench[robustbench]'."),
+        (
+            RuntimeError("operator torchvision::nms does not exist\n…"),
+            "torchvision was made for another torch; install both from one index: pip install "
+            "--force-reinstall torch torchvision.",
+        ),
+    ],
 )
-def test_a_missing_package_says_how_to_get_it(broken: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_says_how_to_get_it(
+    broken: Exception, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(name: str) -> None:
         raise broken
 
     forget()
     monkeypatch.setattr(robustbench.importlib, "import_module", fail)
     monkeypatch.setattr(robustbench, "_missing", lambda name: False)
-    with pytest.raises(UserError, match=r"^[^\n]*pip install 'ttabench\[robustbench\]'[^\n]*$"):
+    with pytest.raises(UserError, match=f"^[^\n]*{re.escape(cure)}$"):
         construct("robustbench/Standard", Images())
 
 

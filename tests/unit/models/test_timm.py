@@ -13,6 +13,7 @@ from torch import nn
 
 from tests.unit.conftest import Output
 from tests.unit.models.test_bring import Squares
+from tests.unit.models.test_external_packages import or_skip
 from tests.unit.models_by_name import bring, construct, recall
 from ttabench.errors import UserError
 from ttabench.store import load_frame
@@ -20,11 +21,7 @@ from ttabench.store import load_frame
 
 @pytest.fixture(scope="module")
 def timm() -> ModuleType:
-    try:
-        import timm
-    except (ImportError, RuntimeError) as problem:
-        pytest.skip(f"timm cannot be imported: {problem}")
-    return timm  # type: ignore[no-any-return]
+    return or_skip("timm")  # type: ignore[no-any-return]
 
 
 @pytest.fixture(autouse=True)

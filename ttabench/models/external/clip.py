@@ -17,6 +17,7 @@ from torch.nn.functional import interpolate, normalize
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
+from ttabench.models.external import packages
 from ttabench.models.external.clip_prompts import TEMPLATES, class_names, prompts, prompts_sha256
 from ttabench.models.external.external_model import ExternalModel
 
@@ -141,14 +142,7 @@ def _tokenizer(arch: str) -> Any:
 
 
 def _imported(arch: str) -> Any:
-    try:
-        import open_clip
-    except (ImportError, RuntimeError) as problem:  # RuntimeError: torchvision was built for another torch
-        raise UserError(
-            f"{arch} needs open_clip ({str(problem).splitlines()[0]}): pip install 'ttabench[clip]', with "
-            "the torchvision made for the torch installed."
-        ) from None
-    return open_clip
+    return packages.imported("open_clip", arch, get="pip install 'ttabench[clip]'")
 
 
 def _check_names(dataset: Dataset) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from ttabench.errors import UserError
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.clean_accuracy import NORMALISATIONS, normalisation
-from ttabench.models.external import hugging_face_hub
+from ttabench.models.external import hugging_face_hub, packages
 from ttabench.models.external.external_model import ExternalModel
 
 __all__ = ["PREFIX", "HuggingFaceModel"]
@@ -95,22 +94,14 @@ class HuggingFaceModel(ExternalModel):
             # transformers imports a class, and what it needs, when it is first asked for.
             return getattr(package, kind).from_pretrained(name, trust_remote_code=False, **options)
         except ImportError as problem:
-            raise UserError(
-                f"{self.name} needs a package that is missing or broken ({_reason(problem)}); install it."
-            ) from None
+            says = packages.missing_or_broken(problem, "install it")
+            raise UserError(f"{self.name} needs a package that is missing or broken {says}.") from None
         except (OSError, ValueError) as problem:
             first = str(problem).partition("\n")[0]
             raise UserError(
                 f"{self.name} cannot be loaded ({first}); download the repository by other means and give "
                 f"its folder: {PREFIX}FOLDER."
             ) from None
-
-
-def _reason(problem: BaseException) -> str:
-    """The first sentence of the error that led to others; transformers names only its own class in those."""
-    while problem.__cause__ is not None:
-        problem = problem.__cause__
-    return str(problem).strip().partition("\n")[0].partition(". ")[0]
 
 
 def _no_normalisation(processor: Any) -> str:
@@ -151,9 +142,5 @@ class Logits(nn.Module):
         return logits
 
 
-def _package(name: str) -> ModuleType:
-    try:
-        import transformers
-    except ImportError:
-        raise UserError(f"{name} needs transformers: pip install 'ttabench[hf]'.") from None
-    return transformers  # type: ignore[no-any-return]
+def _package(name: str) -> Any:
+    return packages.imported("transformers", name, get="pip install 'ttabench[hf]'")

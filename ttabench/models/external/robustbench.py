@@ -22,6 +22,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError, unknown
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
+from ttabench.models.external import packages
 from ttabench.models.external.download_weights import PublishedWeights, WeightsFile
 from ttabench.models.external.external_model import ExternalModel
 
@@ -225,10 +226,8 @@ def _package(name: str) -> ModuleType:
         try:
             return importlib.import_module(name)
         except (ImportError, RuntimeError) as problem:
-            raise UserError(
-                f"RobustBench cannot be imported ({str(problem).splitlines()[0]}): "
-                "pip install 'ttabench[robustbench]', with the torchvision made for the torch installed."
-            ) from None
+            says = packages.missing_or_broken(problem, "pip install 'ttabench[robustbench]'")
+            raise UserError(f"RobustBench cannot be imported {says}.") from None
 
 
 @contextmanager

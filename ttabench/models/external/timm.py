@@ -10,7 +10,7 @@ from torch import nn
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
-from ttabench.models.external import hugging_face_hub
+from ttabench.models.external import hugging_face_hub, packages
 from ttabench.models.external.external_model import ExternalModel
 
 __all__ = ["PREFIX", "TimmModel", "network"]
@@ -38,15 +38,9 @@ def network(
 
     pretrained   with the weights that timm keeps, and so their number of classes; downloaded where need be.
 
-    Raises UserError where timm is missing, does not know the name, or cannot get the weights.
+    Raises UserError where timm cannot be imported, does not know the name, or cannot get the weights.
     """
-    try:
-        import timm
-    except (ImportError, RuntimeError) as problem:  # RuntimeError: torchvision was built for another torch
-        raise UserError(
-            f"{arch} needs timm ({str(problem).splitlines()[0]}): pip install 'ttabench[timm]', with the "
-            "torchvision made for the torch installed."
-        ) from None
+    timm = packages.imported("timm", arch)
     name = arch.removeprefix(PREFIX)
     if not timm.is_model(name.partition(".")[0]):
         raise unknown("timm model", name, timm.list_models(), "timm.list_models()")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError, unknown
+from ttabench.models.external import packages
 from ttabench.models.external.external_model import ExternalModel
 
 __all__ = ["PREFIX", "TorchvisionModel"]
@@ -33,13 +33,13 @@ class TorchvisionModel(ExternalModel):
     def build(self) -> Classifier:
         name, weights = self._parts()
         options = AS_PRETRAINED.get(name, {})
-        net = _models(self.name).get_model(name, num_classes=self.dataset.num_classes, **options)
+        net = self._models().get_model(name, num_classes=self.dataset.num_classes, **options)
         return self._wrapped(net, weights)
 
     def build_pretrained(self) -> Classifier:
         name, weights = self._parts()
         try:
-            net = _models(self.name).get_model(name, weights=weights)
+            net = self._models().get_model(name, weights=weights)
         except (OSError, RuntimeError) as problem:
             first = str(problem).splitlines()[0]
             raise UserError(
@@ -54,7 +54,7 @@ class TorchvisionModel(ExternalModel):
 
     def _parts(self) -> tuple[str, Any]:
         """torchvision's name of the network, and its weights."""
-        models = _models(self.name)
+        models = self._models()
         name, _, wanted = self.name.removeprefix(PREFIX).partition(":")
         classifiers = models.list_models(module=models)
         if name not in classifiers:
@@ -66,13 +66,5 @@ class TorchvisionModel(ExternalModel):
             raise unknown(f"weights of {PREFIX}{name}", wanted, entries.__members__)
         return name, entries[wanted]
 
-
-def _models(name: str) -> ModuleType:
-    try:
-        from torchvision import models
-    except (ImportError, RuntimeError) as problem:  # RuntimeError if it was built for another torch
-        raise UserError(
-            f"{name} needs torchvision ({str(problem).splitlines()[0]}): pip install 'ttabench[timm]', with "
-            "the torchvision made for the torch installed."
-        ) from None
-    return models  # type: ignore[no-any-return]
+    def _models(self) -> Any:
+        return packages.imported("torchvision", self.name).models
