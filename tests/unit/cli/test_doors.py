@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.unit.cli.test_views import results as results  # the fixture
 from tests.unit.conftest import Output
 from ttabench import registry
@@ -45,7 +46,7 @@ def helped(ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str) -> dict[st
     return dict(rows)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_the_default_that_the_help_shows_is_the_one_in_force(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -69,14 +70,14 @@ def test_the_default_that_the_help_shows_is_the_one_in_force(
             assert shown[1] == str(default)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_the_help_names_what_an_option_takes(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     helped(ttabench, monkeypatch, verb)
     out = ttabench(*verb.split(), "--help").out
     assert not re.search(r"<(str|int|float|path|bool|list)\b|\\\[", out, re.IGNORECASE), out
-    for param in (each for each in VERBS[verb].params if not getattr(each, "hidden", False)):
+    for param in (one for one in VERBS[verb].params if not getattr(one, "hidden", False)):
         takes_value = not getattr(param, "is_flag", False)
         assert bool(param.metavar) == takes_value, param.name
 
@@ -88,7 +89,7 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         assert "--to" not in names
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "says"),
     [
         (("sweep", "--archz", "x"), "no such option: --archz. Did you mean --archs?"),
@@ -191,7 +192,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_the_terminal_wraps_the_paragraphs_of_the_help(verb: str) -> None:
     paragraphs = VERBS[verb].help.split("\n\n")
     assert not [paragraph for paragraph in paragraphs if "\n" in paragraph]
